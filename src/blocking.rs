@@ -1,0 +1,152 @@
+//! The forms that block a thread: the same requests as the async ones, polled with a waker that unparks the thread.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::task::{Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use event_listener::{Event, Listener, listener};
+
+use crate::guard::Guard;
+use crate::mode::Mode;
+use crate::owner::Owner;
+use crate::request::{Call, Request, Source};
+use crate::sync::{AtomicUsize, Ordering, Patience};
+
+impl<O: Owner, S: Source<O::Key>, M: Mode> Call<O, S, M> {
+    #[inline]
+    pub(crate) fn blocking(self) -> Guard<O, M> {
+        match self.enter() {
+            Ok(guard) => guard,
+            Err(request) => block(request, None).expect("a wait without a deadline ends with the hold"),
+        }
+    }
+
+    pub(crate) fn deadline(self, deadline: Instant) -> Option<Guard<O, M>> {
+        self.enter().map_or_else(|request| block(request, Some(deadline)), Some)
+    }
+
+    /// A timeout that is too long for a clock is none.
+    pub(crate) fn timeout(self, timeout: Duration) -> Option<Guard<O, M>> {
+        match Instant::now().checked_add(timeout) {
+            Some(deadline) => self.deadline(deadline),
+            None => Some(self.blocking()),
+        }
+    }
+}
+
+/// Waits for the hold. `None` if the deadline was reached first.
+#[inline(never)]
+fn block<O: Owner, M: Mode>(mut request: Request<O, M>, deadline: Option<Instant>) -> Option<Guard<O, M>> {
+    if let Some(guard) = request.spin() {
+        return Some(guard);
+    }
+    let parker = Lease::new();
+    loop {
+        if let Poll::Ready(guard) = request.poll(&parker.waker) {
+            return Some(guard);
+        }
+        if !parker.state.park(deadline) {
+            // The key may have been handed over a moment ago.
+            return match request.poll(&parker.waker) {
+                Poll::Ready(guard) => Some(guard),
+                Poll::Pending => None,
+            };
+        }
+    }
+}
+
+/// What one thread sleeps on.
+struct Parker {
+    state: AtomicUsize,
+    event: Event,
+}
+
+const EMPTY: usize = 0;
+const NOTIFIED: usize = 1;
+const ASLEEP: usize = 2;
+
+impl Parker {
+    /// Sleeps until it is notified. `false` if the deadline was reached first.
+    fn park(&self, deadline: Option<Instant>) -> bool {
+        let mut patience = Patience::for_wake_up();
+        while self.state.load(Ordering::Relaxed) != NOTIFIED && patience.wait() {}
+        let notified = loop {
+            listener!(self.event => listener);
+            // Listen first, then look: a notification in between is seen by one of the two.
+            if self.state.compare_exchange(EMPTY, ASLEEP, Ordering::AcqRel, Ordering::Acquire) == Err(NOTIFIED) {
+                break true;
+            }
+            let woken = match deadline {
+                None => {
+                    listener.wait();
+                    true
+                }
+                Some(deadline) => listener.wait_deadline(deadline).is_some(),
+            };
+            if self.state.load(Ordering::Acquire) == NOTIFIED {
+                break true;
+            }
+            if !woken {
+                break false;
+            }
+        };
+        self.state.swap(EMPTY, Ordering::AcqRel);
+        notified
+    }
+}
+
+impl Wake for Parker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.state.swap(NOTIFIED, Ordering::AcqRel) == ASLEEP {
+            self.event.notify(1);
+        }
+    }
+}
+
+/// A parker, and its waker.
+struct Parking {
+    state: Arc<Parker>,
+    waker: Waker,
+}
+
+impl Parking {
+    fn new() -> Self {
+        let state = Arc::new(Parker { state: AtomicUsize::new(EMPTY), event: Event::new() });
+        Parking { waker: Waker::from(Arc::clone(&state)), state }
+    }
+}
+
+std::thread_local! {
+    static PARKING: Cell<Option<Parking>> = const { Cell::new(None) };
+}
+
+/// The thread's parker while one call uses it. A call inside that one (from a waker, say), and one in the destructor of a
+/// thread-local variable, get a parker of their own.
+struct Lease(Option<Parking>);
+
+impl Lease {
+    fn new() -> Self {
+        let kept = PARKING.try_with(Cell::take).ok().flatten();
+        Lease(Some(kept.unwrap_or_else(Parking::new)))
+    }
+}
+
+impl core::ops::Deref for Lease {
+    type Target = Parking;
+    fn deref(&self) -> &Parking {
+        self.0.as_ref().expect("the parker is given back on drop only")
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let parking = self.0.take();
+        // A late wake-up may still arrive. It ends a later wait early, which then polls once more for nothing.
+        let _ = PARKING.try_with(|kept| kept.set(parking));
+    }
+}

@@ -1,0 +1,156 @@
+use core::fmt;
+use core::marker::PhantomData;
+
+use crate::core::{Config, Core, Rules};
+use crate::{DefaultHashBuilder, Fairness, MAX_SHARDS};
+
+/// Which lock a [`Builder`] makes. Sealed.
+pub trait Kind {
+    /// The table that is made.
+    type Table<K, S>;
+
+    #[doc(hidden)]
+    fn table<K, S>(core: Core<K>, hasher: S) -> Self::Table<K, S>;
+}
+
+/// Makes a lock table with settings of its own.
+///
+/// # Examples
+/// ```
+/// use keylatch::{Fairness, KeyedMutex};
+///
+/// let locks: KeyedMutex<String> = KeyedMutex::builder()
+///     .shards(8)
+///     .fairness(Fairness::Fifo)
+///     .recycle_keys(true)
+///     .build();
+/// # drop(locks);
+/// ```
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct Builder<T, K, S = DefaultHashBuilder> {
+    shards: Option<usize>,
+    capacity: usize,
+    spares: Option<usize>,
+    recycle_keys: bool,
+    rules: Rules,
+    hasher: S,
+    makes: PhantomData<fn() -> (T, K)>,
+}
+
+/// The largest number of keys that [`Builder::capacity`] can make room for.
+pub const MAX_CAPACITY: usize = if usize::BITS < 64 { 1 << 24 } else { 1 << 32 };
+
+impl<T: Kind, K> Builder<T, K> {
+    pub(crate) fn new(permits: usize) -> Self {
+        Builder {
+            shards: None,
+            capacity: 0,
+            spares: None,
+            recycle_keys: false,
+            rules: Rules { fairness: Fairness::default(), permits },
+            hasher: DefaultHashBuilder::default(),
+            makes: PhantomData,
+        }
+    }
+}
+
+impl<T: Kind, K, S> Builder<T, K, S> {
+    /// Into how many shards the table is divided: `n`, rounded up to a power of two.
+    ///
+    /// Keys that fall into different shards are found and released without touching the same memory. A shard takes 128
+    /// bytes (one or two cache lines) even while it is empty. The default is 64, or four for each CPU where that is more;
+    /// without `std`, which tells the number of CPUs, it is 16. One shard is right where there is one core.
+    pub fn shards(mut self, n: usize) -> Self {
+        self.shards = Some(n);
+        self
+    }
+
+    /// Makes room for `n` keys at once, before anything allocates.
+    ///
+    /// The room is kept: neither the table nor the pool of free entries is shrunk below it, unless
+    /// [`pool_capacity`](Builder::pool_capacity) is set lower. Keys fall into shards at random; each shard gets room for its
+    /// share and six standard deviations more, and for all `n` where that is less. With one shard the room is exact. The
+    /// default is 0.
+    pub fn capacity(mut self, n: usize) -> Self {
+        self.capacity = n;
+        self
+    }
+
+    /// Who gets a key when others wait for it. The default is [`Fairness::default`].
+    pub fn fairness(mut self, fairness: Fairness) -> Self {
+        self.rules.fairness = fairness;
+        self
+    }
+
+    /// How many free entries are kept for reuse, over all shards. 0 turns reuse off.
+    ///
+    /// An entry that is reused saves an allocation, and with [`recycle_keys`](Builder::recycle_keys) its key saves one more.
+    /// A free entry takes as much memory as a live one, less its place in the table. The default is 64 for each shard.
+    pub fn pool_capacity(mut self, n: usize) -> Self {
+        self.spares = Some(n);
+        self
+    }
+
+    /// Whether a free entry keeps its old key, to be overwritten by [`ToOwned::clone_into`].
+    ///
+    /// Then a `KeyedMutex<String>` that is locked with `&str` keys allocates nothing in steady state. But up to
+    /// [`pool_capacity`](Builder::pool_capacity) old keys stay in memory, with all that they own. The default is `false`: a
+    /// key is dropped when its entry dies.
+    ///
+    /// [`ToOwned::clone_into`]: alloc::borrow::ToOwned::clone_into
+    pub fn recycle_keys(mut self, recycle: bool) -> Self {
+        self.recycle_keys = recycle;
+        self
+    }
+
+    /// The hasher. The default is hashbrown's: see [`DefaultHashBuilder`].
+    pub fn hasher<S2>(self, hasher: S2) -> Builder<T, K, S2> {
+        let Builder { shards, capacity, spares, recycle_keys, rules, hasher: _, makes } = self;
+        Builder { shards, capacity, spares, recycle_keys, rules, hasher, makes }
+    }
+
+    /// Makes the table.
+    ///
+    /// # Panics
+    /// If `shards` is 0 or more than [`MAX_SHARDS`], or if `capacity` is more than [`MAX_CAPACITY`].
+    pub fn build(self) -> T::Table<K, S> {
+        let shards = self.shards.unwrap_or_else(default_shards);
+        assert!(
+            (1..=MAX_SHARDS).contains(&shards),
+            "keylatch: shards must be between 1 and {MAX_SHARDS}, but is {shards}"
+        );
+        assert!(
+            self.capacity <= MAX_CAPACITY,
+            "keylatch: capacity must be between 0 and {MAX_CAPACITY}, but is {}",
+            self.capacity
+        );
+        let shards = shards.next_power_of_two();
+        let core = Core::new(Config {
+            shards,
+            capacity: self.capacity,
+            spares: self.spares,
+            recycle_keys: self.recycle_keys,
+            rules: self.rules,
+        });
+        T::table(core, self.hasher)
+    }
+}
+
+impl<T, K, S> fmt::Debug for Builder<T, K, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("shards", &self.shards)
+            .field("capacity", &self.capacity)
+            .field("pool_capacity", &self.spares)
+            .field("recycle_keys", &self.recycle_keys)
+            .field("fairness", &self.rules.fairness)
+            .finish_non_exhaustive()
+    }
+}
+
+fn default_shards() -> usize {
+    match crate::sync::cpus() {
+        Some(cpus) => (4 * cpus).clamp(64, MAX_SHARDS),
+        None => 16,
+    }
+}

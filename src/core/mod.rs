@@ -1,0 +1,714 @@
+//! The core: what an entry is, how it lives, and how one waits for it. It knows nothing of futures, threads or clocks.
+//!
+//! ```text
+//! table   shards: tag -> entry, free list          under the shard lock
+//! slot    the memory of an entry: word, key        tokens: Spare, Resident, Claim
+//! word    the state of an entry, as pure moves     compare-exchange
+//! queue   who waits, who gets in                   under the room lock
+//! mod     this file: the moves, put together
+//! ```
+//!
+//! # The life of an entry
+//! An entry is a slot that is in the table. Its [word](word) counts *units*: holds, and claims (handles, futures,
+//! waiters). Each unit is a [`Claim`] token in somebody's hands. The entry lives exactly as long as it has units.
+//!
+//! | move | who may do it | under | word |
+//! |---|---|---|---|
+//! | make | whoever finds no entry for its key | shard lock | dead → one unit, plain store |
+//! | claim | whoever finds the entry; a handle | shard lock; none | claims + 1 |
+//! | enter | whoever finds the key free and nobody waiting | none | + hold, or claim → hold |
+//! | enqueue | whoever finds the key held | room lock | sets `QUEUED`, or finds it set |
+//! | pass | a newcomer that finds the key free and others waiting, if the policy lets it | room lock | claim → hold |
+//! | settle | a waiter that enters or gives up, a holder that leaves others waiting | room lock | holds, grants; clears `QUEUED` behind the last |
+//! | leave | who is not the last and leaves nobody waiting | none | − unit |
+//! | retire | the last | shard lock | one unit → dead, plain store |
+//!
+//! The rules that make this safe:
+//! 1. *New units come from a unit or from the table.* So an entry whose only unit is ours, and whose shard is locked by
+//!    us, cannot get another one: that is the moment to remove it. Nobody removes it otherwise, so two entries for one key
+//!    cannot exist.
+//! 2. *The last unit is given up under the shard lock only.* `leave` refuses the last unit, and `retire` looks again
+//!    under the lock. So the count never reaches zero while the table still points at the entry.
+//! 3. *While `QUEUED` is set, holds change under the room lock only.* The moves without a lock are compare-exchanges
+//!    that refuse a word with `QUEUED`. So whoever sets the flag, or adds itself behind it, is seen by the next release: no
+//!    wake-up is lost, and no fence is needed.
+//! 4. *A waiter is a claim.* So a release that meets `QUEUED` is never the last unit, and the slot outlives the hand-over.
+//! 5. *A grant is a hold.* When the queue lets a waiter in, the waiter's claim becomes a hold in the same exchange that
+//!    gives the releaser's up. A granted waiter that gives up releases, like any holder.
+//!
+//! # Locks
+//! The shard lock and the room lock are internal locks ([`sync`](crate::sync)). Where both are held (a [`Status`]) the
+//! shard lock is taken first. Under them runs no user code but `Equivalent`, and the `to_owned` of a key type that owns
+//! nothing. Wakers and keys that must be woken or dropped are carried out ([`Bin`], [`Due`]). An overflow is carried out as
+//! a value, too: the panic hook is user code.
+//!
+//! # Memory ordering
+//! A critical section is ordered after the previous one on the same entry by the exchanges on its word: to leave is a
+//! release, to enter is an acquire, and a hand-over goes through the room lock besides. Between the last leave of one entry
+//! and the making of the next for the same key stands the shard lock. A retirement loads the word with acquire, so that all
+//! uses of the key come before its drop. A new entry is written by plain stores: no other thread has its address before the
+//! shard lock is released. The queue's index in the slot is only used under the room lock.
+//!
+//! # What was weighed
+//! - *A slot per allocation* rather than chunks of slots: no empty chunk to be looked for, one survivor of a burst does not
+//!   keep its neighbours, and the free list makes the allocation rare.
+//! - *An entry inside the shard* (`Shard::first`): the hash table comes into play only when a shard has two live keys.
+//! - *Our own queue* rather than an event per entry: order, modes and the count of who passed whom are kept in one place, the
+//!   users' wakers enter no foreign list, and a wait allocates nothing in steady state.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::task::Waker;
+
+use crossbeam_utils::CachePadded;
+
+use crate::Status;
+use crate::sync::Lock;
+
+mod queue;
+mod slot;
+mod table;
+mod word;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub(crate) use self::queue::{Rules, Ticket, Waiting};
+pub(crate) use self::slot::Claim;
+pub(crate) use self::table::Tag;
+pub(crate) use self::word::{Holds, MAX_UNITS, Mode};
+
+use self::queue::{Due, Place, Room, Turn, Want};
+use self::slot::{Resident, Spare};
+use self::table::Shard;
+use self::word::{Refusal, Unit, Word};
+
+/// What a table is made with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Config {
+    /// A power of two.
+    pub(crate) shards: usize,
+    pub(crate) capacity: usize,
+    /// How many free entries are kept in all, if that was said.
+    pub(crate) spares: Option<usize>,
+    pub(crate) recycle_keys: bool,
+    pub(crate) rules: Rules,
+}
+
+/// The lock table, without the hasher. `pub` because sealed traits name it; nobody outside can.
+#[allow(unreachable_pub)]
+pub struct Core<K> {
+    shards: Box<[CachePadded<Lock<Shard<K>>>]>,
+    rooms: Box<[CachePadded<Lock<Room>>]>,
+    shift: u32,
+    room_mask: u32,
+    recycle_keys: bool,
+    rules: Rules,
+}
+
+// A panic in user code leaves the table in order: no invariant is broken while user code runs.
+impl<K> core::panic::UnwindSafe for Core<K> {}
+impl<K> core::panic::RefUnwindSafe for Core<K> {}
+
+/// How a request for an entry is made.
+#[derive(Clone, Copy)]
+pub(crate) enum Ask {
+    /// A claim.
+    Claim,
+    /// A hold if that is possible at once, else a claim.
+    Enter(Mode),
+    /// A hold if that is possible at once; a claim only if the queue has to decide.
+    Try(Mode),
+}
+
+/// What came of it.
+pub(crate) enum Entry<K> {
+    Held(Claim<K>),
+    Claimed(Claim<K>),
+    Refused,
+    Full,
+}
+
+/// Where an entry can be joined from: the table, or a claim that somebody has.
+trait Anchor<K> {
+    fn join(&self, step: impl FnMut(Word) -> Result<Word, Refusal>) -> Result<Claim<K>, Refusal>;
+}
+
+impl<K> Anchor<K> for Resident<K> {
+    #[inline]
+    fn join(&self, step: impl FnMut(Word) -> Result<Word, Refusal>) -> Result<Claim<K>, Refusal> {
+        self.join(step)
+    }
+}
+
+impl<K> Anchor<K> for Claim<K> {
+    #[inline]
+    fn join(&self, step: impl FnMut(Word) -> Result<Word, Refusal>) -> Result<Claim<K>, Refusal> {
+        self.join(step)
+    }
+}
+
+impl Ask {
+    /// Asks for an entry that exists.
+    #[inline]
+    fn of<K>(self, entry: &impl Anchor<K>, permits: usize) -> Entry<K> {
+        let refused = match self {
+            Ask::Claim => Refusal::Queued,
+            Ask::Enter(mode) | Ask::Try(mode) => match entry.join(|word| word.hold(mode, permits)) {
+                Ok(hold) => return Entry::Held(hold),
+                Err(refusal) => refusal,
+            },
+        };
+        match (self, refused) {
+            (Ask::Try(_), Refusal::Held) => Entry::Refused,
+            (_, Refusal::Full) => Entry::Full,
+            _ => entry.join(Word::claim).map_or(Entry::Full, Entry::Claimed),
+        }
+    }
+
+    /// The unit that a new entry is made with.
+    #[inline]
+    fn unit(self) -> Unit {
+        match self {
+            Ask::Claim => Unit::Claim,
+            Ask::Enter(mode) | Ask::Try(mode) => Unit::Hold(mode),
+        }
+    }
+
+    #[inline]
+    fn made<K>(self, claim: Claim<K>) -> Entry<K> {
+        match self {
+            Ask::Claim => Entry::Claimed(claim),
+            Ask::Enter(_) | Ask::Try(_) => Entry::Held(claim),
+        }
+    }
+}
+
+/// What must be woken or dropped after the locks are released and the caller's own state is in order.
+#[derive(Default)]
+pub(crate) struct Bin {
+    due: Due,
+    old: Option<Waker>,
+    /// A clone of the caller's waker, made before the lock was taken.
+    fresh: Option<Waker>,
+}
+
+/// What came of a step under the room lock.
+enum Step {
+    Entered,
+    Waiting,
+    Full,
+    /// Unlock, clone the waker, try again.
+    NeedsWaker,
+    /// Unlock, make room for so many wakers, try again.
+    NeedsRoom(usize),
+}
+
+impl<K> Core<K> {
+    pub(crate) fn new(config: Config) -> Self {
+        let Config { shards, capacity, spares, recycle_keys, rules } = config;
+        let shift = u32::BITS - shards.trailing_zeros();
+        let rooms = shards.min(MAX_ROOMS);
+        let each = share_of_capacity(capacity, shards);
+        let shard = |index| {
+            let spares = match spares {
+                Some(all) => all / shards + usize::from(index < all % shards),
+                None => each.max(SPARES_PER_SHARD),
+            };
+            CachePadded::new(Lock::new(Shard::new(each, spares)))
+        };
+        Core {
+            shards: (0..shards).map(shard).collect(),
+            rooms: (0..rooms).map(|_| CachePadded::new(Lock::new(Room::default()))).collect(),
+            shift,
+            room_mask: rooms as u32 - 1,
+            recycle_keys,
+            rules,
+        }
+    }
+
+    pub(crate) fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    #[inline]
+    fn shard(&self, tag: Tag) -> &Lock<Shard<K>> {
+        &self.shards[tag.shard(self.shift)]
+    }
+
+    fn room(&self, claim: &Claim<K>) -> &Lock<Room> {
+        &self.rooms[Tag::of_claim(claim).room(self.room_mask)]
+    }
+
+    // ---- finding and making entries -------------------------------------------------------------------------------
+
+    /// Asks for the entry of a key, and makes it if there is none.
+    #[inline]
+    pub(crate) fn ask<Q>(&self, tag: Tag, key: &Q, ask: Ask) -> Entry<K>
+    where
+        Q: ?Sized + equivalent::Equivalent<K> + alloc::borrow::ToOwned<Owned = K>,
+    {
+        let entry = self.shard(tag).with(|shard| {
+            if let Some(resident) = shard.find(tag, |other| key.equivalent(other)) {
+                return Ok(ask.of(resident, self.rules.permits));
+            }
+            if core::mem::needs_drop::<K>() {
+                return Err(shard.take_spare());
+            }
+            // A key that owns nothing is copied under the lock: that saves the second look.
+            let key = key.to_owned();
+            let Some(spare) = shard.take_spare() else { return Err(None) };
+            let (resident, claim) = spare.publish(key, tag.bits(), ask.unit());
+            shard.insert(tag, resident);
+            Ok(ask.made(claim))
+        });
+        match entry {
+            Ok(entry) => entry,
+            Err(spare) => self.make(tag, key, ask, spare),
+        }
+    }
+
+    /// Makes an entry whose key, or whose slot, needs an allocation: that is done between two looks at the shard.
+    #[inline(never)]
+    fn make<Q>(&self, tag: Tag, key: &Q, ask: Ask, spare: Option<Spare<K>>) -> Entry<K>
+    where
+        Q: ?Sized + equivalent::Equivalent<K> + alloc::borrow::ToOwned<Owned = K>,
+    {
+        let mut spare = spare.unwrap_or_else(Spare::alloc);
+        match spare.key_mut() {
+            Some(old) => key.clone_into(old),
+            None => drop(spare.put_key(key.to_owned())),
+        }
+        // Only borrowed by the closure: if `Equivalent` panics, the key is dropped after the lock is released.
+        let mut spare = Some(spare);
+        let entry = self.shard(tag).with(|shard| {
+            if let Some(resident) = shard.find(tag, |other| key.equivalent(other)) {
+                return ask.of(resident, self.rules.permits);
+            }
+            match spare.take().map(|spare| spare.publish_kept(tag.bits(), ask.unit())) {
+                Some(Ok((resident, claim))) => {
+                    shard.insert(tag, resident);
+                    ask.made(claim)
+                }
+                _ => unreachable!("the spare was given its key"),
+            }
+        });
+        if let Some(spare) = spare {
+            // Somebody else was quicker.
+            drop(self.shard(tag).with(|shard| self.put_away(shard, spare)));
+        }
+        entry
+    }
+
+    /// Keeps a slot for reuse. What is returned must be dropped outside the lock: the key, and the slot if there are enough.
+    #[inline]
+    fn put_away(&self, shard: &mut Shard<K>, mut spare: Spare<K>) -> (Option<K>, Option<Spare<K>>) {
+        let key = if core::mem::needs_drop::<K>() && !self.recycle_keys { spare.take_key() } else { None };
+        (key, shard.keep(spare))
+    }
+
+    /// Asks for an entry from which the caller has a claim already, which it keeps.
+    #[inline]
+    pub(crate) fn ask_again(&self, claim: &Claim<K>, ask: Ask) -> Entry<K> {
+        ask.of(claim, self.rules.permits)
+    }
+
+    /// One more claim for somebody who has one.
+    pub(crate) fn claim_again(&self, claim: &Claim<K>) -> Claim<K> {
+        claim.join(Word::claim).unwrap_or_else(|_| full())
+    }
+
+    // ---- giving up ------------------------------------------------------------------------------------------------
+
+    /// A holder leaves.
+    #[inline]
+    pub(crate) fn release(&self, hold: Claim<K>, mode: Mode) {
+        let unit = Unit::Hold(mode);
+        if !hold.word().is_only(unit) {
+            return self.release_shared(hold, mode, false);
+        }
+        if let Err(hold) = self.retire(hold, unit) {
+            self.release_shared(hold, mode, false);
+        }
+    }
+
+    /// A holder leaves, and whoever the policy lets in next gets in before any newcomer.
+    pub(crate) fn release_fair(&self, hold: Claim<K>, mode: Mode) {
+        self.release_shared(hold, mode, true);
+    }
+
+    /// A holder leaves, and others may have units of the entry.
+    #[inline(never)]
+    fn release_shared(&self, mut hold: Claim<K>, mode: Mode, fair: bool) {
+        let unit = Unit::Hold(mode);
+        loop {
+            let left = hold.leave(|word| match word {
+                word if word.is_only(unit) => Err(true),
+                word if word.is_queued() => Err(false),
+                word => Ok(word.leave(unit)),
+            });
+            let stayed = match left {
+                Ok(()) => Ok(()),
+                Err((hold, true)) => self.retire(hold, unit),
+                Err((hold, false)) => self.hand_over(hold, mode, fair),
+            };
+            match stayed {
+                Ok(()) => return,
+                Err(again) => hold = again,
+            }
+        }
+    }
+
+    /// A claim that is not a hold is given up.
+    pub(crate) fn withdraw(&self, mut claim: Claim<K>) {
+        loop {
+            let left =
+                claim.leave(|word| if word.is_only(Unit::Claim) { Err(()) } else { Ok(word.leave(Unit::Claim)) });
+            let Err((last, ())) = left else { return };
+            match self.retire(last, Unit::Claim) {
+                Ok(()) => return,
+                Err(again) => claim = again,
+            }
+        }
+    }
+
+    /// The last unit goes, and the entry with it: `Err` if there are others by now.
+    #[inline]
+    fn retire(&self, last: Claim<K>, unit: Unit) -> Result<(), Claim<K>> {
+        let tag = Tag::of_claim(&last);
+        let dead = self.shard(tag).with(|shard| {
+            let spare = shard.retire(last, unit)?;
+            Ok(self.put_away(shard, spare))
+        })?;
+        drop(dead);
+        Ok(())
+    }
+
+    /// A holder leaves others waiting: `Err` if nobody waits any more.
+    fn hand_over(&self, hold: Claim<K>, mode: Mode, fair: bool) -> Result<(), Claim<K>> {
+        let writer_left = mode == Mode::Exclusive;
+        let turn = match (fair, writer_left) {
+            (true, writer_left) => Turn::Fair { writer_left },
+            (false, true) => Turn::WriterLeft,
+            (false, false) => Turn::Any,
+        };
+        let mut due = Due::default();
+        let mut hold = Some(hold);
+        loop {
+            let held = hold.take().expect("the hold is given back by every step that does not end it");
+            let step = self.room(&held).with(|room| {
+                let word = held.word();
+                if !word.is_queued() {
+                    return Err((held, 0));
+                }
+                let queue = held.queue();
+                let most = room.most_due(queue, &self.rules);
+                if !due.fits(most) {
+                    return Err((held, most));
+                }
+                let settled = room.settle(queue, word.holds().without(mode), &self.rules, turn, &mut due);
+                let left = held.leave(|word| Ok::<_, ()>(word.regrant(settled.holds, settled.granted, settled.queued)));
+                left.map_err(|(held, ())| (held, 0))
+            });
+            match step {
+                Ok(()) => return Ok(()),
+                Err((held, 0)) => return Err(held),
+                Err((held, most)) => {
+                    due.reserve(most);
+                    hold = Some(held);
+                }
+            }
+        }
+    }
+
+    // ---- waiting --------------------------------------------------------------------------------------------------
+
+    /// Tries to turn a claim into a hold, without waiting.
+    pub(crate) fn try_settle(&self, claim: &Claim<K>, mode: Mode) -> bool {
+        let permits = self.rules.permits;
+        let settled = match claim.convert(|word| word.settle(mode, permits)) {
+            Err(Refusal::Queued) => self.room(claim).with(|room| {
+                if claim.word().is_queued() {
+                    self.pass(room, claim, mode)
+                } else {
+                    claim.convert(|word| word.settle(mode, permits)).map(drop)
+                }
+            }),
+            settled => settled.map(drop),
+        };
+        match settled {
+            Ok(()) => true,
+            Err(Refusal::Full) => full(),
+            Err(_) => false,
+        }
+    }
+
+    /// Whether the key is free for this mode, at a glance and without a promise.
+    pub(crate) fn seems_free(&self, claim: &Claim<K>, mode: Mode) -> bool {
+        claim.word().holds().admit(mode, self.rules.permits)
+    }
+
+    /// Lets a newcomer in before those who wait, if holds and policy allow.
+    fn pass(&self, room: &mut Room, claim: &Claim<K>, mode: Mode) -> Result<(), Refusal> {
+        let holds = claim.word().holds();
+        if !holds.admit(mode, self.rules.permits) {
+            return Err(Refusal::Held);
+        }
+        if !holds.has_room(mode) {
+            return Err(Refusal::Full);
+        }
+        if !room.pass(claim.queue(), holds, mode, &self.rules) {
+            return Err(Refusal::Queued);
+        }
+        claim.convert(|word| Ok(word.regrant(holds.with(mode), 1, true))).map(drop)
+    }
+
+    /// The one acquire machine: turns a claim into a hold, or sees to it that `waker` is woken when that may be possible.
+    ///
+    /// The caller makes its guard before it drops the bin: that may run user code, and the user code may panic.
+    ///
+    /// # Panics
+    /// If one more holder cannot be counted. The claim and the ticket are still good then.
+    pub(crate) fn poll(&self, claim: &Claim<K>, mode: Mode, ticket: &mut Ticket, waker: &Waker, bin: &mut Bin) -> bool {
+        if !ticket.is_some() {
+            match claim.convert(|word| word.settle(mode, self.rules.permits)) {
+                Ok(_) => return true,
+                Err(Refusal::Full) => full(),
+                Err(_) => bin.fresh = Some(waker.clone()),
+            }
+        }
+        self.poll_queued(claim, mode, ticket, waker, bin)
+    }
+
+    #[inline(never)]
+    fn poll_queued(&self, claim: &Claim<K>, mode: Mode, ticket: &mut Ticket, waker: &Waker, bin: &mut Bin) -> bool {
+        loop {
+            let step = self.room(claim).with(|room| {
+                if ticket.is_some() {
+                    self.poll_in_queue(room, claim, mode, ticket, waker, bin)
+                } else {
+                    self.enqueue(room, claim, mode, ticket, bin)
+                }
+            });
+            match step {
+                Step::Entered => return true,
+                Step::Waiting => return false,
+                Step::Full => full(),
+                Step::NeedsWaker => bin.fresh = Some(waker.clone()),
+                Step::NeedsRoom(most) => bin.due.reserve(most),
+            }
+        }
+    }
+
+    /// The first poll of a request that found the key held, or others waiting.
+    fn enqueue(&self, room: &mut Room, claim: &Claim<K>, mode: Mode, ticket: &mut Ticket, bin: &mut Bin) -> Step {
+        let entered = claim.convert(|word| match word.settle(mode, self.rules.permits) {
+            _ if word.is_queued() => Err(Refusal::Queued),
+            Err(Refusal::Held) => Ok(word.enqueue()),
+            settled => settled,
+        });
+        let queue = match entered {
+            Ok(word) if word.is_queued() => {
+                let queue = room.open_queue();
+                claim.set_queue(queue);
+                queue
+            }
+            Ok(_) => return Step::Entered,
+            Err(Refusal::Full) => return Step::Full,
+            Err(_) => match self.pass(room, claim, mode) {
+                Ok(()) => return Step::Entered,
+                Err(Refusal::Full) => return Step::Full,
+                Err(_) => claim.queue(),
+            },
+        };
+        let Some(waker) = bin.fresh.take() else { unreachable!("the waker was cloned before the lock was taken") };
+        *ticket = room.push(queue, Want::Hold(mode), waker);
+        Step::Waiting
+    }
+
+    /// A later poll.
+    fn poll_in_queue(
+        &self,
+        room: &mut Room,
+        claim: &Claim<K>,
+        mode: Mode,
+        ticket: &mut Ticket,
+        waker: &Waker,
+        bin: &mut Bin,
+    ) -> Step {
+        let queue = claim.queue();
+        let place = room.place(*ticket);
+        if place == Place::Granted {
+            bin.old = room.remove(queue, core::mem::replace(ticket, Ticket::NONE));
+            return Step::Entered;
+        }
+        let holds = claim.word().holds();
+        if holds.admit(mode, self.rules.permits) {
+            if !holds.has_room(mode) {
+                return Step::Full;
+            }
+            let most = room.most_due(queue, &self.rules);
+            if !bin.due.fits(most) {
+                return Step::NeedsRoom(most);
+            }
+            // The head takes what is free. A waiter behind it is a newcomer to it.
+            if place == Place::Head || room.pass(queue, holds, mode, &self.rules) {
+                bin.old = room.remove(queue, core::mem::replace(ticket, Ticket::NONE));
+                self.settle(room, claim, queue, holds.with(mode), 1, bin);
+                return Step::Entered;
+            }
+        }
+        if room.will_wake(*ticket, waker) {
+            return Step::Waiting;
+        }
+        match bin.fresh.take() {
+            Some(waker) => {
+                bin.old = room.renew(*ticket, waker);
+                Step::Waiting
+            }
+            None => Step::NeedsWaker,
+        }
+    }
+
+    /// Lets in whoever gets in now that a waiter has left the queue, `entered` or not.
+    fn settle(&self, room: &mut Room, claim: &Claim<K>, queue: u32, holds: Holds, entered: usize, bin: &mut Bin) {
+        let settled = room.settle(queue, holds, &self.rules, Turn::Any, &mut bin.due);
+        let regranted = claim
+            .convert(|word| Ok::<_, Refusal>(word.regrant(settled.holds, settled.granted + entered, settled.queued)));
+        debug_assert!(regranted.is_ok());
+    }
+
+    /// The one way out of the acquire machine without a hold: gives up the claim, the place in the queue, and a hold that
+    /// was already granted, which goes to the next.
+    pub(crate) fn cancel(&self, claim: Claim<K>, mode: Mode, ticket: Ticket) {
+        if !ticket.is_some() {
+            return self.withdraw(claim);
+        }
+        // Dropped last: wakers run when everything is in order.
+        let mut bin = Bin::default();
+        let granted = loop {
+            let gone = self.room(&claim).with(|room| {
+                let queue = claim.queue();
+                if room.place(ticket) == Place::Granted {
+                    bin.old = room.remove(queue, ticket);
+                    return Ok(true);
+                }
+                let most = room.most_due(queue, &self.rules);
+                if !bin.due.fits(most) {
+                    return Err(most);
+                }
+                bin.old = room.remove(queue, ticket);
+                self.settle(room, &claim, queue, claim.word().holds(), 0, &mut bin);
+                Ok(false)
+            });
+            match gone {
+                Ok(granted) => break granted,
+                Err(most) => bin.due.reserve(most),
+            }
+        };
+        if granted {
+            self.release(claim, mode);
+        } else {
+            self.withdraw(claim);
+        }
+    }
+
+    // ---- looking --------------------------------------------------------------------------------------------------
+
+    /// The number of live entries, added up shard by shard.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.with(|shard| shard.len())).sum()
+    }
+
+    pub(crate) fn status(&self, tag: Tag, eq: impl FnMut(&K) -> bool) -> Option<Status> {
+        self.shard(tag).with(|shard| shard.find(tag, eq).map(|resident| self.status_of(resident)))
+    }
+
+    /// Under the shard lock. While somebody waits, the room lock makes word and queue one snapshot.
+    fn status_of(&self, resident: &Resident<K>) -> Status {
+        let word = resident.word();
+        if !word.is_queued() {
+            return Status::new(word.holds(), Waiting::default(), &self.rules);
+        }
+        self.rooms[Tag::of_resident(resident).room(self.room_mask)].with(|room| {
+            let word = resident.word();
+            let waiting = if word.is_queued() { room.waiting(resident.queue()) } else { Waiting::default() };
+            Status::new(word.holds(), waiting, &self.rules)
+        })
+    }
+
+    /// Visits the live entries, shard by shard, outside the locks: each is claimed while it is visited.
+    ///
+    /// # Panics
+    /// If an entry cannot count one more claim.
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(&K, Status)) {
+        let mut visits = Vec::new();
+        for shard in &self.shards {
+            let mut most = shard.with(|shard| shard.len());
+            loop {
+                visits.reserve(most);
+                let claimed = shard.with(|shard| {
+                    most = shard.len();
+                    if most > visits.capacity() {
+                        return Ok(false);
+                    }
+                    for resident in shard.residents() {
+                        let claim = resident.join(Word::claim)?;
+                        visits.push((Visit { core: self, claim: Some(claim) }, self.status_of(resident)));
+                    }
+                    Ok::<_, Refusal>(true)
+                });
+                match claimed {
+                    Ok(true) => break,
+                    Ok(false) => {}
+                    Err(_) => full(),
+                }
+            }
+            for (visit_of, status) in visits.drain(..) {
+                if let Some(claim) = &visit_of.claim {
+                    visit(claim.key(), status);
+                }
+            }
+        }
+    }
+}
+
+/// A claim for as long as an entry is visited.
+struct Visit<'a, K> {
+    core: &'a Core<K>,
+    claim: Option<Claim<K>>,
+}
+
+impl<K> Drop for Visit<'_, K> {
+    fn drop(&mut self) {
+        if let Some(claim) = self.claim.take() {
+            self.core.withdraw(claim);
+        }
+    }
+}
+
+/// Rooms are few: waiting is rare, and one room serves all the waiters of a hot key anyway.
+const MAX_ROOMS: usize = 16;
+
+/// How many free entries a shard keeps, if nothing else was said.
+const SPARES_PER_SHARD: usize = 64;
+
+/// How many entries each of `shards` shards must be ready for, that `capacity` keys at once find room.
+///
+/// Keys fall into shards at random, so a shard may get more than its share: six standard deviations of a Poisson
+/// distribution more, with six on top for small means, make that a matter of one in many millions. With one shard, or a few
+/// keys, the room is exact.
+fn share_of_capacity(capacity: usize, shards: usize) -> usize {
+    if shards == 1 {
+        return capacity;
+    }
+    let mean = capacity.div_ceil(shards);
+    capacity.min(mean + 6 * mean.isqrt() + 6)
+}
+
+/// Outside every lock: the panic hook is user code.
+#[cold]
+#[inline(never)]
+pub(crate) fn full() -> ! {
+    panic!("keylatch: too many holders or waiters for one key: at most {MAX_UNITS} can be counted")
+}

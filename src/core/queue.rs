@@ -1,0 +1,412 @@
+//! The wait queues, and the one place where fairness is decided.
+//!
+//! A [`Room`] keeps the queues of all entries whose tags lead to it, behind a lock of its own: waiters of a hot key do
+//! not hold up those who look for another key in the same shard. Nothing here is atomic and nothing runs user code:
+//! wakers are moved in and moved out, and the caller wakes and drops them when the lock is released.
+//!
+//! A waiter is a [`Node`]; its index is the *ticket*. A queued node is in its entry's queue. A granted node has left the
+//! queue and stands for a hold that its waiter has not come for yet. A waiter that is merely *woken* stays queued, at its
+//! place, until it enters: so it cannot lose its place to somebody who was quicker.
+//!
+//! # Who gets in
+//! [`Room::settle`] runs whenever waiters might get in: a hold was released or changed, a waiter gave up or entered. It
+//! goes from the head of the queue as far as the holds admit, and either *grants* (the waiter holds from now on) or
+//! *opens* (the waiter is woken, the key stays free, and whoever asks first gets it):
+//!
+//! | | `Fifo` | `Bounded(n)` | `Barging` |
+//! |---|---|---|---|
+//! | head that was passed fewer than `n` times | grant | open | open |
+//! | head that was passed `n` times | grant | grant | open |
+//! | reader that no waiting writer keeps out | grant | grant | open |
+//! | when a writer has left: every waiting reader, one upgradable reader | in order only | grant | in order only |
+//! | `unlock_fair`: the first that the holds admit | grant | grant | grant |
+//! | a waiting upgrade, when the last reader has left | grant | grant | grant |
+//!
+//! [`Room::pass`] is asked when somebody finds the key free for it, but others waiting.
+
+use alloc::vec::Vec;
+use core::task::Waker;
+
+use super::word::{Holds, Mode};
+use crate::Fairness;
+
+/// The largest number of requests that can be counted as having passed one waiter.
+type Passed = u8;
+
+const NONE: u32 = u32::MAX;
+
+/// A waiter's place: the index of its node, or nothing while it does not wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ticket(u32);
+
+impl Ticket {
+    pub(crate) const NONE: Ticket = Ticket(NONE);
+
+    pub(crate) fn is_some(self) -> bool {
+        self.0 != NONE
+    }
+}
+
+/// What a waiter waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Want {
+    Hold(Mode),
+}
+
+struct Node {
+    prev: u32,
+    next: u32,
+    want: Want,
+    /// The hold is ours already; the node is in no queue.
+    granted: bool,
+    /// How many later requests have got in before this one while it stood at the head.
+    passed: Passed,
+    /// `None` once it has been woken, until it is polled again.
+    waker: Option<Waker>,
+}
+
+/// The waiters of one entry, in order of arrival.
+struct Queue {
+    head: u32,
+    tail: u32,
+    waiting: Waiting,
+}
+
+/// How many wait, by what they wait for.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) writers: usize,
+    pub(crate) readers: usize,
+    pub(crate) upgradable: usize,
+    pub(crate) permits: usize,
+}
+
+impl Waiting {
+    fn of(&mut self, want: Want) -> &mut usize {
+        match want {
+            Want::Hold(Mode::Exclusive) => &mut self.writers,
+            Want::Hold(Mode::Shared) => &mut self.readers,
+            Want::Hold(Mode::Upgradable) => &mut self.upgradable,
+            Want::Hold(Mode::Permit) => &mut self.permits,
+        }
+    }
+}
+
+/// What the queue goes by, the same for all keys of a table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    pub(crate) fairness: Fairness,
+    /// How many permits a key has, for a semaphore.
+    pub(crate) permits: usize,
+}
+
+/// Why [`Room::settle`] is called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Turn {
+    /// A waiter gave up or entered, or a hold that is not exclusive was released.
+    Any,
+    /// A writer has left.
+    WriterLeft,
+    /// The first that can get in must get in, before any newcomer.
+    Fair { writer_left: bool },
+}
+
+/// What [`Room::settle`] decided: how the word must change, in the same critical section.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Settled {
+    pub(crate) holds: Holds,
+    /// How many waiters' claims have become holds.
+    pub(crate) granted: usize,
+    /// Whether somebody still waits.
+    pub(crate) queued: bool,
+}
+
+/// Where a waiter stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    Granted,
+    Head,
+    Behind,
+}
+
+#[derive(Default)]
+pub(crate) struct Room {
+    nodes: Slab<Node>,
+    queues: Slab<Queue>,
+}
+
+impl Room {
+    /// The first waiter of an entry comes: a new, empty queue.
+    pub(crate) fn open_queue(&mut self) -> u32 {
+        self.queues.insert(Queue { head: NONE, tail: NONE, waiting: Waiting::default() })
+    }
+
+    /// Puts a waiter at the end of the queue.
+    pub(crate) fn push(&mut self, queue: u32, want: Want, waker: Waker) -> Ticket {
+        let tail = self.queues[queue].tail;
+        let node = Node { prev: tail, next: NONE, want, granted: false, passed: 0, waker: Some(waker) };
+        let index = self.nodes.insert(node);
+        let record = &mut self.queues[queue];
+        record.tail = index;
+        *record.waiting.of(want) += 1;
+        match tail {
+            NONE => record.head = index,
+            tail => self.nodes[tail].next = index,
+        }
+        Ticket(index)
+    }
+
+    pub(crate) fn place(&self, ticket: Ticket) -> Place {
+        let node = &self.nodes[ticket.0];
+        match (node.granted, node.prev) {
+            (true, _) => Place::Granted,
+            (false, NONE) => Place::Head,
+            (false, _) => Place::Behind,
+        }
+    }
+
+    /// Whether waking the waiter would wake the same task as `waker`.
+    pub(crate) fn will_wake(&self, ticket: Ticket, waker: &Waker) -> bool {
+        self.nodes[ticket.0].waker.as_ref().is_some_and(|kept| kept.will_wake(waker))
+    }
+
+    /// Gives a waiter a new waker and returns the old one, to be dropped outside the lock.
+    pub(crate) fn renew(&mut self, ticket: Ticket, waker: Waker) -> Option<Waker> {
+        self.nodes[ticket.0].waker.replace(waker)
+    }
+
+    /// Takes a waiter out, queued or granted. Returns its waker, to be dropped outside the lock.
+    pub(crate) fn remove(&mut self, queue: u32, ticket: Ticket) -> Option<Waker> {
+        if !self.nodes[ticket.0].granted {
+            self.unlink(queue, ticket.0);
+        }
+        self.nodes.remove(ticket.0).waker
+    }
+
+    /// Whether a newcomer, which the holds admit, may get in before those who wait. Counts it if so.
+    ///
+    /// The count is kept with the waiter that is passed: whoever comes to the head starts from zero.
+    pub(crate) fn pass(&mut self, queue: u32, holds: Holds, mode: Mode, rules: &Rules) -> bool {
+        let bound = match rules.fairness {
+            Fairness::Fifo => return false,
+            Fairness::Barging => return true,
+            Fairness::Bounded(bound) => bound,
+        };
+        let record = &self.queues[queue];
+        let head = &mut self.nodes[record.head];
+        let keeps_out = record.waiting.writers > 0
+            || match head.want {
+                Want::Hold(wanted) => !holds.with(mode).admit(wanted, rules.permits),
+            };
+        if !keeps_out {
+            return true;
+        }
+        let may = head.passed < bound;
+        head.passed += Passed::from(may);
+        may
+    }
+
+    /// Lets in whoever the rules admit now, beside `holds`. See the module's table.
+    pub(crate) fn settle(&mut self, queue: u32, holds: Holds, rules: &Rules, turn: Turn, due: &mut Due) -> Settled {
+        let mut entered = Entered { holds, granted: 0 };
+        let phase = matches!(turn, Turn::WriterLeft | Turn::Fair { writer_left: true })
+            && matches!(rules.fairness, Fairness::Bounded(_));
+        if phase {
+            self.admit_readers(queue, rules, &mut entered, due);
+        }
+        let mut fair = matches!(turn, Turn::Fair { .. });
+        // What the holds will be when everybody who was woken has come in.
+        let mut expected = entered.holds;
+        let mut at = self.queues[queue].head;
+        while at != NONE {
+            let Node { next, want: Want::Hold(mode), passed, .. } = self.nodes[at];
+            if expected.admit(mode, rules.permits) {
+                let grant = core::mem::take(&mut fair)
+                    || match rules.fairness {
+                        Fairness::Fifo => true,
+                        Fairness::Bounded(bound) => mode == Mode::Shared || passed >= bound,
+                        Fairness::Barging => false,
+                    };
+                if grant {
+                    self.grant(queue, at, mode, &mut entered, due);
+                } else {
+                    due.wake(self.nodes[at].waker.take());
+                }
+                expected = expected.with(mode);
+            } else if mode != Mode::Upgradable || rules.fairness == Fairness::Fifo {
+                break;
+            }
+            // An upgradable reader whose place is taken keeps nobody out who is not its like: look behind it.
+            at = next;
+        }
+        let queued = self.queues[queue].head != NONE;
+        if !queued {
+            self.queues.remove(queue);
+        }
+        Settled { holds: entered.holds, granted: entered.granted, queued }
+    }
+
+    /// The readers' phase: all readers that wait get in, and one upgradable reader if its place is free.
+    fn admit_readers(&mut self, queue: u32, rules: &Rules, entered: &mut Entered, due: &mut Due) {
+        let waiting = self.queues[queue].waiting;
+        let mut left = waiting.readers + waiting.upgradable;
+        let mut at = self.queues[queue].head;
+        while at != NONE && left > 0 {
+            let Node { next, want: Want::Hold(mode), .. } = self.nodes[at];
+            if matches!(mode, Mode::Shared | Mode::Upgradable) {
+                left -= 1;
+                if entered.holds.admit(mode, rules.permits) {
+                    self.grant(queue, at, mode, entered, due);
+                }
+            }
+            at = next;
+        }
+    }
+
+    fn grant(&mut self, queue: u32, index: u32, mode: Mode, entered: &mut Entered, due: &mut Due) {
+        self.unlink(queue, index);
+        let node = &mut self.nodes[index];
+        node.granted = true;
+        due.wake(node.waker.take());
+        entered.holds = entered.holds.with(mode);
+        entered.granted += 1;
+    }
+
+    fn unlink(&mut self, queue: u32, index: u32) {
+        let Node { prev, next, want, .. } = self.nodes[index];
+        let record = &mut self.queues[queue];
+        *record.waiting.of(want) -= 1;
+        match prev {
+            NONE => record.head = next,
+            prev => self.nodes[prev].next = next,
+        }
+        match next {
+            NONE => record.tail = prev,
+            next => self.nodes[next].prev = prev,
+        }
+    }
+
+    /// How many wakers [`Room::settle`] may hand out at the most.
+    pub(crate) fn most_due(&self, queue: u32, rules: &Rules) -> usize {
+        let waiting = &self.queues[queue].waiting;
+        1 + waiting.readers + waiting.upgradable + waiting.permits.min(rules.permits)
+    }
+
+    pub(crate) fn waiting(&self, queue: u32) -> Waiting {
+        self.queues[queue].waiting
+    }
+}
+
+struct Entered {
+    holds: Holds,
+    granted: usize,
+}
+
+/// Wakers that are due: woken when this is dropped, which must be outside every lock.
+///
+/// The first one needs no allocation, and a mutex never has a second.
+#[derive(Default)]
+pub(crate) struct Due {
+    first: Option<Waker>,
+    more: Vec<Waker>,
+}
+
+impl Due {
+    fn wake(&mut self, waker: Option<Waker>) {
+        match waker {
+            Some(waker) if self.first.is_none() => self.first = Some(waker),
+            Some(waker) => self.more.push(waker),
+            None => {}
+        }
+    }
+
+    /// Whether `most` wakers fit without an allocation.
+    pub(crate) fn fits(&self, most: usize) -> bool {
+        most <= 1 + self.more.capacity()
+    }
+
+    pub(crate) fn reserve(&mut self, most: usize) {
+        self.more.reserve(most);
+    }
+}
+
+impl Drop for Due {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(first) = self.first.take() {
+            crate::sync::run_all(core::iter::once(first).chain(self.more.drain(..)).map(|waker| || waker.wake()));
+        }
+    }
+}
+
+/// Values at indices that stay the same; a free list; no memory kept when a large burst is over.
+struct Slab<T> {
+    items: Vec<Item<T>>,
+    free: u32,
+    used: u32,
+}
+
+enum Item<T> {
+    Free { next: u32 },
+    Used(T),
+}
+
+/// An empty slab keeps room for this many values.
+const SLAB_KEPT: usize = 64;
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Slab { items: Vec::new(), free: NONE, used: 0 }
+    }
+}
+
+impl<T> Slab<T> {
+    fn insert(&mut self, value: T) -> u32 {
+        self.used += 1;
+        if self.free == NONE {
+            // A waiter is a claim of its own, and memory ends long before four thousand million of them.
+            let index = self.items.len() as u32;
+            self.items.push(Item::Used(value));
+            return index;
+        }
+        let index = self.free;
+        let item = &mut self.items[index as usize];
+        if let Item::Free { next } = *item {
+            self.free = next;
+        }
+        *item = Item::Used(value);
+        index
+    }
+
+    fn remove(&mut self, index: u32) -> T {
+        let item = core::mem::replace(&mut self.items[index as usize], Item::Free { next: self.free });
+        self.free = index;
+        self.used -= 1;
+        if self.used == 0 && self.items.len() > SLAB_KEPT {
+            *self = Slab::default();
+        }
+        match item {
+            Item::Used(value) => value,
+            Item::Free { .. } => unreachable!("a ticket is used once"),
+        }
+    }
+}
+
+impl<T> core::ops::Index<u32> for Slab<T> {
+    type Output = T;
+    fn index(&self, index: u32) -> &T {
+        match &self.items[index as usize] {
+            Item::Used(value) => value,
+            Item::Free { .. } => unreachable!("a ticket is used once"),
+        }
+    }
+}
+
+impl<T> core::ops::IndexMut<u32> for Slab<T> {
+    fn index_mut(&mut self, index: u32) -> &mut T {
+        match &mut self.items[index as usize] {
+            Item::Used(value) => value,
+            Item::Free { .. } => unreachable!("a ticket is used once"),
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The shards: how an entry is found, made and removed.
+
+use alloc::vec::Vec;
+use hashbrown::HashTable;
+
+use super::slot::{Claim, Resident, Spare};
+use super::word::Unit;
+
+/// What is kept of a key's hash: enough to find the entry again without asking the key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Tag(u32);
+
+impl Tag {
+    /// Mixes the caller's hash, so that a weak hasher (the identity, say) spreads over shards and buckets as well.
+    #[inline]
+    pub(crate) fn of(hash: u64) -> Tag {
+        // Folded multiplication: every bit of the hash reaches every bit of the tag.
+        let wide = u128::from(hash ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
+        Tag(((wide >> 64) as u64 ^ wide as u64) as u32)
+    }
+
+    #[inline]
+    pub(super) fn of_claim<K>(claim: &Claim<K>) -> Tag {
+        Tag(claim.tag())
+    }
+
+    pub(super) fn of_resident<K>(resident: &Resident<K>) -> Tag {
+        Tag(resident.tag())
+    }
+
+    /// What a slot keeps of it.
+    #[inline]
+    pub(super) fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// The high bits choose the shard, ...
+    #[inline]
+    pub(crate) fn shard(self, shift: u32) -> usize {
+        (u64::from(self.0) >> shift) as usize
+    }
+
+    /// ... the low bits choose the room, ...
+    #[inline]
+    pub(crate) fn room(self, mask: u32) -> usize {
+        (self.0 & mask) as usize
+    }
+
+    /// ... and the low bits of this choose the bucket, while its high bits, which hashbrown compares first, depend on all.
+    #[inline]
+    fn hash(self) -> u64 {
+        u64::from(self.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+/// A shard's entries and its free list, behind the shard lock.
+pub(super) struct Shard<K> {
+    /// One entry has its place in the shard itself: in an uncontended cycle the hash table is not touched at all.
+    first: Option<Resident<K>>,
+    first_tag: u32,
+    rest: HashTable<Resident<K>>,
+    spares: Vec<Spare<K>>,
+    /// How many spares are kept.
+    spares_kept: usize,
+    /// For how many entries `rest` keeps its room.
+    rest_kept: usize,
+}
+
+/// A table with more room than this many entries gives some back when it is nearly empty.
+const REST_KEPT: usize = 112;
+
+impl<K> Shard<K> {
+    /// A shard that holds `capacity` entries before anything is allocated.
+    pub(super) fn new(capacity: usize, spares_kept: usize) -> Self {
+        Shard {
+            first: None,
+            first_tag: 0,
+            rest: HashTable::with_capacity(capacity.saturating_sub(1)),
+            spares: {
+                let mut spares = Vec::with_capacity(capacity);
+                spares.resize_with(capacity, Spare::alloc);
+                spares
+            },
+            spares_kept,
+            rest_kept: capacity.max(REST_KEPT),
+        }
+    }
+
+    #[inline]
+    pub(super) fn find(&self, tag: Tag, mut eq: impl FnMut(&K) -> bool) -> Option<&Resident<K>> {
+        if let Some(first) = &self.first {
+            if self.first_tag == tag.0 && eq(first.key()) {
+                return Some(first);
+            }
+        }
+        if self.rest.is_empty() {
+            return None;
+        }
+        self.rest.find(tag.hash(), |resident| resident.tag() == tag.0 && eq(resident.key()))
+    }
+
+    /// Makes an entry. The caller has seen, under the same lock, that the key has none.
+    #[inline]
+    pub(super) fn insert(&mut self, tag: Tag, resident: Resident<K>) {
+        if self.first.is_none() {
+            self.first_tag = tag.0;
+            self.first = Some(resident);
+        } else {
+            self.rest.insert_unique(tag.hash(), resident, |resident| Tag(resident.tag()).hash());
+        }
+    }
+
+    /// The key dies with its last claim: `Err` if others have a claim by now.
+    #[inline]
+    pub(super) fn retire(&mut self, last: Claim<K>, unit: Unit) -> Result<Spare<K>, Claim<K>> {
+        if !last.is_last(unit) {
+            return Err(last);
+        }
+        let resident = match &self.first {
+            Some(first) if first.is_of(&last) => self.first.take(),
+            _ => self.remove_rest(&last),
+        };
+        match resident {
+            Some(resident) => Ok(resident.vacate(last, unit)),
+            None => unreachable!("a claimed entry is in the table"),
+        }
+    }
+
+    fn remove_rest(&mut self, last: &Claim<K>) -> Option<Resident<K>> {
+        let found = self.rest.find_entry(Tag::of_claim(last).hash(), |resident| resident.is_of(last));
+        let (resident, _) = found.ok()?.remove();
+        if self.rest.capacity() > self.rest_kept && self.rest.len() < self.rest.capacity() / 8 {
+            self.shrink_rest();
+        }
+        Some(resident)
+    }
+
+    /// After a burst. Moving `n` entries is paid for by the `3 n` releases, at least, since the table was that full.
+    #[cold]
+    fn shrink_rest(&mut self) {
+        let room = (self.rest.len() * 2).max(self.rest_kept);
+        self.rest.shrink_to(room, |resident| Tag(resident.tag()).hash());
+    }
+
+    #[inline]
+    pub(super) fn take_spare(&mut self) -> Option<Spare<K>> {
+        self.spares.pop()
+    }
+
+    /// Keeps a spare for reuse, or gives it back if there are enough.
+    #[inline]
+    pub(super) fn keep(&mut self, spare: Spare<K>) -> Option<Spare<K>> {
+        if self.spares.len() >= self.spares_kept {
+            return Some(spare);
+        }
+        self.spares.push(spare);
+        None
+    }
+
+    pub(super) fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.rest.len()
+    }
+
+    pub(super) fn residents(&self) -> impl Iterator<Item = &Resident<K>> {
+        self.first.iter().chain(&self.rest)
+    }
+}

@@ -1,0 +1,255 @@
+//! The state word of an entry, and every move on it, as pure functions.
+//!
+//! Nothing here is atomic: [`slot`](super::slot) wraps these moves in compare-exchange loops. So the rules can be
+//! tested by enumeration, and the loops by loom.
+//!
+//! | bits | name | meaning |
+//! |---|---|---|
+//! | 0 | `DEAD` | the slot serves no key: it is on a free list, or on its way to one |
+//! | 1 | `QUEUED` | somebody waits: holds change under the room lock only (in a dead slot: an old key is kept) |
+//! | 2 | `WRITER` | an exclusive hold |
+//! | 3 | `UPGRADABLE` | an upgradable hold |
+//! | next `FIELD` bits | count | shared holds, or permits |
+//! | next `FIELD` bits | claims | references that are not holds: handles, futures, waiters, visits |
+//!
+//! `FIELD` is 14 on 32-bit targets and 30 on 64-bit ones. Each hold and each claim is one *unit*; whoever has a
+//! unit keeps the entry alive, and stands in exactly one field. The combinations that can occur:
+//!
+//! | dead | writer | upgradable | count | claims | state |
+//! |---|---|---|---|---|---|
+//! | 0 | 0 | 0 | 0 | > 0 | free: handles, unpolled futures, or waiters on their way in |
+//! | 0 | 1 | 0 | 0 | any | held exclusively |
+//! | 0 | 0 | 0 | > 0 | any | held by readers, or permits are out |
+//! | 0 | 0 | 1 | any | any | held by an upgradable reader, perhaps beside readers |
+//! | 1 | 0 | 0 | 0 | 0 | dead |
+//!
+//! `QUEUED` needs at least one claim: a waiter's own. A live word without a unit does not exist.
+
+use core::fmt;
+
+/// What a hold lets its holder do, and whom it keeps out. `pub` because sealed traits name it; nobody outside can.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(unreachable_pub)]
+pub enum Mode {
+    /// Keeps everybody out: a mutex, a writer.
+    Exclusive,
+    /// Keeps writers out.
+    Shared,
+    /// Keeps writers and other upgradable readers out.
+    Upgradable,
+    /// One of the permits of a semaphore.
+    Permit,
+}
+
+/// What one reference to an entry is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unit {
+    Claim,
+    Hold(Mode),
+}
+
+/// Why a move is not possible.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Refusal {
+    /// An incompatible hold.
+    Held,
+    /// The hold would be compatible, but somebody waits: the queue decides.
+    Queued,
+    /// The field for this unit is full.
+    Full,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Word(usize);
+
+/// The width of each of the two counting fields.
+const FIELD: u32 = (usize::BITS - FLAGS) / 2;
+const FLAGS: u32 = 4;
+
+const DEAD: usize = 1;
+const QUEUED: usize = 1 << 1;
+const WRITER: usize = 1 << 2;
+const UPGRADABLE: usize = 1 << 3;
+const COUNT_ONE: usize = 1 << FLAGS;
+const CLAIM_ONE: usize = 1 << (FLAGS + FIELD);
+const FIELD_MAX: usize = (1 << FIELD) - 1;
+const COUNT: usize = FIELD_MAX << FLAGS;
+const CLAIMS: usize = FIELD_MAX << (FLAGS + FIELD);
+const HOLDS: usize = WRITER | UPGRADABLE | COUNT;
+
+/// The largest number that a counting field can hold.
+pub(crate) const MAX_UNITS: usize = FIELD_MAX;
+
+impl Unit {
+    /// What the unit adds to the word.
+    #[inline]
+    const fn weight(self) -> usize {
+        match self {
+            Unit::Claim => CLAIM_ONE,
+            Unit::Hold(Mode::Exclusive) => WRITER,
+            Unit::Hold(Mode::Upgradable) => UPGRADABLE,
+            Unit::Hold(Mode::Shared | Mode::Permit) => COUNT_ONE,
+        }
+    }
+}
+
+/// The hold part of a word, detached from it: what the queue reckons with while it lets waiters in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Holds(usize);
+
+impl Holds {
+    /// Whether a hold of this mode may stand beside these, where a semaphore has `permits` permits.
+    #[inline]
+    pub(crate) const fn admit(self, mode: Mode, permits: usize) -> bool {
+        match mode {
+            Mode::Exclusive => self.0 == 0,
+            Mode::Shared => self.0 & WRITER == 0,
+            Mode::Upgradable => self.0 & (WRITER | UPGRADABLE) == 0,
+            Mode::Permit => self.count() < permits,
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn with(self, mode: Mode) -> Holds {
+        Holds(self.0 + Unit::Hold(mode).weight())
+    }
+
+    #[inline]
+    pub(crate) const fn without(self, mode: Mode) -> Holds {
+        Holds(self.0 - Unit::Hold(mode).weight())
+    }
+
+    pub(crate) const fn count(self) -> usize {
+        self.0 >> FLAGS
+    }
+
+    pub(crate) const fn writer(self) -> bool {
+        self.0 & WRITER != 0
+    }
+
+    pub(crate) const fn upgradable(self) -> bool {
+        self.0 & UPGRADABLE != 0
+    }
+
+    /// Whether one more hold of this mode can be counted.
+    pub(crate) const fn has_room(self, mode: Mode) -> bool {
+        !matches!(mode, Mode::Shared) || self.count() < FIELD_MAX
+    }
+}
+
+impl Word {
+    /// A slot that serves no key and keeps none.
+    pub(crate) const DEAD: Word = Word(DEAD);
+    /// A slot that serves no key, but still owns an initialised one.
+    pub(crate) const DEAD_KEYED: Word = Word(DEAD | QUEUED);
+
+    #[inline]
+    pub(crate) const fn from_bits(bits: usize) -> Word {
+        Word(bits)
+    }
+
+    #[inline]
+    pub(crate) const fn bits(self) -> usize {
+        self.0
+    }
+
+    /// The word of a new entry that has one unit.
+    #[inline]
+    pub(crate) const fn born(unit: Unit) -> Word {
+        Word(unit.weight())
+    }
+
+    /// Whether `unit` is the only one: its owner must retire the entry instead of leaving it.
+    #[inline]
+    pub(crate) const fn is_only(self, unit: Unit) -> bool {
+        self.0 == unit.weight()
+    }
+
+    #[inline]
+    pub(crate) const fn is_queued(self) -> bool {
+        self.0 & QUEUED != 0
+    }
+
+    #[inline]
+    pub(crate) const fn holds(self) -> Holds {
+        Holds(self.0 & HOLDS)
+    }
+
+    /// How many units there are: what keeps the entry alive.
+    pub(crate) const fn units(self) -> usize {
+        let holds = self.holds();
+        holds.writer() as usize + holds.upgradable() as usize + holds.count() + self.claims()
+    }
+
+    const fn claims(self) -> usize {
+        (self.0 & CLAIMS) >> (FLAGS + FIELD)
+    }
+
+    /// One more claim.
+    #[inline]
+    pub(crate) const fn claim(self) -> Result<Word, Refusal> {
+        if self.0 & CLAIMS == CLAIMS {
+            return Err(Refusal::Full);
+        }
+        Ok(Word(self.0 + CLAIM_ONE))
+    }
+
+    /// One more hold, by somebody who has no unit yet. Never past a queue.
+    #[inline]
+    pub(crate) const fn hold(self, mode: Mode, permits: usize) -> Result<Word, Refusal> {
+        let holds = self.holds();
+        if !holds.admit(mode, permits) {
+            return Err(Refusal::Held);
+        }
+        if self.is_queued() {
+            return Err(Refusal::Queued);
+        }
+        if !holds.has_room(mode) {
+            return Err(Refusal::Full);
+        }
+        Ok(Word(self.0 + Unit::Hold(mode).weight()))
+    }
+
+    /// A claim becomes a hold. Never past a queue.
+    #[inline]
+    pub(crate) const fn settle(self, mode: Mode, permits: usize) -> Result<Word, Refusal> {
+        match self.hold(mode, permits) {
+            Ok(word) => Ok(Word(word.0 - CLAIM_ONE)),
+            refused => refused,
+        }
+    }
+
+    /// The first waiter comes: `QUEUED`, unless the hold is possible after all.
+    ///
+    /// One compare-exchange of this move tests the holds and sets the flag, so no release slips in between.
+    #[inline]
+    pub(crate) const fn enqueue(self) -> Word {
+        Word(self.0 | QUEUED)
+    }
+
+    /// A unit goes. The caller has made sure that it is not the last one.
+    #[inline]
+    pub(crate) const fn leave(self, unit: Unit) -> Word {
+        Word(self.0 - unit.weight())
+    }
+
+    /// The holds as the queue has settled them: `granted` claims have become holds, and somebody may still wait.
+    #[inline]
+    pub(crate) const fn regrant(self, holds: Holds, granted: usize, queued: bool) -> Word {
+        let claims = (self.0 & CLAIMS) - granted * CLAIM_ONE;
+        Word(claims | holds.0 | if queued { QUEUED } else { 0 })
+    }
+}
+
+impl fmt::Debug for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Word")
+            .field("dead", &(self.0 & DEAD != 0))
+            .field("queued", &self.is_queued())
+            .field("writer", &self.holds().writer())
+            .field("upgradable", &self.holds().upgradable())
+            .field("count", &self.holds().count())
+            .field("claims", &self.claims())
+            .finish()
+    }
+}

@@ -1,0 +1,105 @@
+//! The async forms.
+
+use core::fmt;
+use core::future::Future;
+use core::pin::{Pin, pin};
+use core::task::{Context, Poll};
+
+use crate::guard::Guard;
+use crate::mode::{Exclusive, Mode};
+use crate::owner::{Owner, TableRef};
+use crate::request::{Call, Request, Source};
+use crate::{DefaultHashBuilder, KeyedMutex};
+
+/// A future that acquires a key and yields its guard.
+///
+/// `O` and `M` are those of the [`Guard`]. Use the aliases: [`Lock`] and its like.
+///
+/// Until its first poll the future is no waiter and has no place in the queue; it only keeps its entry in the table. Then
+/// it queues, and keeps its place however often and with whatever wakers it is polled.
+///
+/// # Cancel safety
+/// The future can be dropped at any moment. It leaves the table as if it had never asked. If the key had been handed to it
+/// already, the key goes to the next waiter.
+///
+/// # Panics
+/// When it is polled after it has finished.
+///
+/// # Examples
+/// ```
+/// use keylatch::{KeyedMutex, futures::Lock};
+///
+/// let locks = KeyedMutex::<u64>::new();
+/// let lock: Lock<'_, u64> = locks.lock(&7);
+/// let guard = futures_lite::future::block_on(lock);
+/// # drop(guard);
+/// ```
+#[must_use = "futures do nothing unless they are polled or awaited"]
+pub struct Acquire<O: Owner, M: Mode> {
+    request: Request<O, M>,
+}
+
+/// The future of [`KeyedMutex::lock`].
+pub type Lock<'a, K, S = DefaultHashBuilder> = Acquire<TableRef<'a, KeyedMutex<K, S>>, Exclusive>;
+
+/// The future of [`KeyedMutex::lock_arc`].
+#[cfg(target_has_atomic = "ptr")]
+pub type LockArc<K, S = DefaultHashBuilder> = Acquire<alloc::sync::Arc<KeyedMutex<K, S>>, Exclusive>;
+
+impl<O: Owner, S: Source<O::Key>, M: Mode> Call<O, S, M> {
+    #[inline]
+    pub(crate) fn future(self) -> Acquire<O, M> {
+        Acquire { request: self.request() }
+    }
+}
+
+impl<O: Owner, M: Mode> Acquire<O, M> {
+    /// Waits until `limit` is ready, at the longest: any future may be the limit, such as a timer of any runtime or a
+    /// cancellation token.
+    ///
+    /// The lock is tried first: when both are ready, the guard wins. So the lock is tried at least once, even if the limit has
+    /// been reached already.
+    ///
+    /// # Errors
+    /// The output of `limit`, if that was ready and the key was not to be had.
+    ///
+    /// # Cancel safety
+    /// As that of the future itself.
+    ///
+    /// # Examples
+    /// ```
+    /// use smol::Timer;
+    /// use std::time::Duration;
+    ///
+    /// smol::block_on(async {
+    ///     let locks = keylatch::KeyedMutex::<String>::new();
+    ///     let held = locks.lock("a").await;
+    ///     assert!(locks.lock("a").until(Timer::after(Duration::from_millis(1))).await.is_err());
+    ///     drop(held);
+    ///     assert!(locks.lock("a").until(Timer::after(Duration::from_millis(1))).await.is_ok());
+    /// })
+    /// ```
+    pub async fn until<F: Future>(mut self, limit: F) -> Result<Guard<O, M>, F::Output> {
+        let mut limit = pin!(limit);
+        core::future::poll_fn(|cx| match Pin::new(&mut self).poll(cx) {
+            Poll::Ready(guard) => Poll::Ready(Ok(guard)),
+            Poll::Pending => limit.as_mut().poll(cx).map(Err),
+        })
+        .await
+    }
+}
+
+impl<O: Owner, M: Mode> Future for Acquire<O, M> {
+    type Output = Guard<O, M>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.request.poll(cx.waker())
+    }
+}
+
+impl<O: Owner, M: Mode> fmt::Debug for Acquire<O, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Acquire").field("mode", &M::MODE).field("done", &self.request.is_done()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,116 @@
+use core::fmt;
+use core::marker::PhantomData;
+
+use crate::core::{Claim, Core};
+use crate::mode::{Exclusive, HandOver, Mode};
+use crate::owner::{Owner, TableRef};
+use crate::{DefaultHashBuilder, KeyedMutex};
+
+/// A hold on a key, released when the guard is dropped.
+///
+/// There is one guard for all locks and all forms of acquiring. `O` is how the table is referred to: a borrow, or an
+/// `Arc` of it for a `'static` guard. `M` is the [mode](crate::mode). Use the aliases: [`MutexGuard`] and its like.
+///
+/// A guard is `Send` and `Sync` if the key is both. It may be dropped in another thread or task than the one that acquired
+/// it, and also while that panics: the lock is not poisoned.
+///
+/// A guard that is forgotten ([`core::mem::forget`]) leaves its key locked for good. That is a leak, and harms no other key.
+///
+/// # Examples
+/// ```
+/// use keylatch::{KeyedMutex, MutexGuard};
+///
+/// let locks = KeyedMutex::<String>::new();
+/// let guard: MutexGuard<'_, String> = locks.try_lock("a").unwrap();
+/// assert_eq!(guard.key(), "a");
+/// drop(guard);
+/// assert!(!locks.is_locked("a"));
+/// ```
+#[must_use = "the key is unlocked when the guard is dropped"]
+#[clippy::has_significant_drop]
+pub struct Guard<O: Owner, M: Mode> {
+    owner: O,
+    /// `None` only after the hold has been given away.
+    hold: Option<Claim<O::Key>>,
+    mode: PhantomData<fn() -> M>,
+}
+
+/// The hold of a [`KeyedMutex`], which it borrows.
+pub type MutexGuard<'a, K, S = DefaultHashBuilder> = Guard<TableRef<'a, KeyedMutex<K, S>>, Exclusive>;
+
+/// The hold of a [`KeyedMutex`] that is in an `Arc`. It lives as long as it likes, and keeps the mutex alive.
+#[cfg(target_has_atomic = "ptr")]
+pub type MutexGuardArc<K, S = DefaultHashBuilder> = Guard<alloc::sync::Arc<KeyedMutex<K, S>>, Exclusive>;
+
+impl<O: Owner, M: Mode> Guard<O, M> {
+    /// A guard for a claim that is a hold of this mode.
+    #[inline]
+    pub(crate) fn new(owner: O, hold: Claim<O::Key>) -> Self {
+        Guard { owner, hold: Some(hold), mode: PhantomData }
+    }
+
+    /// The key that is held: the one that the entry was made with, which may differ from the one that was asked for in
+    /// whatever `Eq` does not look at.
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedMutex::<u64>::new();
+    /// assert_eq!(locks.try_lock(&7).unwrap().key(), &7);
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn key(&self) -> &O::Key {
+        self.hold.as_ref().expect("a guard has a hold until it is dropped").key()
+    }
+
+    /// Takes the hold out, so that dropping the guard does nothing.
+    #[inline]
+    fn take(&mut self) -> Option<(&Core<O::Key>, Claim<O::Key>)> {
+        self.hold.take().map(|hold| (self.owner.core(), hold))
+    }
+}
+
+impl<O: Owner, M: HandOver> Guard<O, M> {
+    /// Releases the key to whomever the policy admits next, with no newcomer in between.
+    ///
+    /// A plain drop frees the key, and under [`Fairness::Bounded`](crate::Fairness::Bounded) and
+    /// [`Fairness::Barging`](crate::Fairness::Barging) the next holder is whoever is quickest. This hands it over, under
+    /// every policy: the waiter holds it from now on, even before it runs. If nobody waits it is a plain release.
+    ///
+    /// # Examples
+    /// ```
+    /// use futures_lite::future::{block_on, poll_once};
+    ///
+    /// let locks = keylatch::KeyedMutex::<&str>::new();
+    /// let guard = locks.try_lock("a").unwrap();
+    /// let mut waiter = locks.lock("a");
+    /// assert!(block_on(poll_once(&mut waiter)).is_none());
+    ///
+    /// guard.unlock_fair();
+    /// assert!(locks.try_lock("a").is_none()); // it is the waiter's already
+    /// let _guard = block_on(waiter);
+    /// ```
+    pub fn unlock_fair(mut self) {
+        if let Some((core, hold)) = self.take() {
+            core.release_fair(hold, M::MODE);
+        }
+    }
+}
+
+impl<O: Owner, M: Mode> Drop for Guard<O, M> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some((core, hold)) = self.take() {
+            core.release(hold, M::MODE);
+        }
+    }
+}
+
+impl<O: Owner, M: Mode> fmt::Debug for Guard<O, M>
+where
+    O::Key: fmt::Debug,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard").field("key", self.key()).field("mode", &M::MODE).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,94 @@
+use core::fmt;
+
+use crate::core::Claim;
+use crate::mode::Mode;
+use crate::owner::{Owner, TableRef};
+use crate::request::Call;
+
+/// A key whose entry has been found: it is acquired again and again without hashing and without a look at the table.
+///
+/// While a handle lives its entry stays in the table, whether anybody holds the key or not; the handle is neither holder nor
+/// waiter. `O` is how the table is referred to; use the aliases [`KeyHandle`] and [`KeyHandleArc`].
+///
+/// The guards of a handle borrow the table, not the handle.
+///
+/// # Examples
+/// ```
+/// let locks = keylatch::KeyedMutex::<String>::new();
+/// let a = locks.handle("a");
+/// for _ in 0..3 {
+///     let _guard = a.lock_blocking();
+/// }
+/// assert_eq!(locks.len(), 1); // the handle's
+/// drop(a);
+/// assert!(locks.is_empty());
+/// ```
+pub struct Handle<O: Owner> {
+    owner: O,
+    /// `None` only while the handle is being dropped.
+    claim: Option<Claim<O::Key>>,
+}
+
+/// A [`Handle`] that borrows its table, which has type `T`: `KeyHandle<'a, KeyedMutex<K>>`.
+pub type KeyHandle<'a, T> = Handle<TableRef<'a, T>>;
+
+/// A [`Handle`] that shares its table, which has type `T`: `KeyHandleArc<KeyedMutex<K>>`.
+#[cfg(target_has_atomic = "ptr")]
+pub type KeyHandleArc<T> = Handle<alloc::sync::Arc<T>>;
+
+impl<O: Owner> Handle<O> {
+    pub(crate) fn new(owner: O, claim: Claim<O::Key>) -> Self {
+        Handle { owner, claim: Some(claim) }
+    }
+
+    #[inline]
+    fn claim(&self) -> &Claim<O::Key> {
+        self.claim.as_ref().expect("a handle has its claim until it is dropped")
+    }
+
+    /// The key.
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedMutex::<u64>::new();
+    /// assert_eq!(locks.handle(&7).key(), &7);
+    /// ```
+    #[must_use]
+    pub fn key(&self) -> &O::Key {
+        self.claim().key()
+    }
+}
+
+impl<O: Owner> Handle<O> {
+    #[inline]
+    pub(crate) fn call<M: Mode>(&self) -> Call<O, &Claim<O::Key>, M> {
+        Call::new(self.owner.clone(), self.claim())
+    }
+}
+
+impl<O: Owner> Clone for Handle<O> {
+    /// Another handle for the same key.
+    ///
+    /// # Panics
+    /// If the key cannot count one more: see [`MAX_HOLDERS`](crate::MAX_HOLDERS).
+    fn clone(&self) -> Self {
+        Handle::new(self.owner.clone(), self.owner.core().claim_again(self.claim()))
+    }
+}
+
+impl<O: Owner> Drop for Handle<O> {
+    fn drop(&mut self) {
+        if let Some(claim) = self.claim.take() {
+            self.owner.core().withdraw(claim);
+        }
+    }
+}
+
+impl<O: Owner> fmt::Debug for Handle<O>
+where
+    O::Key: fmt::Debug,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("key", self.key()).finish_non_exhaustive()
+    }
+}

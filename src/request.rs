@@ -1,0 +1,181 @@
+//! One operation on one key, before it is decided how to wait for it; and the request that waits.
+//!
+//! Every public form is a [`Call`] and one of its methods. What waits is a [`Request`], whichever form it has: a future polls
+//! it, a blocking call polls it with a waker of its own, a timed call drops it.
+
+use core::marker::PhantomData;
+use core::task::{Poll, Waker};
+
+use crate::core::{Ask, Bin, Claim, Core, Entry, Tag, Ticket, full};
+use crate::guard::Guard;
+use crate::handle::Handle;
+use crate::mode::Mode;
+use crate::owner::Owner;
+
+/// Where the entry of an operation comes from.
+pub(crate) trait Source<K> {
+    fn ask(&self, core: &Core<K>, ask: Ask) -> Entry<K>;
+}
+
+/// A key and its tag: the entry is looked up, and made if there is none.
+pub(crate) struct Key<'q, Q: ?Sized> {
+    pub(crate) tag: Tag,
+    pub(crate) key: &'q Q,
+}
+
+impl<K, Q> Source<K> for Key<'_, Q>
+where
+    Q: ?Sized + equivalent::Equivalent<K> + alloc::borrow::ToOwned<Owned = K>,
+{
+    #[inline]
+    fn ask(&self, core: &Core<K>, ask: Ask) -> Entry<K> {
+        core.ask(self.tag, self.key, ask)
+    }
+}
+
+/// A handle's claim: the entry is at hand.
+impl<K> Source<K> for &Claim<K> {
+    #[inline]
+    fn ask(&self, core: &Core<K>, ask: Ask) -> Entry<K> {
+        core.ask_again(self, ask)
+    }
+}
+
+/// An operation: acquire a hold of mode `M` on the key that `source` leads to.
+pub(crate) struct Call<O, S, M> {
+    owner: O,
+    source: S,
+    mode: PhantomData<M>,
+}
+
+impl<O, S, M> Call<O, S, M> {
+    #[inline]
+    pub(crate) fn new(owner: O, source: S) -> Self {
+        Call { owner, source, mode: PhantomData }
+    }
+}
+
+impl<O: Owner, S: Source<O::Key>, M: Mode> Call<O, S, M> {
+    /// A claim, and a request that has not been polled.
+    #[inline]
+    pub(crate) fn request(self) -> Request<O, M> {
+        let (owner, claim) = self.claim();
+        Request::new(owner, claim)
+    }
+
+    /// A claim, to be kept.
+    pub(crate) fn handle(self) -> Handle<O> {
+        let (owner, claim) = self.claim();
+        Handle::new(owner, claim)
+    }
+
+    #[inline]
+    fn claim(self) -> (O, Claim<O::Key>) {
+        match self.source.ask(self.owner.core(), Ask::Claim) {
+            Entry::Held(claim) | Entry::Claimed(claim) => (self.owner, claim),
+            Entry::Refused | Entry::Full => full(),
+        }
+    }
+
+    /// A hold if that is possible at once, else a request that has not been polled.
+    #[inline]
+    pub(crate) fn enter(self) -> Result<Guard<O, M>, Request<O, M>> {
+        match self.source.ask(self.owner.core(), Ask::Enter(M::MODE)) {
+            Entry::Held(hold) => Ok(Guard::new(self.owner, hold)),
+            Entry::Claimed(claim) => Err(Request::new(self.owner, claim)),
+            Entry::Refused | Entry::Full => full(),
+        }
+    }
+
+    /// A hold if that is possible at once.
+    #[inline]
+    pub(crate) fn attempt(self) -> Option<Guard<O, M>> {
+        match self.source.ask(self.owner.core(), Ask::Try(M::MODE)) {
+            Entry::Held(hold) => Some(Guard::new(self.owner, hold)),
+            Entry::Refused => None,
+            Entry::Claimed(claim) => Request::new(self.owner, claim).attempt(),
+            Entry::Full => full(),
+        }
+    }
+}
+
+/// A request for a hold: a claim, and a place in the queue once it waits. Dropping it gives up both.
+pub(crate) struct Request<O: Owner, M: Mode> {
+    /// `None` when the hold has been acquired.
+    claim: Option<(O, Claim<O::Key>)>,
+    ticket: Ticket,
+    mode: PhantomData<fn() -> M>,
+}
+
+impl<O: Owner, M: Mode> Request<O, M> {
+    #[inline]
+    fn new(owner: O, claim: Claim<O::Key>) -> Self {
+        Request { claim: Some((owner, claim)), ticket: Ticket::NONE, mode: PhantomData }
+    }
+
+    /// # Panics
+    /// If the hold has been acquired already, or if it cannot be counted.
+    #[inline]
+    pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Guard<O, M>> {
+        let (owner, claim) = self.claim.as_ref().expect("a lock future was polled after it had finished");
+        // Declared before the guard, so dropped after it has been returned; and if the bin's wakers panic, the guard is
+        // dropped on the way out.
+        let mut bin = Bin::default();
+        if !owner.core().poll(claim, M::MODE, &mut self.ticket, waker, &mut bin) {
+            return Poll::Pending;
+        }
+        let guard = self.acquired();
+        drop(bin);
+        Poll::Ready(guard)
+    }
+
+    /// Tries once, without a place in the queue.
+    pub(crate) fn attempt(mut self) -> Option<Guard<O, M>> {
+        self.try_again()
+    }
+
+    fn try_again(&mut self) -> Option<Guard<O, M>> {
+        let (owner, claim) = self.claim.as_ref()?;
+        owner.core().try_settle(claim, M::MODE).then(|| self.acquired())
+    }
+
+    /// Tries for a short while, before the request queues. Not under `Fifo`, which has no place for those who do not queue.
+    #[cfg(feature = "std")]
+    pub(crate) fn spin(&mut self) -> Option<Guard<O, M>> {
+        let (owner, _) = self.claim.as_ref()?;
+        if owner.core().rules().fairness == crate::Fairness::Fifo {
+            return None;
+        }
+        let mut patience = crate::sync::Patience::before_queueing();
+        while patience.wait() {
+            let (owner, claim) = self.claim.as_ref()?;
+            if owner.core().seems_free(claim, M::MODE) {
+                if let Some(guard) = self.try_again() {
+                    return Some(guard);
+                }
+            }
+        }
+        None
+    }
+
+    /// The claim has become a hold.
+    #[inline]
+    fn acquired(&mut self) -> Guard<O, M> {
+        let (owner, hold) = self.claim.take().expect("a request is acquired once");
+        Guard::new(owner, hold)
+    }
+
+    /// Whether the request is over: its hold has been acquired.
+    pub(crate) fn is_done(&self) -> bool {
+        self.claim.is_none()
+    }
+}
+
+impl<O: Owner, M: Mode> Drop for Request<O, M> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some((owner, claim)) = self.claim.take() {
+            owner.core().cancel(claim, M::MODE, self.ticket);
+        }
+    }
+}

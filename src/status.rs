@@ -1,0 +1,99 @@
+use crate::core::{Holds, Rules, Waiting};
+
+/// A snapshot of one key: who holds it and who waits for it.
+///
+/// All of it was true at one instant during the call that made it, and may have changed since: use it to watch and to
+/// test, not to decide whether a lock can be taken. A request is counted once, as a holder or as a waiter. Handles, futures
+/// that have not been polled, and threads that have not queued yet are neither.
+///
+/// # Examples
+/// ```
+/// let locks = keylatch::KeyedMutex::<u32>::new();
+/// let guard = locks.try_lock(&7).unwrap();
+/// let status = locks.status(&7).unwrap();
+/// assert_eq!((status.writers(), status.holders(), status.waiters()), (1, 1, 0));
+/// drop(guard);
+/// assert!(locks.status(&7).is_none());
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Status {
+    readers: usize,
+    writers: usize,
+    upgradable: usize,
+    permits: usize,
+    waiting_readers: usize,
+    waiting_writers: usize,
+    waiting_upgradable: usize,
+    waiting_upgrades: usize,
+    waiting_permits: usize,
+}
+
+impl Status {
+    pub(crate) fn new(holds: Holds, waiting: Waiting, rules: &Rules) -> Status {
+        // Readers and permits share a field of the word; a table has one of the two.
+        let (readers, permits) = if rules.permits == 0 { (holds.count(), 0) } else { (0, holds.count()) };
+        Status {
+            readers,
+            writers: usize::from(holds.writer()),
+            upgradable: usize::from(holds.upgradable()),
+            permits,
+            waiting_readers: waiting.readers,
+            waiting_writers: waiting.writers,
+            waiting_upgradable: waiting.upgradable,
+            waiting_upgrades: 0,
+            waiting_permits: waiting.permits,
+        }
+    }
+}
+
+macro_rules! counts {
+    ($($(#[doc = $doc:literal])+ $name:ident;)+) => {
+        impl Status {$(
+            $(#[doc = $doc])+
+            #[must_use]
+            pub fn $name(&self) -> usize {
+                self.$name
+            }
+        )+}
+    };
+}
+
+counts! {
+    /// How many readers hold the key.
+    readers;
+    /// How many writers hold the key: 0 or 1. A mutex's holder counts as a writer.
+    writers;
+    /// How many upgradable readers hold the key: 0 or 1.
+    upgradable;
+    /// How many permits of the key are held.
+    permits;
+    /// How many requests wait to read.
+    waiting_readers;
+    /// How many requests wait to write, or to lock a mutex.
+    waiting_writers;
+    /// How many requests wait for an upgradable hold.
+    waiting_upgradable;
+    /// How many upgradable holders wait to become writers: 0 or 1. Such a holder is counted by
+    /// [`upgradable`](Status::upgradable) as well.
+    waiting_upgrades;
+    /// How many requests wait for a permit.
+    waiting_permits;
+}
+
+impl Status {
+    /// How many hold the key, in whatever way.
+    #[must_use]
+    pub fn holders(&self) -> usize {
+        self.readers + self.writers + self.upgradable + self.permits
+    }
+
+    /// How many wait for the key, in whatever way.
+    #[must_use]
+    pub fn waiters(&self) -> usize {
+        self.waiting_readers
+            + self.waiting_writers
+            + self.waiting_upgradable
+            + self.waiting_upgrades
+            + self.waiting_permits
+    }
+}

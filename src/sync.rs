@@ -1,0 +1,201 @@
+//! The one place that decides which atomics, which cell and which internal lock the crate is built on.
+//!
+//! | build | atomics | [`Lock`] |
+//! |---|---|---|
+//! | `std` | `core` | `spin`; after a few rounds a caller yields its time slice |
+//! | no `std` | `core` | `spin` |
+//! | `portable-atomic` | `portable-atomic` | as above |
+//! | `critical-section` | `portable-atomic` | `spin` inside a critical section: never contended on one core |
+//! | `cfg(loom)` | loom's | loom's mutex |
+//!
+//! A [`Lock`] is taken by closure, because that is the form that a critical section has without unsafe code.
+
+pub(crate) use self::imp::*;
+
+/// How many CPUs this process can use, asked once. `None` without `std`.
+pub(crate) fn cpus() -> Option<usize> {
+    #[cfg(not(feature = "std"))]
+    return None;
+    #[cfg(feature = "std")]
+    {
+        static CPUS: std::sync::OnceLock<Option<usize>> = std::sync::OnceLock::new();
+        *CPUS.get_or_init(|| std::thread::available_parallelism().ok().map(usize::from))
+    }
+}
+
+/// Runs all of `calls`, even if some of them panic. With `std` the first panic goes on when all have run, unless the
+/// thread is panicking already; without it a second panic aborts.
+#[cfg(feature = "std")]
+pub(crate) fn run_all<F: FnOnce()>(calls: impl Iterator<Item = F>) {
+    let mut first = None;
+    for call in calls {
+        if let Err(panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)) {
+            first.get_or_insert(panic);
+        }
+    }
+    if let Some(panic) = first.filter(|_| !std::thread::panicking()) {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// Runs all of `calls`, even if some of them panic. With `std` the first panic goes on when all have run, unless the
+/// thread is panicking already; without it a second panic aborts.
+#[cfg(not(feature = "std"))]
+pub(crate) fn run_all<F: FnOnce()>(mut calls: impl Iterator<Item = F>) {
+    struct Rest<'a, F: FnOnce(), I: Iterator<Item = F>>(&'a mut I);
+    impl<F: FnOnce(), I: Iterator<Item = F>> Drop for Rest<'_, F, I> {
+        fn drop(&mut self) {
+            while let Some(call) = self.0.next() {
+                call();
+            }
+        }
+    }
+    let rest = Rest(&mut calls);
+    while let Some(call) = rest.0.next() {
+        call();
+    }
+}
+
+#[cfg(not(loom))]
+mod imp {
+    #[cfg(not(feature = "portable-atomic"))]
+    pub(crate) use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+    #[cfg(feature = "portable-atomic")]
+    pub(crate) use portable_atomic::{AtomicU32, AtomicUsize, Ordering};
+
+    /// A spin lock for critical sections of a few dozen instructions.
+    pub(crate) struct Lock<T>(spin::mutex::SpinMutex<T>);
+
+    impl<T> Lock<T> {
+        pub(crate) const fn new(value: T) -> Self {
+            Lock(spin::mutex::SpinMutex::new(value))
+        }
+
+        /// Runs `f` with the lock held. A panic in `f` releases the lock.
+        #[inline(always)]
+        #[cfg(not(feature = "critical-section"))]
+        pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+            f(&mut self.guard())
+        }
+
+        /// Runs `f` with the lock held. A panic in `f` releases the lock.
+        #[cfg(feature = "critical-section")]
+        pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+            critical_section::with(|_| f(&mut self.guard()))
+        }
+
+        #[inline(always)]
+        fn guard(&self) -> spin::mutex::SpinMutexGuard<'_, T> {
+            match self.0.try_lock() {
+                Some(guard) => guard,
+                None => self.guard_contended(),
+            }
+        }
+
+        #[cold]
+        fn guard_contended(&self) -> spin::mutex::SpinMutexGuard<'_, T> {
+            // `snooze` pauses for some rounds and then, with `std`, yields: with more threads than cores the holder
+            // may be off its core, and pure spinning would burn a whole time slice.
+            let backoff = crossbeam_utils::Backoff::new();
+            loop {
+                if !self.0.is_locked() {
+                    if let Some(guard) = self.0.try_lock() {
+                        return guard;
+                    }
+                }
+                backoff.snooze();
+            }
+        }
+    }
+
+    /// How long a thread goes on looking before it takes a more expensive way: pauses first, then time slices given away.
+    #[cfg(feature = "std")]
+    pub(crate) struct Patience {
+        pauses: u32,
+        yields: u32,
+    }
+
+    #[cfg(feature = "std")]
+    impl Patience {
+        /// Before a blocking caller queues.
+        pub(crate) fn before_queueing() -> Self {
+            Patience { pauses: 36, yields: 4 }
+        }
+
+        /// Before a queued blocking caller goes to sleep.
+        pub(crate) fn for_wake_up() -> Self {
+            Patience { pauses: 36, yields: 4 }
+        }
+
+        /// Waits a little. `false` when patience is at its end.
+        pub(crate) fn wait(&mut self) -> bool {
+            if self.pauses > 0 {
+                self.pauses -= 1;
+                core::hint::spin_loop();
+            } else if self.yields > 0 {
+                self.yields -= 1;
+                std::thread::yield_now();
+            } else {
+                return false;
+            }
+            true
+        }
+    }
+
+    /// `core`'s cell with the face of loom's.
+    #[derive(Debug)]
+    pub(crate) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        pub(crate) const fn new(value: T) -> Self {
+            UnsafeCell(core::cell::UnsafeCell::new(value))
+        }
+
+        #[inline(always)]
+        pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+            f(self.0.get())
+        }
+
+        #[inline(always)]
+        pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+            f(self.0.get())
+        }
+    }
+}
+
+#[cfg(loom)]
+mod imp {
+    pub(crate) use loom::{
+        cell::UnsafeCell,
+        sync::atomic::{AtomicU32, AtomicUsize, Ordering},
+    };
+
+    pub(crate) struct Lock<T>(loom::sync::Mutex<T>);
+
+    impl<T> Lock<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Lock(loom::sync::Mutex::new(value))
+        }
+
+        pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+            f(&mut self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+        }
+    }
+
+    /// Looking again is no different from waiting, to loom: there is no patience.
+    pub(crate) struct Patience;
+
+    impl Patience {
+        pub(crate) fn before_queueing() -> Self {
+            Patience
+        }
+
+        pub(crate) fn for_wake_up() -> Self {
+            Patience
+        }
+
+        pub(crate) fn wait(&mut self) -> bool {
+            false
+        }
+    }
+}
