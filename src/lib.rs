@@ -2,6 +2,7 @@
 #![no_std]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_code)]
+#![warn(unreachable_pub)]
 
 extern crate alloc;
 #[cfg(any(feature = "std", loom))]

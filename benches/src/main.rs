@@ -1,73 +1,97 @@
 use std::hint::black_box;
-use std::time::Instant;
-fn time(name: &str, n: u64, mut f: impl FnMut(u64)) -> f64 {
-    let mut best = f64::MAX;
-    for _ in 0..7 {
-        let t = Instant::now();
-        for i in 0..n {
-            f(i)
-        }
-        best = best.min(t.elapsed().as_nanos() as f64 / n as f64);
+use std::sync::{
+    Barrier,
+    atomic::{AtomicBool, Ordering},
+};
+use std::time::{Duration, Instant};
+fn work(n: u32) {
+    for _ in 0..n {
+        std::hint::spin_loop();
     }
-    println!("{name:40} {best:8.1} ns");
-    best
+}
+fn run(threads: usize, ms: u64, f: impl Fn(usize) + Sync) -> (f64, f64) {
+    let stop = AtomicBool::new(false);
+    let bar = Barrier::new(threads + 1);
+    let mut counts = vec![];
+    let mut el = 0.0;
+    std::thread::scope(|s| {
+        let hs: Vec<_> = (0..threads)
+            .map(|t| {
+                let (stop, bar, f) = (&stop, &bar, &f);
+                s.spawn(move || {
+                    bar.wait();
+                    let mut n = 0u64;
+                    while !stop.load(Ordering::Relaxed) {
+                        f(t);
+                        n += 1;
+                    }
+                    n
+                })
+            })
+            .collect();
+        bar.wait();
+        let t = Instant::now();
+        std::thread::sleep(Duration::from_millis(ms));
+        stop.store(true, Ordering::Relaxed);
+        for h in hs {
+            counts.push(h.join().unwrap());
+        }
+        el = t.elapsed().as_secs_f64();
+    });
+    let sum: u64 = counts.iter().sum();
+    (sum as f64 / el / 1e6, *counts.iter().max().unwrap() as f64 / (*counts.iter().min().unwrap()).max(1) as f64)
 }
 fn main() {
-    use std::future::Future;
-    use std::task::*;
-    let n = 2_000_000;
-    let k = keylatch::KeyedMutex::<u64>::new();
-    let l = lockmap::LockMap::<u64, ()>::new();
-    let la = lockable::LockPool::<u64>::new();
-    let h = k.handle(&9);
-    let r = keylatch::KeyedMutex::<String>::builder().recycle_keys(true).build();
-    let key = "0123456789012345678901234567890123456789";
-    let mut cx = Context::from_waker(Waker::noop());
-    let ls = lockmap::LockMap::<String, ()>::new();
-    for _ in 0..2 {
-        time("lockmap", n, |_| {
-            black_box(l.entry(black_box(7)));
-        });
-        time("keylatch blocking", n, |_| {
-            black_box(k.lock_blocking(black_box(&7)));
-        });
-        time("keylatch try", n, |_| {
-            black_box(k.try_lock(black_box(&7)));
-        });
-        time("keylatch async", n, |_| {
-            let mut f = std::pin::pin!(k.lock(black_box(&7)));
-            match f.as_mut().poll(&mut cx) {
-                Poll::Ready(g) => drop(black_box(g)),
-                _ => unreachable!(),
+    // calibrate 1us
+    let t = Instant::now();
+    work(1_000_000);
+    let per = t.elapsed().as_nanos() as f64 / 1e6;
+    let us = (1000.0 / per) as u32;
+    println!("us = {us} pauses");
+    let ms = 300;
+    for th in [2usize, 8] {
+        for (nm, w) in [("empty", 0), ("1us", us)] {
+            for round in 0..2 {
+                let k = keylatch::KeyedMutex::<u64>::new();
+                let l = lockmap::LockMap::<u64, ()>::new();
+                let la = lockable::LockPool::<u64>::new();
+                let p = parking_lot::Mutex::new(());
+                let a = run(th, ms, |_| {
+                    let _g = k.lock_blocking(black_box(&7));
+                    work(w);
+                });
+                let b = run(th, ms, |_| {
+                    let _g = l.entry(black_box(7));
+                    work(w);
+                });
+                let c = run(th, ms, |_| {
+                    let _g = la.blocking_lock(black_box(7));
+                    work(w);
+                });
+                let d = run(th, ms, |_| {
+                    let _g = p.lock();
+                    work(w);
+                });
+                println!(
+                    "{round} hot {th} {nm}: keylatch {:.2} ({:.1}) lockmap {:.2} ({:.1}) lockable {:.2} pl {:.2} ({:.1})",
+                    a.0, a.1, b.0, b.1, c.0, d.0, d.1
+                );
             }
-        });
-        time("keylatch handle", n, |_| {
-            black_box(h.lock_blocking());
-        });
-        time("keylatch str", n, |_| {
-            black_box(r.lock_blocking(black_box(key)));
-        });
-        time("lockmap str", n, |_| {
-            black_box(ls.entry_by_ref(black_box(key)));
-        });
-        time("lockable blocking", n, |_| {
-            black_box(la.blocking_lock(black_box(7)));
-        });
-        time("lockable async", n, |_| {
-            let mut f = std::pin::pin!(la.async_lock(black_box(7)));
-            match f.as_mut().poll(&mut cx) {
-                Poll::Ready(g) => drop(black_box(g)),
-                _ => unreachable!(),
-            }
-        });
-        let g = k.lock_blocking(&7);
-        let g2 = l.entry(7);
-        time("keylatch busy try", n, |_| {
-            black_box(k.try_lock(black_box(&7)));
-        });
-        time("lockmap busy try", n, |_| {
-            black_box(l.try_entry(black_box(7)));
-        });
-        drop((g, g2));
+        }
+        for _ in 0..2 {
+            let k = keylatch::KeyedMutex::<u64>::new();
+            let l = lockmap::LockMap::<u64, ()>::new();
+            let la = lockable::LockPool::<u64>::new();
+            let a = run(th, ms, |t| {
+                let _g = k.lock_blocking(black_box(&(t as u64)));
+            });
+            let b = run(th, ms, |t| {
+                let _g = l.entry(black_box(t as u64));
+            });
+            let c = run(th, ms, |t| {
+                let _g = la.blocking_lock(black_box(t as u64));
+            });
+            println!("disjoint {th}: keylatch {:.2} lockmap {:.2} lockable {:.2}", a.0, b.0, c.0);
+        }
     }
 }

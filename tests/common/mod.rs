@@ -1,0 +1,62 @@
+//! What several tests share: wakers that can be watched, and polling by hand.
+#![allow(dead_code)]
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// Counts how often it was woken.
+#[derive(Default)]
+pub struct Bell {
+    rung: AtomicUsize,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.rung.fetch_add(1, SeqCst);
+    }
+}
+
+impl Bell {
+    pub fn new() -> (Arc<Bell>, Waker) {
+        let bell = Arc::new(Bell::default());
+        (bell.clone(), Waker::from(bell))
+    }
+
+    /// How often it was woken since the last call.
+    pub fn take(&self) -> usize {
+        self.rung.swap(0, SeqCst)
+    }
+}
+
+/// Polls once, with this waker.
+pub fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(waker))
+}
+
+/// Polls once, with a waker that does nothing.
+pub fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    poll_with(future, Waker::noop())
+}
+
+/// The output of a future that must be ready.
+pub fn ready<F: Future + Unpin>(mut future: F) -> F::Output {
+    match poll(&mut future) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("the future should be ready"),
+    }
+}
+
+/// Panics if the future is ready.
+pub fn pending<F: Future + Unpin>(future: &mut F) {
+    assert!(poll(future).is_pending(), "the future should wait");
+}
+
+/// Gives other threads their turn until `done` says so: for tests that need another thread to get somewhere.
+pub fn until(mut done: impl FnMut() -> bool) {
+    while !done() {
+        std::thread::yield_now();
+    }
+}

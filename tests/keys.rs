@@ -1,0 +1,270 @@
+//! Guarantee 5 and 6 for keys: what their `Hash`, `Eq`, `ToOwned`, `Clone` and `Drop` may do.
+
+mod common;
+
+use std::cell::Cell;
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Weak};
+
+use common::{pending, poll, ready};
+use keylatch::KeyedMutex;
+
+thread_local! {
+    /// Which operation of a `Hostile` key panics next.
+    static PANIC_IN: Cell<&'static str> = const { Cell::new("") };
+}
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+
+fn maybe_panic(place: &'static str) {
+    if PANIC_IN.get() == place {
+        PANIC_IN.set("");
+        panic!("{place} panics");
+    }
+}
+
+/// A key that owns something, counts itself, and panics on demand. All hostile keys collide.
+#[derive(Debug)]
+struct Hostile(u32);
+
+impl Hostile {
+    fn new(n: u32) -> Self {
+        LIVE.fetch_add(1, SeqCst);
+        Hostile(n)
+    }
+}
+
+impl Clone for Hostile {
+    fn clone(&self) -> Self {
+        maybe_panic("clone");
+        Hostile::new(self.0)
+    }
+
+    fn clone_from(&mut self, source: &Self) {
+        maybe_panic("clone_from");
+        self.0 = source.0;
+    }
+}
+
+impl Drop for Hostile {
+    fn drop(&mut self) {
+        LIVE.fetch_sub(1, SeqCst);
+        maybe_panic("drop");
+    }
+}
+
+impl PartialEq for Hostile {
+    fn eq(&self, other: &Self) -> bool {
+        maybe_panic("eq");
+        self.0 == other.0
+    }
+}
+
+impl Eq for Hostile {}
+
+impl Hash for Hostile {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        maybe_panic("hash");
+        state.write_u8(0);
+    }
+}
+
+#[test]
+fn a_key_that_panics_leaves_the_table_usable_and_nothing_behind() {
+    for recycle in [false, true] {
+        for place in ["hash", "eq", "clone", "clone_from", "drop"] {
+            let locks = KeyedMutex::<Hostile>::builder().shards(1).recycle_keys(recycle).build();
+            let before = LIVE.load(SeqCst);
+            {
+                let (one, two) = (Hostile::new(1), Hostile::new(2));
+                let _held = locks.try_lock(&two).unwrap();
+                drop(locks.try_lock(&one)); // now there is something to recycle
+                PANIC_IN.set(place);
+                let outcome = catch_unwind(AssertUnwindSafe(|| {
+                    let mut future = locks.lock(&one);
+                    drop(poll(&mut future));
+                }));
+                // With recycling, a key is cloned into an old one, and not dropped; without, the other way round.
+                let happens = match place {
+                    "clone" | "drop" => !recycle,
+                    "clone_from" => recycle,
+                    _ => true,
+                };
+                assert_eq!(outcome.is_err(), happens, "{place}, recycle: {recycle}");
+                PANIC_IN.set("");
+                assert_eq!(locks.len(), 1, "{place}");
+                drop(locks.try_lock(&one).expect("the key is free"));
+                assert!(locks.try_lock(&two).is_none());
+            }
+            assert_eq!(locks.len(), 0, "{place}");
+            drop(locks);
+            assert_eq!(LIVE.load(SeqCst), before, "{place}: a key was leaked, or dropped twice");
+        }
+    }
+}
+
+/// A key whose hash, clone and drop use the table, from inside the call that caused them.
+struct Meddler {
+    id: u64,
+    locks: Weak<KeyedMutex<Meddler>>,
+}
+
+impl Meddler {
+    fn meddle(&self) {
+        thread_local!(static INSIDE: Cell<bool> = const { Cell::new(false) });
+        if let (false, Some(locks)) = (INSIDE.get(), self.locks.upgrade()) {
+            INSIDE.set(true);
+            let other = Meddler { id: 99, locks: Weak::clone(&self.locks) };
+            drop(locks.try_lock(&other));
+            assert!(locks.len() < 10);
+            locks.for_each_key(|_, _| {});
+            drop(other);
+            INSIDE.set(false);
+        }
+    }
+}
+
+impl Clone for Meddler {
+    fn clone(&self) -> Self {
+        self.meddle();
+        Meddler { id: self.id, locks: Weak::clone(&self.locks) }
+    }
+}
+
+impl Drop for Meddler {
+    fn drop(&mut self) {
+        self.meddle();
+    }
+}
+
+impl PartialEq for Meddler {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+impl Eq for Meddler {}
+
+impl Hash for Meddler {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.meddle();
+        self.id.hash(state);
+    }
+}
+
+#[test]
+fn a_key_may_use_the_table_in_hash_clone_and_drop() {
+    for (recycle, pool) in [(false, 8), (true, 8), (false, 0), (true, 1)] {
+        let locks = Arc::new(KeyedMutex::builder().shards(1).recycle_keys(recycle).pool_capacity(pool).build());
+        let keys: Vec<_> = (0..3).map(|id| Meddler { id, locks: Arc::downgrade(&locks) }).collect();
+        for _ in 0..3 {
+            let guards: Vec<_> = keys.iter().map(|key| locks.try_lock(key).unwrap()).collect();
+            let mut waiter = locks.lock(&keys[0]);
+            pending(&mut waiter);
+            drop(guards);
+            drop(ready(waiter));
+            assert_eq!(locks.len(), 0);
+        }
+    }
+}
+
+/// Sends everything to one shard and one bucket, or hashes not at all.
+#[derive(Clone, Default)]
+struct WeakHasher(Option<u64>);
+
+impl BuildHasher for WeakHasher {
+    type Hasher = WeakHasher;
+    fn build_hasher(&self) -> WeakHasher {
+        self.clone()
+    }
+}
+
+impl Hasher for WeakHasher {
+    fn finish(&self) -> u64 {
+        self.0.unwrap_or(0)
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = self.0.map(|state| state << 8 | u64::from(byte));
+        }
+    }
+    fn write_u64(&mut self, n: u64) {
+        self.0 = self.0.map(|_| n);
+    }
+}
+
+#[test]
+fn a_weak_hasher_costs_speed_and_nothing_else() {
+    for hasher in [WeakHasher(None), WeakHasher(Some(0))] {
+        let locks = KeyedMutex::<u64, WeakHasher>::with_hasher(hasher);
+        let guards: Vec<_> = (0..500).map(|key| locks.try_lock(&(key << 40)).unwrap()).collect();
+        assert_eq!(locks.len(), 500);
+        assert!((0..500).all(|key| locks.try_lock(&(key << 40)).is_none()));
+        drop(guards);
+        assert_eq!(locks.len(), 0);
+    }
+}
+
+#[test]
+fn a_key_is_made_only_when_it_has_no_entry() {
+    static MADE: AtomicUsize = AtomicUsize::new(0);
+    #[derive(PartialEq, Eq, Hash)]
+    struct Counted(u32, String);
+    impl Clone for Counted {
+        fn clone(&self) -> Self {
+            MADE.fetch_add(1, SeqCst);
+            Counted(self.0, self.1.clone())
+        }
+    }
+    let (a, b) = (Counted(1, "a".into()), Counted(2, "b".into()));
+    let locks = KeyedMutex::<Counted>::new();
+    let guard = locks.try_lock(&a).unwrap();
+    assert!(locks.try_lock(&a).is_none());
+    let mut waiter = locks.lock(&a);
+    pending(&mut waiter);
+    let _handle = locks.handle(&a);
+    assert!(locks.is_locked(&a) && locks.status(&b).is_none());
+    assert_eq!(MADE.load(SeqCst), 1);
+    drop(guard);
+}
+
+#[test]
+fn a_future_does_not_borrow_its_key() {
+    let locks = KeyedMutex::<String>::new();
+    let mut future = {
+        let key = String::from("a");
+        locks.lock(key.as_str())
+    };
+    assert_eq!(ready(&mut future).key(), "a");
+}
+
+#[test]
+fn an_old_key_is_kept_with_recycle_keys_only() {
+    for recycle in [false, true] {
+        let locks = KeyedMutex::<Arc<u32>>::builder().shards(1).recycle_keys(recycle).build();
+        let key = Arc::new(1);
+        drop(locks.try_lock(&key));
+        assert_eq!(Arc::strong_count(&key), if recycle { 2 } else { 1 });
+        let other = Arc::new(2);
+        let guard = locks.try_lock(&other).unwrap();
+        assert_eq!(**guard.key(), 2);
+        assert_eq!(Arc::strong_count(&key), 1);
+        drop(guard);
+        drop(locks);
+        assert_eq!(Arc::strong_count(&other), 1);
+    }
+}
+
+#[test]
+fn zero_sized_and_large_keys_work() {
+    let locks = KeyedMutex::<()>::new();
+    let guard = locks.try_lock(&()).unwrap();
+    assert!(locks.try_lock(&()).is_none());
+    drop(guard);
+    let locks = KeyedMutex::<[u64; 100]>::new();
+    let guard = locks.try_lock(&[7; 100]).unwrap();
+    assert_eq!(guard.key()[99], 7);
+    assert!(locks.try_lock(&[7; 100]).is_none());
+}

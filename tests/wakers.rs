@@ -1,0 +1,268 @@
+//! Guarantee 5 for wakers: they run outside every internal lock, whatever they do.
+
+mod common;
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, RawWaker, RawWakerVTable, Wake, Waker};
+
+use common::{Bell, pending, poll, poll_with, ready};
+use keylatch::{Fairness, KeyedMutex, MutexGuardArc};
+
+type Locks = Arc<KeyedMutex<u64>>;
+
+fn one_shard(fairness: Fairness) -> Locks {
+    Arc::new(KeyedMutex::builder().shards(1).fairness(fairness).build())
+}
+
+const ALL: [Fairness; 4] = [Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(16), Fairness::Barging];
+
+/// A waker whose clone, wake and drop all use the table: the contended key, and one of the same shard.
+fn busybody(locks: &Locks) -> Waker {
+    const VTABLE: RawWakerVTable = RawWakerVTable::new(
+        |data| {
+            let locks = unsafe { Arc::from_raw(data.cast::<KeyedMutex<u64>>()) };
+            meddle(&locks);
+            let again = Arc::clone(&locks);
+            std::mem::forget(locks);
+            RawWaker::new(Arc::into_raw(again).cast(), &VTABLE)
+        },
+        |data| {
+            let locks = unsafe { Arc::from_raw(data.cast::<KeyedMutex<u64>>()) };
+            meddle(&locks);
+        },
+        |data| {
+            let locks = unsafe { Arc::from_raw(data.cast::<KeyedMutex<u64>>()) };
+            meddle(&locks);
+            std::mem::forget(locks);
+        },
+        |data| {
+            let locks = unsafe { Arc::from_raw(data.cast::<KeyedMutex<u64>>()) };
+            meddle(&locks);
+        },
+    );
+    fn meddle(locks: &Locks) {
+        drop(locks.try_lock(&7));
+        drop(locks.try_lock(&8));
+        pending_or_not(locks);
+        assert!(locks.status(&9).is_none());
+        locks.for_each_key(|_, _| {});
+    }
+    fn pending_or_not(locks: &Locks) {
+        let mut future = locks.lock(&7);
+        drop(poll(&mut future));
+    }
+    unsafe { Waker::from_raw(RawWaker::new(Arc::into_raw(Arc::clone(locks)).cast(), &VTABLE)) }
+}
+
+#[test]
+fn a_waker_may_lock_the_same_key_in_clone_wake_and_drop() {
+    for fairness in ALL {
+        let locks = one_shard(fairness);
+        let guard = locks.try_lock(&7).unwrap();
+        let mut waiter = locks.lock(&7);
+        assert!(poll_with(&mut waiter, &busybody(&locks)).is_pending()); // clone, drop
+        assert!(poll_with(&mut waiter, &busybody(&locks)).is_pending()); // clone, drop of the old one
+        let mut second = locks.lock(&7);
+        assert!(poll_with(&mut second, &busybody(&locks)).is_pending());
+        drop(guard); // wake
+        let guard = ready(&mut waiter);
+        drop(second); // cancel: drop
+        drop(guard);
+        drop(waiter);
+        assert_eq!(locks.len(), 0, "{fairness:?}");
+    }
+}
+
+/// Polls its task on the spot when it is woken, as some executors do.
+struct OnTheSpot {
+    task: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
+}
+
+impl Wake for OnTheSpot {
+    fn wake(self: Arc<Self>) {
+        let Some(mut task) = self.task.lock().unwrap().take() else { return };
+        let waker = Waker::from(Arc::clone(&self));
+        if task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+            *self.task.lock().unwrap() = Some(task);
+        }
+    }
+}
+
+#[test]
+fn a_waker_may_run_the_woken_task_on_the_spot() {
+    for fairness in ALL {
+        let locks = one_shard(fairness);
+        let done = Arc::new(Mutex::new(vec![]));
+        let guard = locks.try_lock(&7).unwrap();
+        for id in 0..5 {
+            let (locks, done) = (Arc::clone(&locks), Arc::clone(&done));
+            let task = Arc::new(OnTheSpot {
+                task: Mutex::new(Some(Box::pin(async move {
+                    let guard = locks.lock_arc(&7).await;
+                    done.lock().unwrap().push(id);
+                    drop(guard); // wakes, and so runs, the next one, inside this one
+                }))),
+            });
+            task.wake();
+        }
+        drop(guard);
+        assert_eq!(*done.lock().unwrap(), [0, 1, 2, 3, 4], "{fairness:?}");
+        assert_eq!(locks.len(), 0);
+    }
+}
+
+#[test]
+fn a_future_that_is_polled_with_a_new_waker_forgets_the_old_one() {
+    let locks = KeyedMutex::<u64>::new();
+    let guard = locks.try_lock(&7).unwrap();
+    let mut waiter = locks.lock(&7);
+    let (old_bell, old) = Bell::new();
+    let (new_bell, new) = Bell::new();
+    assert!(poll_with(&mut waiter, &old).is_pending());
+    assert!(poll_with(&mut waiter, &new).is_pending());
+    drop(old);
+    assert_eq!(Arc::strong_count(&old_bell), 1, "the old waker is kept");
+    drop(guard);
+    assert_eq!((old_bell.take(), new_bell.take()), (0, 1));
+    drop(waiter);
+    drop(new);
+    assert_eq!(Arc::strong_count(&new_bell), 1, "the waker is kept after the wait");
+}
+
+#[test]
+fn a_waker_is_not_cloned_again_while_it_stays_the_same() {
+    let locks = KeyedMutex::<u64>::new();
+    let guard = locks.try_lock(&7).unwrap();
+    let mut waiter = locks.lock(&7);
+    let (bell, waker) = Bell::new();
+    for _ in 0..3 {
+        assert!(poll_with(&mut waiter, &waker).is_pending());
+        assert_eq!(Arc::strong_count(&bell), 3); // ours, the waker's, the queue's
+    }
+    drop(guard);
+}
+
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker that panics");
+    }
+}
+
+#[test]
+fn a_waker_that_panics_leaves_the_table_usable() {
+    for fairness in ALL {
+        let locks = one_shard(fairness);
+        let guard = locks.try_lock(&7).unwrap();
+        let mut waiter = locks.lock(&7);
+        assert!(poll_with(&mut waiter, &Waker::from(Arc::new(Panics))).is_pending());
+        let mut second = locks.lock(&7);
+        pending(&mut second);
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(guard))).is_err());
+        let guard = ready(&mut waiter);
+        pending(&mut second);
+        drop(guard);
+        drop(ready(&mut second));
+        drop((waiter, second));
+        assert_eq!(locks.len(), 0);
+    }
+}
+
+#[test]
+fn a_waker_that_panics_while_its_guard_is_dropped_by_a_panic_does_not_abort() {
+    let locks = KeyedMutex::<u64>::new();
+    let mut waiter = locks.lock(&7);
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let _guard = locks.try_lock(&7).unwrap();
+        assert!(poll_with(&mut waiter, &Waker::from(Arc::new(Panics))).is_pending());
+        panic!("in the critical section");
+    }));
+    assert_eq!(*outcome.unwrap_err().downcast::<&str>().unwrap(), "in the critical section");
+    drop(ready(waiter));
+    assert!(locks.is_empty());
+}
+
+/// A waker whose clone panics.
+fn panics_on_clone() -> Waker {
+    const VTABLE: RawWakerVTable =
+        RawWakerVTable::new(|_| panic!("a waker whose clone panics"), |_| {}, |_| {}, |_| {});
+    unsafe { Waker::from_raw(RawWaker::new(std::ptr::null(), &VTABLE)) }
+}
+
+#[test]
+fn a_waker_whose_clone_panics_leaves_the_request_as_it_was() {
+    let locks = KeyedMutex::<u64>::new();
+    let guard = locks.try_lock(&7).unwrap();
+    let mut waiter = locks.lock(&7);
+    let bad = panics_on_clone();
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(poll_with(&mut waiter, &bad)))).is_err());
+    assert_eq!(locks.status(&7).unwrap().waiters(), 0);
+    pending(&mut waiter);
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(poll_with(&mut waiter, &bad)))).is_err());
+    assert_eq!(locks.status(&7).unwrap().waiters(), 1);
+    drop(guard);
+    drop(ready(&mut waiter));
+    drop(waiter);
+    assert!(locks.is_empty());
+}
+
+/// A waker whose drop panics, once.
+fn panics_on_drop() -> Waker {
+    struct Bomb;
+    impl Wake for Bomb {
+        fn wake(self: Arc<Self>) {
+            std::mem::forget(self);
+        }
+        fn wake_by_ref(self: &Arc<Self>) {}
+    }
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            if !std::thread::panicking() {
+                panic!("a waker whose drop panics");
+            }
+        }
+    }
+    Waker::from(Arc::new(Bomb))
+}
+
+#[test]
+fn a_waker_whose_drop_panics_loses_no_lock() {
+    let locks = KeyedMutex::<u64>::new();
+    let guard = locks.try_lock(&7).unwrap();
+    let mut waiter = locks.lock(&7);
+    assert!(poll_with(&mut waiter, &panics_on_drop()).is_pending());
+    let mut head = locks.lock(&7);
+    pending(&mut head);
+    // The queue has the last reference now. It is dropped when the waiter moves to another waker, ...
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(poll(&mut waiter)))).is_err());
+    assert_eq!(locks.status(&7).unwrap().waiters(), 2);
+    // ... or when it gives up.
+    assert!(poll_with(&mut waiter, &panics_on_drop()).is_pending());
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(waiter))).is_err());
+    assert_eq!(locks.status(&7).unwrap().waiters(), 1);
+    drop(guard);
+    drop(ready(&mut head));
+    drop(head);
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn a_guard_may_be_dropped_by_the_waker_of_another_key() {
+    struct Releases(Mutex<Option<MutexGuardArc<u64>>>);
+    impl Wake for Releases {
+        fn wake(self: Arc<Self>) {
+            drop(self.0.lock().unwrap().take());
+        }
+    }
+    let locks = one_shard(Fairness::default());
+    let (first, second) = (locks.try_lock(&7).unwrap(), locks.try_lock_arc(&8).unwrap());
+    let mut waiter = locks.lock(&7);
+    let waker = Waker::from(Arc::new(Releases(Mutex::new(Some(second)))));
+    assert!(poll_with(&mut waiter, &waker).is_pending());
+    drop(first);
+    assert!(!locks.is_locked(&8));
+}
