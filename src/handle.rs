@@ -42,7 +42,7 @@ impl<O: Owner> Handle<O> {
     }
 
     #[inline]
-    fn claim(&self) -> &Claim<O::Key> {
+    pub(crate) fn claim(&self) -> &Claim<O::Key> {
         self.claim.as_ref().expect("a handle has its claim until it is dropped")
     }
 

@@ -194,10 +194,10 @@ impl Room {
         };
         let record = &self.queues[queue];
         let head = &mut self.nodes[record.head];
-        let keeps_out = record.waiting.writers > 0
-            || match head.want {
-                Want::Hold(wanted) => !holds.with(mode).admit(wanted, rules.permits),
-            };
+        // A permit keeps out when it is the last; any other mode does by what it is, whoever else is there.
+        let beside = if mode == Mode::Permit { holds } else { Holds::NONE };
+        let Want::Hold(wanted) = head.want;
+        let keeps_out = record.waiting.writers > 0 || !beside.with(mode).admit(wanted, rules.permits);
         if !keeps_out {
             return true;
         }
@@ -294,6 +294,19 @@ impl Room {
 
     pub(crate) fn waiting(&self, queue: u32) -> Waiting {
         self.queues[queue].waiting
+    }
+}
+
+#[cfg(test)]
+impl Room {
+    /// For how many nodes there is memory.
+    pub(crate) fn memory(&self) -> usize {
+        self.nodes.items.capacity()
+    }
+
+    /// Whether nobody waits anywhere.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.queues.used == 0
     }
 }
 

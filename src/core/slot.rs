@@ -312,4 +312,10 @@ impl<K> Claim<K> {
             }
         }
     }
+
+    /// Changes the word so that it seems to count other units than there are. The test that does so undoes it.
+    #[cfg(test)]
+    pub(crate) fn pretend(&self, step: impl Fn(Word) -> Word) {
+        self.slot().word.store(step(self.word()).bits(), Ordering::Relaxed);
+    }
 }

@@ -98,6 +98,9 @@ impl Unit {
 pub(crate) struct Holds(usize);
 
 impl Holds {
+    /// Nobody.
+    pub(crate) const NONE: Holds = Holds(0);
+
     /// Whether a hold of this mode may stand beside these, where a semaphore has `permits` permits.
     #[inline]
     pub(crate) const fn admit(self, mode: Mode, permits: usize) -> bool {

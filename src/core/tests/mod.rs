@@ -1,0 +1,5 @@
+//! Tests of the core that need its inside. What can be seen from outside is tested in `tests/`.
+
+mod overflow;
+mod queue;
+mod word;
