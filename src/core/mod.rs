@@ -252,7 +252,7 @@ impl<K> Core<K> {
             if let Some(resident) = shard.find(tag, |other| key.equivalent(other)) {
                 return Ok(ask.of(resident, self.rules.permits));
             }
-            if core::mem::needs_drop::<K>() {
+            if core::mem::needs_drop::<K>() || !shard.has_spare() {
                 return Err(shard.take_spare());
             }
             // A key that owns nothing is copied under the lock: that saves the second look.

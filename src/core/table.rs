@@ -143,6 +143,11 @@ impl<K> Shard<K> {
     }
 
     #[inline]
+    pub(super) fn has_spare(&self) -> bool {
+        !self.spares.is_empty()
+    }
+
+    #[inline]
     pub(super) fn take_spare(&mut self) -> Option<Spare<K>> {
         self.spares.pop()
     }

@@ -1,0 +1,175 @@
+//! Guarantee 8 (memory follows use) and guarantee 9 (no allocation on the fast path), by counting what the allocator is
+//! asked for. One test, because the counters are the process's.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering::SeqCst};
+use std::task::Waker;
+
+use common::{poll_with, ready};
+use keylatch::{Fairness, KeyedMutex};
+
+struct Counting;
+
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+static BYTES: AtomicIsize = AtomicIsize::new(0);
+
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        CALLS.fetch_add(1, SeqCst);
+        BYTES.fetch_add(layout.size() as isize, SeqCst);
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        BYTES.fetch_sub(layout.size() as isize, SeqCst);
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// How many allocations a hundred runs of `f` make, after one to warm up.
+fn allocations(mut f: impl FnMut(u64)) -> usize {
+    f(0);
+    let before = CALLS.load(SeqCst);
+    (1..=100).for_each(&mut f);
+    CALLS.load(SeqCst) - before
+}
+
+fn bytes() -> isize {
+    BYTES.load(SeqCst)
+}
+
+const NAME: &str = "a key of forty bytes: 0123456789abcdefghi";
+
+#[test]
+fn memory() {
+    guarantee_9_uncontended_calls_allocate_nothing();
+    waiting_allocates_nothing_in_steady_state();
+    an_owned_key_costs_its_own_allocation_and_no_more();
+    capacity_makes_room_before_anything_allocates();
+    pool_capacity_is_the_number_of_free_entries_kept();
+    guarantee_8_memory_follows_use();
+}
+
+fn guarantee_9_uncontended_calls_allocate_nothing() {
+    // One shard, so that one round warms up what all keys use.
+    let locks = KeyedMutex::<u64>::builder().shards(1).build();
+    assert_eq!(allocations(|key| drop(locks.lock_blocking(&key))), 0);
+    assert_eq!(allocations(|key| drop(locks.try_lock(&key))), 0);
+    assert_eq!(allocations(|key| drop(ready(locks.lock(&key)))), 0);
+    assert_eq!(allocations(|key| drop(locks.handle(&key).lock_blocking())), 0);
+    assert_eq!(allocations(|key| drop((locks.try_lock(&key), locks.try_lock(&(key + 1000))))), 0);
+
+    let names = KeyedMutex::<String>::builder().shards(1).recycle_keys(true).build();
+    assert_eq!(allocations(|_| drop(names.lock_blocking(NAME))), 0);
+    assert_eq!(allocations(|n| drop(names.lock_blocking(&NAME[..40 - n as usize % 40]))), 0);
+    assert_eq!(allocations(|_| drop(ready(names.lock(NAME)))), 0);
+}
+
+fn waiting_allocates_nothing_in_steady_state() {
+    for fairness in [Fairness::Fifo, Fairness::default(), Fairness::Barging] {
+        let locks = KeyedMutex::<u64>::builder().fairness(fairness).build();
+        let contended = allocations(|_| {
+            let guard = locks.try_lock(&7).unwrap();
+            let mut waiter = locks.lock(&7);
+            assert!(poll_with(&mut waiter, Waker::noop()).is_pending());
+            drop(guard);
+            drop(ready(&mut waiter));
+        });
+        assert_eq!(contended, 0, "{fairness:?}");
+        let guard = locks.try_lock(&7).unwrap();
+        let cancelled = allocations(|_| {
+            let mut waiter = locks.lock(&7);
+            assert!(poll_with(&mut waiter, Waker::noop()).is_pending());
+        });
+        assert_eq!(cancelled, 0, "{fairness:?}");
+        drop(guard);
+    }
+}
+
+fn an_owned_key_costs_its_own_allocation_and_no_more() {
+    let names = KeyedMutex::<String>::builder().shards(1).build();
+    assert_eq!(allocations(|_| drop(names.lock_blocking(NAME))), 100);
+    let guard = names.lock_blocking(NAME);
+    assert_eq!(allocations(|_| drop(names.try_lock(NAME))), 0, "the key has an entry");
+    drop(guard);
+}
+
+fn capacity_makes_room_before_anything_allocates() {
+    for shards in [1, 4, 64] {
+        let locks = KeyedMutex::<u64>::builder().shards(shards).capacity(1000).build();
+        let mut guards = Vec::with_capacity(1000);
+        let before = CALLS.load(SeqCst);
+        for _ in 0..3 {
+            guards.extend((0..1000).map(|key| locks.lock_blocking(&key)));
+            guards.clear();
+        }
+        assert_eq!(CALLS.load(SeqCst), before, "{shards} shards");
+    }
+}
+
+fn pool_capacity_is_the_number_of_free_entries_kept() {
+    let reuse = |pool| {
+        let locks = KeyedMutex::<u64>::builder().shards(4).pool_capacity(pool).build();
+        let round = || {
+            let before = CALLS.load(SeqCst);
+            let guards: [_; 100] = std::array::from_fn(|key| locks.try_lock(&(key as u64)));
+            drop(guards);
+            CALLS.load(SeqCst) - before
+        };
+        round();
+        round();
+        round()
+    };
+    assert_eq!(reuse(0), 100);
+    assert_eq!(reuse(400), 0);
+    // Each shard has its part of the ten: not all of them are used if the keys are spread unevenly, but never more.
+    assert!((90..=97).contains(&reuse(10)), "{}", reuse(10));
+}
+
+fn guarantee_8_memory_follows_use() {
+    for shards in [1, 16] {
+        let locks = KeyedMutex::<u64>::builder().shards(shards).build();
+        let keys = 1500 * shards as u64;
+        let mut guards = Vec::with_capacity(keys as usize);
+        let empty = bytes();
+        guards.extend((0..keys).map(|key| locks.lock_blocking(&key)));
+        let full = bytes();
+        guards.clear();
+        for key in 0..keys {
+            drop(locks.lock_blocking(&key));
+        }
+        let (took, kept) = (full - empty, bytes() - empty);
+        assert!(took > 24 * keys as isize);
+        assert!(3 * kept < took, "{shards} shards: {kept} bytes of {took} are kept");
+
+        // The same with one key in forty still held.
+        let empty = bytes();
+        guards.extend((0..keys).map(|key| locks.lock_blocking(&key)));
+        let full = bytes();
+        let mut n = 0;
+        guards.retain(|_| {
+            n += 1;
+            n % 40 == 0
+        });
+        for key in 0..keys {
+            drop(locks.try_lock(&(key + keys)));
+        }
+        let (took, kept) = (full - empty, bytes() - empty);
+        assert!(3 * kept < took, "{shards} shards: {kept} bytes of {took} are kept");
+        guards.clear();
+    }
+    // Waiters, too.
+    let locks = KeyedMutex::<u64>::new();
+    let empty = bytes();
+    let guard = locks.try_lock(&7);
+    let mut waiters: Vec<_> = (0..2000).map(|_| locks.lock(&7)).collect();
+    waiters.iter_mut().for_each(|waiter| assert!(poll_with(waiter, Waker::noop()).is_pending()));
+    let full = bytes();
+    drop((guard, waiters));
+    assert!(3 * (bytes() - empty) < full - empty);
+}
