@@ -11,7 +11,7 @@ use crate::guard::Guard;
 use crate::mode::Mode;
 use crate::owner::Owner;
 use crate::request::{Call, Request, Source};
-use crate::sync::{AtomicUsize, Ordering, Patience};
+use crate::sync::{AtomicUsize, Ordering, Patience, thread_local};
 
 impl<O: Owner, S: Source<O::Key>, M: Mode> Call<O, S, M> {
     #[inline]
@@ -121,8 +121,10 @@ impl Parking {
     }
 }
 
-std::thread_local! {
-    static PARKING: Cell<Option<Parking>> = const { Cell::new(None) };
+thread_local! {
+    // Not `const`: loom's macro does not know that.
+    #[allow(clippy::missing_const_for_thread_local)]
+    static PARKING: Cell<Option<Parking>> = Cell::new(None);
 }
 
 /// The thread's parker while one call uses it. A call inside that one (from a waker, say), and one in the destructor of a

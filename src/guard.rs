@@ -1,7 +1,7 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use crate::core::{Claim, Core};
+use crate::core::Claim;
 use crate::mode::{Exclusive, HandOver, Mode};
 use crate::owner::{Owner, TableRef};
 use crate::{DefaultHashBuilder, KeyedMutex};
@@ -62,12 +62,6 @@ impl<O: Owner, M: Mode> Guard<O, M> {
     pub fn key(&self) -> &O::Key {
         self.hold.as_ref().expect("a guard has a hold until it is dropped").key()
     }
-
-    /// Takes the hold out, so that dropping the guard does nothing.
-    #[inline]
-    fn take(&mut self) -> Option<(&Core<O::Key>, Claim<O::Key>)> {
-        self.hold.take().map(|hold| (self.owner.core(), hold))
-    }
 }
 
 impl<O: Owner, M: HandOver> Guard<O, M> {
@@ -91,8 +85,8 @@ impl<O: Owner, M: HandOver> Guard<O, M> {
     /// let _guard = block_on(waiter);
     /// ```
     pub fn unlock_fair(mut self) {
-        if let Some((core, hold)) = self.take() {
-            core.release_fair(hold, M::MODE);
+        if let Some(hold) = self.hold.take() {
+            self.owner.core().release_fair(hold, M::MODE);
         }
     }
 }
@@ -100,8 +94,8 @@ impl<O: Owner, M: HandOver> Guard<O, M> {
 impl<O: Owner, M: Mode> Drop for Guard<O, M> {
     #[inline]
     fn drop(&mut self) {
-        if let Some((core, hold)) = self.take() {
-            core.release(hold, M::MODE);
+        if let Some(hold) = self.hold.take() {
+            self.owner.core().release(hold, M::MODE);
         }
     }
 }

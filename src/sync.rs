@@ -62,6 +62,8 @@ mod imp {
     pub(crate) use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
     #[cfg(feature = "portable-atomic")]
     pub(crate) use portable_atomic::{AtomicU32, AtomicUsize, Ordering};
+    #[cfg(feature = "std")]
+    pub(crate) use std::thread_local;
 
     /// A spin lock for critical sections of a few dozen instructions.
     pub(crate) struct Lock<T>(spin::mutex::SpinMutex<T>);
@@ -168,6 +170,7 @@ mod imp {
     pub(crate) use loom::{
         cell::UnsafeCell,
         sync::atomic::{AtomicU32, AtomicUsize, Ordering},
+        thread_local,
     };
 
     pub(crate) struct Lock<T>(loom::sync::Mutex<T>);

@@ -15,15 +15,18 @@ struct Counting;
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicIsize = AtomicIsize::new(0);
 
+// SAFETY: all is left to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         CALLS.fetch_add(1, SeqCst);
         BYTES.fetch_add(layout.size() as isize, SeqCst);
+        // SAFETY: the caller's promise.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         BYTES.fetch_sub(layout.size() as isize, SeqCst);
+        // SAFETY: the caller's promise.
         unsafe { System.dealloc(ptr, layout) }
     }
 }

@@ -19,41 +19,34 @@ fn one_shard(fairness: Fairness) -> Locks {
 
 const ALL: [Fairness; 4] = [Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(16), Fairness::Barging];
 
+fn meddle(locks: &Locks) {
+    drop(locks.try_lock(&7));
+    drop(locks.try_lock(&8));
+    drop(poll(&mut locks.lock(&7)));
+    assert!(locks.status(&9).is_none());
+    locks.for_each_key(|_, _| {});
+}
+
 /// A waker whose clone, wake and drop all use the table: the contended key, and one of the same shard.
 fn busybody(locks: &Locks) -> Waker {
-    const VTABLE: RawWakerVTable = RawWakerVTable::new(
-        |data| {
-            let locks = unsafe { Arc::from_raw(data.cast::<KeyedMutex<u64>>()) };
-            meddle(&locks);
-            let again = Arc::clone(&locks);
-            std::mem::forget(locks);
-            RawWaker::new(Arc::into_raw(again).cast(), &VTABLE)
-        },
-        |data| {
-            let locks = unsafe { Arc::from_raw(data.cast::<KeyedMutex<u64>>()) };
-            meddle(&locks);
-        },
-        |data| {
-            let locks = unsafe { Arc::from_raw(data.cast::<KeyedMutex<u64>>()) };
-            meddle(&locks);
-            std::mem::forget(locks);
-        },
-        |data| {
-            let locks = unsafe { Arc::from_raw(data.cast::<KeyedMutex<u64>>()) };
-            meddle(&locks);
-        },
-    );
-    fn meddle(locks: &Locks) {
-        drop(locks.try_lock(&7));
-        drop(locks.try_lock(&8));
-        pending_or_not(locks);
-        assert!(locks.status(&9).is_none());
-        locks.for_each_key(|_, _| {});
+    const VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, wake);
+    fn clone(data: *const ()) -> RawWaker {
+        wake_by_ref(data);
+        let data = data.cast::<KeyedMutex<u64>>();
+        // SAFETY: the data comes from `Arc::into_raw`, and this waker has one of the counts.
+        unsafe { Arc::increment_strong_count(data) };
+        RawWaker::new(data.cast(), &VTABLE)
     }
-    fn pending_or_not(locks: &Locks) {
-        let mut future = locks.lock(&7);
-        drop(poll(&mut future));
+    fn wake_by_ref(data: *const ()) {
+        // SAFETY: as above; the count is not given up.
+        meddle(&std::mem::ManuallyDrop::new(unsafe { Arc::from_raw(data.cast()) }));
     }
+    /// And `drop`: both use the waker up.
+    fn wake(data: *const ()) {
+        // SAFETY: as above; the count is given up.
+        meddle(&unsafe { Arc::from_raw(data.cast()) });
+    }
+    // SAFETY: the functions above count as a waker must, and the table is `Send` and `Sync`.
     unsafe { Waker::from_raw(RawWaker::new(Arc::into_raw(Arc::clone(locks)).cast(), &VTABLE)) }
 }
 
@@ -190,6 +183,7 @@ fn a_waker_that_panics_while_its_guard_is_dropped_by_a_panic_does_not_abort() {
 fn panics_on_clone() -> Waker {
     const VTABLE: RawWakerVTable =
         RawWakerVTable::new(|_| panic!("a waker whose clone panics"), |_| {}, |_| {}, |_| {});
+    // SAFETY: the data is not used.
     unsafe { Waker::from_raw(RawWaker::new(std::ptr::null(), &VTABLE)) }
 }
 

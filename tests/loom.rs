@@ -1,0 +1,258 @@
+//! Small models that loom runs through every interleaving, with at most `LOOM_MAX_PREEMPTIONS` preemptions:
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test --release --test loom
+//! ```
+//!
+//! The key's memory is a loom cell, so that a missing happens-before between its use and its reuse is reported as well; so is
+//! a critical section's [`Shared`].
+#![cfg(loom)]
+
+use std::future::Future;
+use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use keylatch::{Fairness, KeyedMutex};
+use loom::cell::UnsafeCell;
+use loom::future::block_on;
+use loom::thread;
+
+/// No random state: every run of a model must go the same way.
+type Hasher = BuildHasherDefault<DefaultHasher>;
+type Locks = KeyedMutex<u64, Hasher>;
+
+fn locks(fairness: Fairness) -> Arc<Locks> {
+    let builder = KeyedMutex::builder().shards(1).pool_capacity(1);
+    Arc::new(builder.fairness(fairness).hasher(Hasher::default()).build())
+}
+
+/// What the critical sections share: loom reports two that overlap, or that are not ordered.
+struct Shared(UnsafeCell<u32>);
+
+// SAFETY: loom checks every access.
+unsafe impl Sync for Shared {}
+// SAFETY: as above.
+unsafe impl Send for Shared {}
+
+impl Shared {
+    fn new() -> Arc<Self> {
+        Arc::new(Shared(UnsafeCell::new(0)))
+    }
+
+    fn bump(&self) {
+        // SAFETY: the pointer is the cell's, and loom reports any other access at this time.
+        self.0.with_mut(|count| unsafe { *count += 1 });
+    }
+
+    fn count(&self) -> u32 {
+        // SAFETY: as above.
+        self.0.with(|count| unsafe { *count })
+    }
+}
+
+fn model(f: impl Fn() + Sync + Send + 'static) {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    let runs = std::sync::Arc::new(AtomicUsize::new(0));
+    let counted = std::sync::Arc::clone(&runs);
+    loom::model(move || {
+        counted.fetch_add(1, Relaxed);
+        f();
+    });
+    let name = std::thread::current().name().map(String::from);
+    println!("{}: {} interleavings", name.unwrap_or_default(), runs.load(Relaxed));
+}
+
+fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Two threads, one key: each makes, claims, releases and retires the entry, and may reuse the other's slot.
+fn two_threads(lock_and_bump: impl Fn(&Locks, &Shared) + Send + Sync + Copy + 'static, fairness: Fairness) {
+    model(move || {
+        let (locks, shared) = (locks(fairness), Shared::new());
+        let other = {
+            let (locks, shared) = (Arc::clone(&locks), Arc::clone(&shared));
+            thread::spawn(move || lock_and_bump(&locks, &shared))
+        };
+        lock_and_bump(&locks, &shared);
+        other.join().unwrap();
+        assert_eq!(shared.count(), 2);
+        assert!(locks.is_empty());
+    });
+}
+
+#[test]
+fn two_threads_make_claim_and_retire_one_key() {
+    two_threads(
+        |locks, shared| {
+            if let Some(_guard) = locks.try_lock(&7) {
+                shared.bump();
+            } else {
+                let _guard = block_on(locks.lock(&7));
+                shared.bump();
+            }
+        },
+        Fairness::default(),
+    );
+}
+
+#[test]
+fn two_threads_wait_for_each_other_async() {
+    for fairness in [Fairness::Fifo, Fairness::Bounded(1)] {
+        two_threads(
+            |locks, shared| {
+                let guard = block_on(locks.lock(&7));
+                shared.bump();
+                assert_eq!(guard.key(), &7);
+            },
+            fairness,
+        );
+    }
+}
+
+#[test]
+fn two_threads_wait_for_each_other_blocking() {
+    for fairness in [Fairness::Fifo, Fairness::Bounded(1)] {
+        two_threads(
+            |locks, shared| {
+                let _guard = locks.lock_blocking(&7);
+                shared.bump();
+            },
+            fairness,
+        );
+    }
+}
+
+#[test]
+fn a_slot_is_reused_for_another_key_only_when_nobody_has_it() {
+    model(|| {
+        let locks = locks(Fairness::default());
+        let other = {
+            let locks = Arc::clone(&locks);
+            thread::spawn(move || {
+                for key in [1, 2] {
+                    if let Some(guard) = locks.try_lock(&key) {
+                        assert_eq!(*guard.key(), key);
+                    }
+                }
+            })
+        };
+        let handle = locks.handle(&1);
+        assert_eq!(*handle.key(), 1);
+        drop(handle);
+        other.join().unwrap();
+        assert!(locks.is_empty());
+    });
+}
+
+#[test]
+fn handles_come_and_go_while_the_key_is_locked() {
+    two_threads(
+        |locks, shared| {
+            let handle = locks.handle(&7);
+            let guard = block_on(handle.lock());
+            drop(handle);
+            shared.bump();
+            drop(guard);
+        },
+        Fairness::default(),
+    );
+}
+
+/// The holder releases while the first of `waiters` gives up: whoever is left gets in.
+fn cancel_against_release(fairness: Fairness, waiters: usize) {
+    model(move || {
+        let locks = locks(fairness);
+        let guard = locks.try_lock_arc(&7).unwrap();
+        let mut first = locks.lock_arc(&7);
+        assert!(poll(&mut first).is_pending());
+        let mut others: Vec<_> = (1..waiters).map(|_| locks.lock_arc(&7)).collect();
+        assert!(others.iter_mut().all(|waiter| poll(waiter).is_pending()));
+        let others = thread::spawn(move || others.into_iter().for_each(|waiter| drop(block_on(waiter))));
+        let releaser = thread::spawn(move || drop(guard));
+        drop(first);
+        releaser.join().unwrap();
+        others.join().unwrap();
+        assert!(locks.is_empty());
+    });
+}
+
+#[test]
+fn a_cancelled_waiter_passes_the_key_on_alone() {
+    for fairness in [Fairness::Fifo, Fairness::Bounded(1), Fairness::Barging] {
+        cancel_against_release(fairness, 1);
+    }
+}
+
+#[test]
+fn a_cancelled_waiter_passes_the_key_on_to_the_next() {
+    for fairness in [Fairness::Fifo, Fairness::Bounded(1), Fairness::Barging] {
+        cancel_against_release(fairness, 2);
+    }
+}
+
+#[test]
+fn a_cancelled_waiter_passes_the_key_on_to_one_of_two() {
+    cancel_against_release(Fairness::Bounded(0), 3);
+}
+
+/// A newcomer, a waiter and a release at the same time.
+#[test]
+fn a_newcomer_and_a_waiter_do_not_both_get_in() {
+    for fairness in [Fairness::Fifo, Fairness::Bounded(1), Fairness::Barging] {
+        model(move || {
+            let (locks, shared) = (locks(fairness), Shared::new());
+            let guard = locks.try_lock_arc(&7).unwrap();
+            let waiter = {
+                let (mut waiter, shared) = (locks.lock_arc(&7), Arc::clone(&shared));
+                assert!(poll(&mut waiter).is_pending());
+                thread::spawn(move || {
+                    let _guard = block_on(waiter);
+                    shared.bump();
+                })
+            };
+            let newcomer = {
+                let (locks, shared) = (Arc::clone(&locks), Arc::clone(&shared));
+                thread::spawn(move || locks.try_lock(&7).map(|_guard| shared.bump()).is_some())
+            };
+            shared.bump();
+            drop(guard);
+            waiter.join().unwrap();
+            let passed = newcomer.join().unwrap();
+            assert_eq!(shared.count(), 2 + u32::from(passed));
+            assert!(locks.is_empty());
+        });
+    }
+}
+
+/// The last user of a table is a guard that owns it.
+#[test]
+fn a_guard_may_be_the_last_user_of_its_table() {
+    model(|| {
+        let locks = locks(Fairness::default());
+        let guard = locks.try_lock_arc(&7).unwrap();
+        let other = thread::spawn(move || drop(guard));
+        drop(locks.try_lock_arc(&7));
+        drop(locks.handle_arc(&7));
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn a_visit_keeps_its_entry_and_no_other() {
+    model(|| {
+        let locks = locks(Fairness::default());
+        let other = {
+            let locks = Arc::clone(&locks);
+            thread::spawn(move || drop(locks.try_lock(&7)))
+        };
+        locks.for_each_key(|&key, status| {
+            assert_eq!(key, 7);
+            assert_eq!((status.holders(), locks.len()), (1, 1));
+        });
+        other.join().unwrap();
+        assert!(locks.is_empty());
+    });
+}

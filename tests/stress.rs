@@ -1,0 +1,248 @@
+//! Threads and smol tasks on the same keys, with everything that can go wrong going wrong: cancels, timeouts, panics. The
+//! sanitizers run these as well. Each test ends by itself, and fails by its counts, never by the clock.
+
+mod common;
+
+use std::cell::UnsafeCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use futures_lite::future::{or, yield_now};
+use keylatch::{Fairness, KeyedMutex};
+
+const ALL: [Fairness; 4] = [Fairness::Fifo, Fairness::Bounded(1), Fairness::Bounded(16), Fairness::Barging];
+
+/// What a key guards: written by holders only, and not atomic, so that ThreadSanitizer sees two holders, or two that are
+/// not ordered.
+#[derive(Default)]
+struct Guarded(UnsafeCell<u64>);
+
+// SAFETY: only the holder of the key touches it. That is what is tested.
+unsafe impl Sync for Guarded {}
+
+impl Guarded {
+    /// By the holder of the key.
+    fn bump(&self) {
+        // SAFETY: there is one holder.
+        unsafe { *self.0.get() += 1 };
+    }
+
+    /// By the holder of the key.
+    fn count(&self) -> u64 {
+        // SAFETY: there is one holder.
+        unsafe { *self.0.get() }
+    }
+}
+
+/// A small generator, so that every run does the same.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % below
+    }
+}
+
+struct World {
+    locks: Arc<KeyedMutex<String>>,
+    names: Vec<String>,
+    guarded: Vec<Guarded>,
+    bumps: Vec<AtomicUsize>,
+}
+
+impl World {
+    fn new(keys: usize, fairness: Fairness, recycle: bool) -> Arc<Self> {
+        let builder = KeyedMutex::builder().shards(2).pool_capacity(3);
+        Arc::new(World {
+            locks: Arc::new(builder.fairness(fairness).recycle_keys(recycle).build()),
+            names: (0..keys).map(|key| format!("key {key}")).collect(),
+            guarded: (0..keys).map(|_| Guarded::default()).collect(),
+            bumps: (0..keys).map(|_| AtomicUsize::new(0)).collect(),
+        })
+    }
+
+    /// In the critical section of a key.
+    fn work(&self, key: usize, name: &str) {
+        assert_eq!(name, self.names[key]);
+        self.guarded[key].bump();
+        self.bumps[key].fetch_add(1, Relaxed);
+    }
+
+    fn check(&self) {
+        assert_eq!(self.locks.len(), 0, "an entry was left");
+        for (key, name) in self.names.iter().enumerate() {
+            let _guard = self.locks.lock_blocking(name.as_str());
+            assert_eq!(self.guarded[key].count(), self.bumps[key].load(Relaxed) as u64);
+        }
+    }
+
+    /// One thing that a thread may do.
+    fn blocking(&self, random: &mut Random) {
+        let key = random.next(self.names.len() as u64) as usize;
+        let (locks, name) = (&self.locks, self.names[key].as_str());
+        match random.next(8) {
+            0 => drop(locks.try_lock(name).map(|guard| self.work(key, guard.key()))),
+            1 => {
+                let timeout = Duration::from_micros(random.next(30));
+                if let Some(guard) = locks.try_lock_for(name, timeout) {
+                    self.work(key, guard.key());
+                }
+            }
+            2 => {
+                let guard = locks.lock_arc_blocking(name);
+                self.work(key, guard.key());
+                guard.unlock_fair();
+            }
+            3 => {
+                let handle = locks.handle(name);
+                let guard = handle.lock_blocking();
+                drop(handle);
+                self.work(key, guard.key());
+            }
+            4 => {
+                let panics = || {
+                    let guard = locks.lock_blocking(name);
+                    self.work(key, guard.key());
+                    std::panic::resume_unwind(Box::new("in the critical section"));
+                };
+                assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+            }
+            5 => {
+                let status = locks.status(name);
+                assert!(status.is_none_or(|status| status.holders() == status.writers() && status.writers() <= 1));
+                locks.for_each_key(|name, status| assert!(name.starts_with("key ") && status.writers() <= 1));
+            }
+            _ => {
+                let guard = locks.lock_blocking(name);
+                self.work(key, guard.key());
+            }
+        }
+    }
+
+    /// One thing that a task may do.
+    async fn task(&self, random: &mut Random) {
+        let key = random.next(self.names.len() as u64) as usize;
+        let (locks, name) = (&self.locks, self.names[key].as_str());
+        let yields = random.next(4);
+        let limit = async move {
+            for _ in 0..yields {
+                yield_now().await;
+            }
+        };
+        match random.next(8) {
+            0 => drop(locks.try_lock(name).map(|guard| self.work(key, guard.key()))),
+            1 => drop(locks.lock(name).until(limit).await.map(|guard| self.work(key, guard.key()))),
+            2 => {
+                // Cancelled, perhaps after the hand-over.
+                let lock = async { drop(locks.lock(name).await) };
+                or(limit, lock).await;
+            }
+            3 => {
+                let guard = locks.lock_arc(name).await;
+                self.work(key, guard.key());
+                yield_now().await;
+                guard.unlock_fair();
+            }
+            4 => {
+                let guard = locks.handle_arc(name).lock().await;
+                self.work(key, guard.key());
+                // To another thread, and dropped there.
+                smol::unblock(move || drop(guard)).await;
+            }
+            _ => {
+                let guard = locks.lock(name).await;
+                self.work(key, guard.key());
+                if yields == 0 {
+                    yield_now().await;
+                }
+            }
+        }
+    }
+}
+
+/// Fewer rounds where each costs more.
+const ROUNDS: u64 = if cfg!(debug_assertions) { 3000 } else { 30_000 };
+
+fn mixed(keys: usize, threads: u64, tasks: u64) {
+    for (seed, fairness) in (1..).zip(ALL) {
+        let world = World::new(keys, fairness, seed % 2 == 0);
+        let executor = smol::Executor::new();
+        let running: Vec<_> = (0..tasks)
+            .map(|task| {
+                let world = Arc::clone(&world);
+                executor.spawn(async move {
+                    let mut random = Random(seed << 32 | task << 8 | 1);
+                    for _ in 0..ROUNDS / 4 {
+                        world.task(&mut random).await;
+                    }
+                })
+            })
+            .collect();
+        std::thread::scope(|scope| {
+            for thread in 0..threads {
+                let world = &world;
+                scope.spawn(move || {
+                    let mut random = Random(seed << 32 | thread << 8 | 3);
+                    (0..ROUNDS).for_each(|_| world.blocking(&mut random));
+                });
+            }
+            let (stop, stopped) = async_channel::bounded::<()>(1);
+            for _ in 0..2 {
+                let (executor, stopped) = (&executor, stopped.clone());
+                scope.spawn(move || smol::block_on(executor.run(stopped.recv())));
+            }
+            smol::block_on(async {
+                for task in running {
+                    task.await;
+                }
+            });
+            drop(stop);
+        });
+        world.check();
+    }
+}
+
+#[test]
+fn threads_and_tasks_on_one_key() {
+    mixed(1, 4, 16);
+}
+
+#[test]
+fn threads_and_tasks_on_few_keys() {
+    mixed(5, 4, 16);
+}
+
+#[test]
+fn threads_only_on_one_key() {
+    mixed(1, 8, 0);
+}
+
+#[test]
+fn tasks_only_on_few_keys() {
+    mixed(3, 0, 100);
+}
+
+#[test]
+fn many_threads_wait_for_one_key_and_all_get_it() {
+    for fairness in ALL {
+        let world = World::new(1, fairness, false);
+        std::thread::scope(|scope| {
+            for _ in 0..32 {
+                scope.spawn(|| {
+                    for _ in 0..20 {
+                        let guard = world.locks.lock_blocking("key 0");
+                        world.work(0, guard.key());
+                        std::thread::yield_now();
+                    }
+                });
+            }
+        });
+        assert_eq!(world.bumps[0].load(Relaxed), 32 * 20);
+        world.check();
+    }
+}
