@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use event_listener::{Event, Listener, listener};
 
+use crate::core::{Ask, Entry, full};
 use crate::guard::Guard;
 use crate::mode::Mode;
 use crate::owner::Owner;
@@ -14,6 +15,16 @@ use crate::request::{Call, Request, Source};
 use crate::sync::{AtomicUsize, Ordering, Patience, thread_local};
 
 impl<O: Owner, S: Source<O::Key>, M: Mode> Call<O, S, M> {
+    /// A hold if that is possible at once, else a request that has not been polled.
+    #[inline]
+    fn enter(self) -> Result<Guard<O, M>, Request<O, M>> {
+        match self.source.ask(self.owner.core(), Ask::Enter(M::MODE)) {
+            Entry::Held(hold) => Ok(Guard::new(self.owner, hold)),
+            Entry::Claimed(claim) => Err(Request::new(self.owner, claim)),
+            Entry::Refused | Entry::Full => full(),
+        }
+    }
+
     #[inline]
     pub(crate) fn blocking(self) -> Guard<O, M> {
         match self.enter() {
@@ -38,8 +49,12 @@ impl<O: Owner, S: Source<O::Key>, M: Mode> Call<O, S, M> {
 /// Waits for the hold. `None` if the deadline was reached first.
 #[inline(never)]
 fn block<O: Owner, M: Mode>(mut request: Request<O, M>, deadline: Option<Instant>) -> Option<Guard<O, M>> {
-    if let Some(guard) = request.spin() {
-        return Some(guard);
+    // Not yet in the queue, so not under a policy that has no place for those who do not queue.
+    let mut patience = Patience::before_queueing();
+    while request.might_pass() && patience.wait() {
+        if let Some(guard) = request.might_enter().then(|| request.attempt()).flatten() {
+            return Some(guard);
+        }
     }
     let parker = Lease::new();
     loop {

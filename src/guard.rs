@@ -75,13 +75,13 @@ impl<O: Owner, M: HandOver> Guard<O, M> {
     /// ```
     /// use futures_lite::future::{block_on, poll_once};
     ///
-    /// let locks = keylatch::KeyedMutex::<&str>::new();
-    /// let guard = locks.try_lock("a").unwrap();
-    /// let mut waiter = locks.lock("a");
+    /// let locks = keylatch::KeyedMutex::<u64>::new();
+    /// let guard = locks.try_lock(&7).unwrap();
+    /// let mut waiter = locks.lock(&7);
     /// assert!(block_on(poll_once(&mut waiter)).is_none());
     ///
     /// guard.unlock_fair();
-    /// assert!(locks.try_lock("a").is_none()); // it is the waiter's already
+    /// assert!(locks.try_lock(&7).is_none()); // it is the waiter's already
     /// let _guard = block_on(waiter);
     /// ```
     pub fn unlock_fair(mut self) {

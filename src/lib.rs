@@ -1,4 +1,98 @@
 //! Keyed locks: operations exclude each other only when they name the same key.
+//!
+//! A key costs memory only while somebody holds it or waits for it. One table serves async tasks on any runtime, plain
+//! threads, and callers that only try, all at once and on the same keys.
+//!
+//! ```
+//! use keylatch::KeyedMutex;
+//!
+//! let users = KeyedMutex::<String>::new();
+//!
+//! // In a thread:
+//! let guard = users.lock_blocking("alice");
+//! assert!(users.try_lock("alice").is_none());
+//! assert!(users.try_lock("bob").is_some());
+//! drop(guard);
+//!
+//! // In a task:
+//! # futures_lite::future::block_on(async {
+//! let guard = users.lock("alice").await;
+//! # drop(guard);
+//! # });
+//! ```
+//!
+//! # The forms
+//! | form | call | needs `std` |
+//! |---|---|---|
+//! | async | [`lock`](KeyedMutex::lock) | |
+//! | async with a limit: a timer, a cancellation token | [`lock(..).until(limit)`](futures::Acquire::until) | |
+//! | without waiting | [`try_lock`](KeyedMutex::try_lock) | |
+//! | blocking | [`lock_blocking`](KeyedMutex::lock_blocking) | yes |
+//! | blocking with a limit | [`try_lock_for`](KeyedMutex::try_lock_for), [`try_lock_until`](KeyedMutex::try_lock_until) | yes |
+//! | with an owned, `'static` guard | [`lock_arc`](KeyedMutex::lock_arc) and its like | as above |
+//! | again and again on one key | [`handle`](KeyedMutex::handle) | as above |
+//!
+//! # Guarantees
+//! 1. *Exclusion.* A key has at most one holder, whatever mix of forms is used on the table.
+//! 2. *No leaks.* No entry outlives its last holder, waiter, handle, unfinished future and running visit: when they are
+//!    gone, [`len`](KeyedMutex::len) is 0, whatever was cancelled, timed out or panicked on the way. Every future can be
+//!    dropped at any moment; a key that it had been handed already goes to the next waiter.
+//! 3. *Bounded bypass.* Under the default policy at most 16 later requests get in before a waiter at the head of its queue;
+//!    see [`Fairness`] for the choice and what it costs. No clock is involved.
+//! 4. (Phase fairness: kept for a lock with readers and writers, which is to come.)
+//! 5. *User code runs outside.* Hashing, cloning and dropping keys, and waking, cloning and dropping wakers happen
+//!    outside every internal lock, so all of them may use the table, and a waker may run its task on the spot. There are two
+//!    exceptions, which must not use the table: the key's `Equivalent` (or `Eq`), and the `to_owned` of a key type that owns
+//!    nothing (has no drop glue). If user code panics, the panic reaches the caller, and the table stays usable. If a waker
+//!    panics, the others that were due are still woken.
+//! 6. *No poisoning.* A panic while a key is held drops the guard, and the key is free.
+//! 7. *No re-entry.* Asking again for a key that one holds waits: see [below](#re-entry).
+//! 8. *Memory follows use.* After a burst the memory that it took is given back, in step with the releases, but for a
+//!    bounded pool of free entries ([`Builder::pool_capacity`]).
+//! 9. *No allocation on the fast path.* In steady state acquiring and releasing a key allocates nothing, if the key owns
+//!    nothing, or is recycled ([`Builder::recycle_keys`]). Nor does waiting.
+//!
+//! # Re-entry
+//! The locks are not reentrant. Asking again for a key that one holds waits for oneself: an async or blocking call
+//! never returns, and a `try_` call fails. The ways out: pass the guard, or a reference to it, down to whoever needs the key to be
+//! held; or ask with a `try_` form and treat failure as "held, perhaps by me". Two keys at once can deadlock against somebody
+//! who takes them the other way round: agree on an order, such as that of the keys.
+//!
+//! # Poisoning
+//! There is none. A panic while a key is held drops the guard, and the key is free. What the key protects may then be half
+//! changed; if that matters, make the changes such that it does not.
+//!
+//! # Hashing
+//! A hasher is called once for each look-up, and never for a release, a hand-over or a growing table. Keys of handles are
+//! not hashed again at all. The hash is mixed once more by the table, so an identity hash will do. See
+//! [`DefaultHashBuilder`] for the default, and for keys that an adversary chooses.
+//!
+//! `Hash`, `Eq` and `Equivalent` must agree, as for any hash table. If they do not, keys may exclude each other too much or
+//! too little; memory safety does not depend on them.
+//!
+//! # Features
+//! | feature | default | meaning |
+//! |---|---|---|
+//! | `std` | yes | blocking and timed calls; without it the crate is `no_std` and needs `alloc` |
+//! | `portable-atomic` | no | targets without native compare-and-swap |
+//! | `critical-section` | no | implies `portable-atomic`; internal locks become critical sections, so that a lock may be tried and released inside an interrupt handler |
+//!
+//! Without `critical-section`, do not call into a table from an interrupt handler (or a signal handler) that may have
+//! interrupted a call on the same table: the internal spin lock would wait for the code that it has interrupted.
+//!
+//! # When to use something else
+//! - *One lock, or a handful known in advance:* `async-lock`, `parking_lot` or `std` have locks that cost less.
+//! - *A value for each key:* these tables have keys and no values. A concurrent map stores values. (A keyed lock beside one
+//!   is what makes "look, compute, store" run once.)
+//! - *Many short critical sections that need not be exact about the key:* an array of mutexes, chosen by the hash, is
+//!   faster still; two keys may then share a mutex.
+//! - *Several processes or machines:* these locks live in one process.
+//! - *Keys that cannot be made by `ToOwned`:* see [`KeyedMutex`](KeyedMutex#keys).
+//!
+//! # Implementation
+//! The `core` module of the source has an overview: how an entry lives and dies, who may change what under which lock, and
+//! why no wake-up is lost. Unsafe code is confined to one module of it, the entries' memory.
+//!
 #![no_std]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_code)]
@@ -23,6 +117,11 @@ mod request;
 mod status;
 mod sync;
 
+// The README's examples are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 /// The futures of the async forms.
 pub mod futures {
     #[cfg(target_has_atomic = "ptr")]
@@ -44,11 +143,17 @@ pub use self::{
 pub use self::{guard::MutexGuardArc, handle::KeyHandleArc};
 pub use equivalent::Equivalent;
 
-pub use hashbrown::DefaultHashBuilder;
+/// The default hasher: hashbrown's, which is `foldhash` in its "fast" form, seeded at random for each table.
+///
+/// It is quick, and its random seed makes accidental collisions as rare as they should be. It is not cryptographic: somebody
+/// who can choose the keys *and* observe timings closely may find keys that collide. Colliding keys make look-ups in their
+/// shard slower, never wrong. For keys from such a source choose `std::hash::RandomState` (SipHash), with
+/// [`Builder::hasher`] or [`KeyedMutex::with_hasher`]; it costs a few nanoseconds more.
+pub type DefaultHashBuilder = hashbrown::DefaultHashBuilder;
 
 /// The largest number of shards that a table can have.
 pub const MAX_SHARDS: usize = 1 << 16;
 
-/// How many holders one key can count, and how many waiters, handles and unfinished futures beside them: $2^{30} - 1$ each
+/// How many holders one key can count, and how many waiters, handles and unfinished futures beside them: 2^30 − 1 each
 /// on 64-bit targets, 16,383 on 32-bit ones. One more panics, whichever form asks.
 pub const MAX_HOLDERS: usize = core::MAX_UNITS;

@@ -43,8 +43,8 @@ impl<K> Source<K> for &Claim<K> {
 
 /// An operation: acquire a hold of mode `M` on the key that `source` leads to.
 pub(crate) struct Call<O, S, M> {
-    owner: O,
-    source: S,
+    pub(crate) owner: O,
+    pub(crate) source: S,
     mode: PhantomData<M>,
 }
 
@@ -77,16 +77,6 @@ impl<O: Owner, S: Source<O::Key>, M: Mode> Call<O, S, M> {
         }
     }
 
-    /// A hold if that is possible at once, else a request that has not been polled.
-    #[inline]
-    pub(crate) fn enter(self) -> Result<Guard<O, M>, Request<O, M>> {
-        match self.source.ask(self.owner.core(), Ask::Enter(M::MODE)) {
-            Entry::Held(hold) => Ok(Guard::new(self.owner, hold)),
-            Entry::Claimed(claim) => Err(Request::new(self.owner, claim)),
-            Entry::Refused | Entry::Full => full(),
-        }
-    }
-
     /// A hold if that is possible at once.
     #[inline]
     pub(crate) fn attempt(self) -> Option<Guard<O, M>> {
@@ -109,7 +99,7 @@ pub(crate) struct Request<O: Owner, M: Mode> {
 
 impl<O: Owner, M: Mode> Request<O, M> {
     #[inline]
-    fn new(owner: O, claim: Claim<O::Key>) -> Self {
+    pub(crate) fn new(owner: O, claim: Claim<O::Key>) -> Self {
         Request { claim: Some((owner, claim)), ticket: Ticket::NONE, mode: PhantomData }
     }
 
@@ -130,32 +120,21 @@ impl<O: Owner, M: Mode> Request<O, M> {
     }
 
     /// Tries once, without a place in the queue.
-    pub(crate) fn attempt(mut self) -> Option<Guard<O, M>> {
-        self.try_again()
-    }
-
-    fn try_again(&mut self) -> Option<Guard<O, M>> {
+    pub(crate) fn attempt(&mut self) -> Option<Guard<O, M>> {
         let (owner, claim) = self.claim.as_ref()?;
         owner.core().try_settle(claim, M::MODE).then(|| self.acquired())
     }
 
-    /// Tries for a short while, before the request queues. Not under `Fifo`, which has no place for those who do not queue.
-    #[cfg(feature = "std")]
-    pub(crate) fn spin(&mut self) -> Option<Guard<O, M>> {
-        let (owner, _) = self.claim.as_ref()?;
-        if owner.core().rules().fairness == crate::Fairness::Fifo {
-            return None;
-        }
-        let mut patience = crate::sync::Patience::before_queueing();
-        while patience.wait() {
-            let (owner, claim) = self.claim.as_ref()?;
-            if owner.core().seems_free(claim, M::MODE) {
-                if let Some(guard) = self.try_again() {
-                    return Some(guard);
-                }
-            }
-        }
-        None
+    /// Whether the policy lets anybody in who is not in the queue, while there is one.
+    #[cfg_attr(not(feature = "std"), allow(dead_code))] // for those who spin
+    pub(crate) fn might_pass(&self) -> bool {
+        self.claim.as_ref().is_some_and(|(owner, _)| owner.core().lets_pass())
+    }
+
+    /// Whether an attempt is worth while: at a glance, and without a promise.
+    #[cfg_attr(not(feature = "std"), allow(dead_code))] // for those who spin
+    pub(crate) fn might_enter(&self) -> bool {
+        self.claim.as_ref().is_some_and(|(owner, claim)| owner.core().seems_free(claim, M::MODE))
     }
 
     /// The claim has become a hold.

@@ -45,13 +45,13 @@ pub(crate) fn run_all<F: FnOnce()>(mut calls: impl Iterator<Item = F>) {
     struct Rest<'a, F: FnOnce(), I: Iterator<Item = F>>(&'a mut I);
     impl<F: FnOnce(), I: Iterator<Item = F>> Drop for Rest<'_, F, I> {
         fn drop(&mut self) {
-            while let Some(call) = self.0.next() {
+            for call in self.0.by_ref() {
                 call();
             }
         }
     }
     let rest = Rest(&mut calls);
-    while let Some(call) = rest.0.next() {
+    for call in rest.0.by_ref() {
         call();
     }
 }

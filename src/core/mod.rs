@@ -62,8 +62,8 @@ use core::task::Waker;
 
 use crossbeam_utils::CachePadded;
 
-use crate::Status;
 use crate::sync::Lock;
+use crate::{Fairness, Status};
 
 mod queue;
 mod slot;
@@ -109,6 +109,8 @@ pub struct Core<K> {
 // A panic in user code leaves the table in order: no invariant is broken while user code runs.
 impl<K> core::panic::UnwindSafe for Core<K> {}
 impl<K> core::panic::RefUnwindSafe for Core<K> {}
+impl<K> core::panic::UnwindSafe for Claim<K> {}
+impl<K> core::panic::RefUnwindSafe for Claim<K> {}
 
 /// How a request for an entry is made.
 #[derive(Clone, Copy)]
@@ -116,6 +118,7 @@ pub(crate) enum Ask {
     /// A claim.
     Claim,
     /// A hold if that is possible at once, else a claim.
+    #[cfg_attr(not(feature = "std"), allow(dead_code))] // for those who block
     Enter(Mode),
     /// A hold if that is possible at once; a claim only if the queue has to decide.
     Try(Mode),
@@ -227,8 +230,9 @@ impl<K> Core<K> {
         }
     }
 
-    pub(crate) fn rules(&self) -> &Rules {
-        &self.rules
+    /// Whether the policy ever lets a newcomer pass those who wait.
+    pub(crate) fn lets_pass(&self) -> bool {
+        self.rules.fairness != Fairness::Fifo
     }
 
     #[inline]
