@@ -69,6 +69,23 @@ fn a_waker_may_lock_the_same_key_in_clone_wake_and_drop() {
     }
 }
 
+#[test]
+fn a_waker_that_is_woken_by_a_cancel_may_lock_the_same_key() {
+    for fairness in ALL {
+        let locks = one_shard(fairness);
+        let guard = locks.try_lock(&7).unwrap();
+        let mut first = locks.lock(&7);
+        let mut second = locks.lock(&7);
+        pending(&mut first);
+        assert!(poll_with(&mut second, &busybody(&locks)).is_pending());
+        drop(guard); // woken, or handed over: first
+        drop(first); // passes it on: wakes
+        drop(ready(&mut second));
+        drop(second);
+        assert_eq!(locks.len(), 0, "{fairness:?}");
+    }
+}
+
 /// Polls its task on the spot when it is woken, as some executors do.
 struct OnTheSpot {
     task: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
