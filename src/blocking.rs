@@ -37,34 +37,68 @@ impl<O: Owner, S: Source<O::Key>, M: Mode> Call<O, S, M> {
         self.enter().map_or_else(|request| block(request, Some(deadline)), Some)
     }
 
-    /// A timeout that is too long for a clock is none.
     pub(crate) fn timeout(self, timeout: Duration) -> Option<Guard<O, M>> {
-        match Instant::now().checked_add(timeout) {
-            Some(deadline) => self.deadline(deadline),
-            None => Some(self.blocking()),
-        }
+        self.enter().map_or_else(|request| block(request, deadline_after(timeout)), Some)
     }
 }
 
-/// Waits for the hold. `None` if the deadline was reached first.
+/// A timeout that is too long for the clock is none.
+pub(crate) fn deadline_after(timeout: Duration) -> Option<Instant> {
+    Instant::now().checked_add(timeout)
+}
+
+/// What a thread can wait for: a request, or an upgrade.
+pub(crate) trait Wait {
+    type Output;
+
+    /// Whether somebody who is not in the queue may get in at all; and whether it seems that this one may, now. Both at a
+    /// glance, and without a promise.
+    fn glance(&self) -> (bool, bool);
+
+    /// Tries once, without a place in the queue.
+    fn attempt(&mut self) -> Option<Self::Output>;
+
+    fn poll(&mut self, waker: &Waker) -> Poll<Self::Output>;
+}
+
+impl<O: Owner, M: Mode> Wait for Request<O, M> {
+    type Output = Guard<O, M>;
+
+    fn glance(&self) -> (bool, bool) {
+        self.glance()
+    }
+
+    fn attempt(&mut self) -> Option<Guard<O, M>> {
+        self.attempt()
+    }
+
+    fn poll(&mut self, waker: &Waker) -> Poll<Guard<O, M>> {
+        self.poll(waker)
+    }
+}
+
+/// Waits. `None` if the deadline was reached first.
 #[inline(never)]
-fn block<O: Owner, M: Mode>(mut request: Request<O, M>, deadline: Option<Instant>) -> Option<Guard<O, M>> {
+pub(crate) fn block<W: Wait>(mut wait: W, deadline: Option<Instant>) -> Option<W::Output> {
     // Not yet in the queue, so not under a policy that has no place for those who do not queue.
     let mut patience = Patience::before_queueing();
-    while request.might_pass() && patience.wait() {
-        if let Some(guard) = request.might_enter().then(|| request.attempt()).flatten() {
-            return Some(guard);
+    while let (true, free) = wait.glance() {
+        if let Some(output) = free.then(|| wait.attempt()).flatten() {
+            return Some(output);
+        }
+        if !patience.wait() {
+            break;
         }
     }
     let parker = Lease::new();
     loop {
-        if let Poll::Ready(guard) = request.poll(&parker.waker) {
-            return Some(guard);
+        if let Poll::Ready(output) = wait.poll(&parker.waker) {
+            return Some(output);
         }
         if !parker.state.park(deadline) {
-            // The key may have been handed over a moment ago.
-            return match request.poll(&parker.waker) {
-                Poll::Ready(guard) => Some(guard),
+            // It may have been handed over a moment ago.
+            return match wait.poll(&parker.waker) {
+                Poll::Ready(output) => Some(output),
                 Poll::Pending => None,
             };
         }

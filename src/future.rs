@@ -6,10 +6,10 @@ use core::pin::{Pin, pin};
 use core::task::{Context, Poll};
 
 use crate::guard::Guard;
-use crate::mode::{Exclusive, Mode};
+use crate::mode::{Exclusive, Mode, Permit, Shared, Upgradable};
 use crate::owner::{Owner, TableRef};
 use crate::request::{Call, Request, Source};
-use crate::{DefaultHashBuilder, KeyedMutex};
+use crate::{DefaultHashBuilder, KeyedMutex, KeyedRwLock, KeyedSemaphore};
 
 /// A future that acquires a key and yields its guard.
 ///
@@ -39,12 +39,24 @@ pub struct Acquire<O: Owner, M: Mode> {
     request: Request<O, M>,
 }
 
-/// The future of [`KeyedMutex::lock`].
-pub type Lock<'a, K, S = DefaultHashBuilder> = Acquire<TableRef<'a, KeyedMutex<K, S>>, Exclusive>;
+macro_rules! aliases {
+    ($($Table:ident, $Mode:ident, $Future:ident: $call:ident, $FutureArc:ident: $call_arc:ident;)+) => {$(
+        #[doc = concat!("The future of [`", stringify!($Table), "::", stringify!($call), "`].")]
+        pub type $Future<'a, K, S = DefaultHashBuilder> = Acquire<TableRef<'a, $Table<K, S>>, $Mode>;
 
-/// The future of [`KeyedMutex::lock_arc`].
-#[cfg(target_has_atomic = "ptr")]
-pub type LockArc<K, S = DefaultHashBuilder> = Acquire<alloc::sync::Arc<KeyedMutex<K, S>>, Exclusive>;
+        #[doc = concat!("The future of [`", stringify!($Table), "::", stringify!($call_arc), "`].")]
+        #[cfg(target_has_atomic = "ptr")]
+        pub type $FutureArc<K, S = DefaultHashBuilder> = Acquire<alloc::sync::Arc<$Table<K, S>>, $Mode>;
+    )+};
+}
+
+aliases! {
+    KeyedMutex, Exclusive, Lock: lock, LockArc: lock_arc;
+    KeyedRwLock, Shared, Read: read, ReadArc: read_arc;
+    KeyedRwLock, Upgradable, UpgradableRead: upgradable_read, UpgradableReadArc: upgradable_read_arc;
+    KeyedRwLock, Exclusive, Write: write, WriteArc: write_arc;
+    KeyedSemaphore, Permit, AcquirePermit: acquire, AcquirePermitArc: acquire_arc;
+}
 
 impl<O: Owner, S: Source<O::Key>, M: Mode> Call<O, S, M> {
     #[inline]
@@ -80,13 +92,21 @@ impl<O: Owner, M: Mode> Acquire<O, M> {
     /// })
     /// ```
     pub async fn until<F: Future>(mut self, limit: F) -> Result<Guard<O, M>, F::Output> {
-        let mut limit = pin!(limit);
-        core::future::poll_fn(|cx| match Pin::new(&mut self).poll(cx) {
-            Poll::Ready(guard) => Poll::Ready(Ok(guard)),
-            Poll::Pending => limit.as_mut().poll(cx).map(Err),
-        })
-        .await
+        race(&mut self, limit).await
     }
+}
+
+/// The future's output, or the limit's if that is ready and the future is not.
+pub(crate) async fn race<T, F: Future>(
+    future: &mut (impl Future<Output = T> + Unpin),
+    limit: F,
+) -> Result<T, F::Output> {
+    let mut limit = pin!(limit);
+    core::future::poll_fn(|cx| match Pin::new(&mut *future).poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Ok(output)),
+        Poll::Pending => limit.as_mut().poll(cx).map(Err),
+    })
+    .await
 }
 
 impl<O: Owner, M: Mode> Future for Acquire<O, M> {

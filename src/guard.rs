@@ -1,10 +1,11 @@
 use core::fmt;
-use core::marker::PhantomData;
 
-use crate::core::Claim;
-use crate::mode::{Exclusive, HandOver, Mode};
+use crate::core::{Claim, Core, Want};
+use crate::mode::{Exclusive, HandOver, Mode, Permit, Shared, Upgradable};
 use crate::owner::{Owner, TableRef};
-use crate::{DefaultHashBuilder, KeyedMutex};
+use crate::{DefaultHashBuilder, KeyedMutex, KeyedRwLock, KeyedSemaphore};
+
+const HELD: &str = "a guard has its hold until it is dropped";
 
 /// A hold on a key, released when the guard is dropped.
 ///
@@ -29,24 +30,62 @@ use crate::{DefaultHashBuilder, KeyedMutex};
 #[must_use = "the key is unlocked when the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct Guard<O: Owner, M: Mode> {
-    owner: O,
     /// `None` only after the hold has been given away.
-    hold: Option<Claim<O::Key>>,
-    mode: PhantomData<fn() -> M>,
+    held: Option<(O, Claim<O::Key>)>,
+    state: M::State,
 }
 
-/// The hold of a [`KeyedMutex`], which it borrows.
-pub type MutexGuard<'a, K, S = DefaultHashBuilder> = Guard<TableRef<'a, KeyedMutex<K, S>>, Exclusive>;
+macro_rules! aliases {
+    ($($(#[doc = $doc:literal])+ $Guard:ident, $GuardArc:ident = $Table:ident, $Mode:ident;)+) => {$(
+        $(#[doc = $doc])+
+        ///
+        /// It borrows its table.
+        pub type $Guard<'a, K, S = DefaultHashBuilder> = Guard<TableRef<'a, $Table<K, S>>, $Mode>;
 
-/// The hold of a [`KeyedMutex`] that is in an `Arc`. It lives as long as it likes, and keeps the mutex alive.
-#[cfg(target_has_atomic = "ptr")]
-pub type MutexGuardArc<K, S = DefaultHashBuilder> = Guard<alloc::sync::Arc<KeyedMutex<K, S>>, Exclusive>;
+        $(#[doc = $doc])+
+        ///
+        /// It lives as long as it likes, and keeps its table, which is in an `Arc`, alive.
+        #[cfg(target_has_atomic = "ptr")]
+        pub type $GuardArc<K, S = DefaultHashBuilder> = Guard<alloc::sync::Arc<$Table<K, S>>, $Mode>;
+    )+};
+}
+
+aliases! {
+    /// The hold of a key of a [`KeyedMutex`].
+    MutexGuard, MutexGuardArc = KeyedMutex, Exclusive;
+    /// The hold of a key of a [`KeyedRwLock`] by a reader.
+    ReadGuard, ReadGuardArc = KeyedRwLock, Shared;
+    /// The hold of a key of a [`KeyedRwLock`] by the one reader that may become a writer.
+    UpgradableGuard, UpgradableGuardArc = KeyedRwLock, Upgradable;
+    /// The hold of a key of a [`KeyedRwLock`] by a writer.
+    WriteGuard, WriteGuardArc = KeyedRwLock, Exclusive;
+    /// A permit of a key of a [`KeyedSemaphore`].
+    PermitGuard, PermitGuardArc = KeyedSemaphore, Permit;
+}
 
 impl<O: Owner, M: Mode> Guard<O, M> {
     /// A guard for a claim that is a hold of this mode.
     #[inline]
     pub(crate) fn new(owner: O, hold: Claim<O::Key>) -> Self {
-        Guard { owner, hold: Some(hold), mode: PhantomData }
+        Guard { held: Some((owner, hold)), state: M::State::default() }
+    }
+
+    #[cfg_attr(not(feature = "std"), allow(dead_code))] // for those who spin
+    pub(crate) fn glance(&self, want: Want) -> (bool, bool) {
+        self.held.as_ref().map_or((false, false), |(owner, hold)| owner.core().glance(hold, want))
+    }
+
+    #[inline]
+    pub(crate) fn parts(&mut self) -> (&Core<O::Key>, &Claim<O::Key>, &mut M::State) {
+        let (owner, hold) = self.held.as_ref().expect(HELD);
+        (owner.core(), hold, &mut self.state)
+    }
+
+    /// The same hold, which the word counts in another mode by now.
+    #[inline]
+    pub(crate) fn into_mode<N: Mode>(mut self) -> Guard<O, N> {
+        let (owner, hold) = self.held.take().expect(HELD);
+        Guard::new(owner, hold)
     }
 
     /// The key that is held: the one that the entry was made with, which may differ from the one that was asked for in
@@ -60,7 +99,7 @@ impl<O: Owner, M: Mode> Guard<O, M> {
     #[inline]
     #[must_use]
     pub fn key(&self) -> &O::Key {
-        self.hold.as_ref().expect("a guard has a hold until it is dropped").key()
+        self.held.as_ref().expect(HELD).1.key()
     }
 }
 
@@ -85,8 +124,8 @@ impl<O: Owner, M: HandOver> Guard<O, M> {
     /// let _guard = block_on(waiter);
     /// ```
     pub fn unlock_fair(mut self) {
-        if let Some(hold) = self.hold.take() {
-            self.owner.core().release_fair(hold, M::MODE);
+        if let Some((owner, hold)) = self.held.take() {
+            owner.core().release_fair(hold, M::MODE);
         }
     }
 }
@@ -94,8 +133,8 @@ impl<O: Owner, M: HandOver> Guard<O, M> {
 impl<O: Owner, M: Mode> Drop for Guard<O, M> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(hold) = self.hold.take() {
-            self.owner.core().release(hold, M::MODE);
+        if let Some((owner, hold)) = self.held.take() {
+            M::release(owner.core(), hold, core::mem::take(&mut self.state));
         }
     }
 }

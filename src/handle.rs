@@ -3,7 +3,7 @@ use core::fmt;
 use crate::core::Claim;
 use crate::mode::Mode;
 use crate::owner::{Owner, TableRef};
-use crate::request::Call;
+use crate::request::{Call, Source, claim};
 
 /// A key whose entry has been found: it is acquired again and again without hashing and without a look at the table.
 ///
@@ -37,7 +37,8 @@ pub type KeyHandle<'a, T> = Handle<TableRef<'a, T>>;
 pub type KeyHandleArc<T> = Handle<alloc::sync::Arc<T>>;
 
 impl<O: Owner> Handle<O> {
-    pub(crate) fn new(owner: O, claim: Claim<O::Key>) -> Self {
+    pub(crate) fn find(owner: O, source: &impl Source<O::Key>) -> Self {
+        let claim = claim(&owner, source);
         Handle { owner, claim: Some(claim) }
     }
 
@@ -57,9 +58,7 @@ impl<O: Owner> Handle<O> {
     pub fn key(&self) -> &O::Key {
         self.claim().key()
     }
-}
 
-impl<O: Owner> Handle<O> {
     #[inline]
     pub(crate) fn call<M: Mode>(&self) -> Call<O, &Claim<O::Key>, M> {
         Call::new(self.owner.clone(), self.claim())
@@ -72,7 +71,7 @@ impl<O: Owner> Clone for Handle<O> {
     /// # Panics
     /// If the key cannot count one more: see [`MAX_HOLDERS`](crate::MAX_HOLDERS).
     fn clone(&self) -> Self {
-        Handle::new(self.owner.clone(), self.owner.core().claim_again(self.claim()))
+        Handle::find(self.owner.clone(), &self.claim())
     }
 }
 

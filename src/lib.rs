@@ -107,6 +107,7 @@ mod blocking;
 mod builder;
 mod core;
 mod fairness;
+mod forms;
 mod future;
 mod guard;
 mod handle;
@@ -114,8 +115,11 @@ pub mod mode;
 mod mutex;
 mod owner;
 mod request;
+mod rwlock;
+mod semaphore;
 mod status;
 mod sync;
+mod upgrade;
 
 // The README's examples are tests.
 #[cfg(doctest)]
@@ -124,23 +128,30 @@ struct Readme;
 
 /// The futures of the async forms.
 pub mod futures {
+    pub use crate::future::{Acquire, AcquirePermit, Lock, Read, UpgradableRead, Write};
     #[cfg(target_has_atomic = "ptr")]
-    pub use crate::future::LockArc;
-    pub use crate::future::{Acquire, Lock};
+    pub use crate::future::{AcquirePermitArc, LockArc, ReadArc, UpgradableReadArc, WriteArc};
+    pub use crate::upgrade::{Upgrade, UpgradeMut};
 }
 
 pub use self::{
     builder::{Builder, Kind, MAX_CAPACITY},
     fairness::Fairness,
     futures::Lock,
-    guard::{Guard, MutexGuard},
+    guard::{Guard, MutexGuard, PermitGuard, ReadGuard, UpgradableGuard, WriteGuard},
     handle::{Handle, KeyHandle},
     mutex::{KeyedMutex, MutexKind},
     owner::{Owner, Table, TableRef},
+    rwlock::{KeyedRwLock, RwLockKind},
+    semaphore::{KeyedSemaphore, SemaphoreKind},
     status::Status,
+    upgrade::Upgraded,
 };
 #[cfg(target_has_atomic = "ptr")]
-pub use self::{guard::MutexGuardArc, handle::KeyHandleArc};
+pub use self::{
+    guard::{MutexGuardArc, PermitGuardArc, ReadGuardArc, UpgradableGuardArc, WriteGuardArc},
+    handle::KeyHandleArc,
+};
 pub use equivalent::Equivalent;
 
 /// The default hasher: hashbrown's, which is `foldhash` in its "fast" form, seeded at random for each table.
@@ -153,6 +164,9 @@ pub type DefaultHashBuilder = hashbrown::DefaultHashBuilder;
 
 /// The largest number of shards that a table can have.
 pub const MAX_SHARDS: usize = 1 << 16;
+
+/// The largest number of permits that a key of a [`KeyedSemaphore`] can have: [`MAX_HOLDERS`].
+pub const MAX_PERMITS: usize = MAX_HOLDERS;
 
 /// How many holders one key can count, and how many waiters, handles and unfinished futures beside them: 2^30 − 1 each
 /// on 64-bit targets, 16,383 on 32-bit ones. One more panics, whichever form asks.

@@ -6,9 +6,8 @@
 use core::marker::PhantomData;
 use core::task::{Poll, Waker};
 
-use crate::core::{Ask, Bin, Claim, Core, Entry, Tag, Ticket, full};
+use crate::core::{Ask, Bin, Claim, Core, Entry, Tag, Ticket, Want, full};
 use crate::guard::Guard;
-use crate::handle::Handle;
 use crate::mode::Mode;
 use crate::owner::Owner;
 
@@ -41,6 +40,15 @@ impl<K> Source<K> for &Claim<K> {
     }
 }
 
+/// A claim, to be kept or to become a hold.
+#[inline]
+pub(crate) fn claim<O: Owner>(owner: &O, source: &impl Source<O::Key>) -> Claim<O::Key> {
+    match source.ask(owner.core(), Ask::Claim) {
+        Entry::Held(claim) | Entry::Claimed(claim) => claim,
+        Entry::Refused | Entry::Full => full(),
+    }
+}
+
 /// An operation: acquire a hold of mode `M` on the key that `source` leads to.
 pub(crate) struct Call<O, S, M> {
     pub(crate) owner: O,
@@ -59,22 +67,8 @@ impl<O: Owner, S: Source<O::Key>, M: Mode> Call<O, S, M> {
     /// A claim, and a request that has not been polled.
     #[inline]
     pub(crate) fn request(self) -> Request<O, M> {
-        let (owner, claim) = self.claim();
-        Request::new(owner, claim)
-    }
-
-    /// A claim, to be kept.
-    pub(crate) fn handle(self) -> Handle<O> {
-        let (owner, claim) = self.claim();
-        Handle::new(owner, claim)
-    }
-
-    #[inline]
-    fn claim(self) -> (O, Claim<O::Key>) {
-        match self.source.ask(self.owner.core(), Ask::Claim) {
-            Entry::Held(claim) | Entry::Claimed(claim) => (self.owner, claim),
-            Entry::Refused | Entry::Full => full(),
-        }
+        let claim = claim(&self.owner, &self.source);
+        Request::new(self.owner, claim)
     }
 
     /// A hold if that is possible at once.
@@ -98,6 +92,8 @@ pub(crate) struct Request<O: Owner, M: Mode> {
 }
 
 impl<O: Owner, M: Mode> Request<O, M> {
+    const WANT: Want = Want::Hold(M::MODE);
+
     #[inline]
     pub(crate) fn new(owner: O, claim: Claim<O::Key>) -> Self {
         Request { claim: Some((owner, claim)), ticket: Ticket::NONE, mode: PhantomData }
@@ -111,7 +107,7 @@ impl<O: Owner, M: Mode> Request<O, M> {
         // Declared before the guard, so dropped after it has been returned; and if the bin's wakers panic, the guard is
         // dropped on the way out.
         let mut bin = Bin::default();
-        if !owner.core().poll(claim, M::MODE, &mut self.ticket, waker, &mut bin) {
+        if !owner.core().poll(claim, Self::WANT, &mut self.ticket, waker, &mut bin) {
             return Poll::Pending;
         }
         let guard = self.acquired();
@@ -122,19 +118,13 @@ impl<O: Owner, M: Mode> Request<O, M> {
     /// Tries once, without a place in the queue.
     pub(crate) fn attempt(&mut self) -> Option<Guard<O, M>> {
         let (owner, claim) = self.claim.as_ref()?;
-        owner.core().try_settle(claim, M::MODE).then(|| self.acquired())
+        owner.core().try_settle(claim, Self::WANT).then(|| self.acquired())
     }
 
-    /// Whether the policy lets anybody in who is not in the queue, while there is one.
+    /// Whether a newcomer may get in at all, and whether it seems that this one may now.
     #[cfg_attr(not(feature = "std"), allow(dead_code))] // for those who spin
-    pub(crate) fn might_pass(&self) -> bool {
-        self.claim.as_ref().is_some_and(|(owner, _)| owner.core().lets_pass())
-    }
-
-    /// Whether an attempt is worth while: at a glance, and without a promise.
-    #[cfg_attr(not(feature = "std"), allow(dead_code))] // for those who spin
-    pub(crate) fn might_enter(&self) -> bool {
-        self.claim.as_ref().is_some_and(|(owner, claim)| owner.core().seems_free(claim, M::MODE))
+    pub(crate) fn glance(&self) -> (bool, bool) {
+        self.claim.as_ref().map_or((false, false), |(owner, claim)| owner.core().glance(claim, Self::WANT))
     }
 
     /// The claim has become a hold.

@@ -40,7 +40,7 @@ impl Status {
             waiting_readers: waiting.readers,
             waiting_writers: waiting.writers,
             waiting_upgradable: waiting.upgradable,
-            waiting_upgrades: 0,
+            waiting_upgrades: waiting.upgrades,
             waiting_permits: waiting.permits,
         }
     }

@@ -76,9 +76,9 @@ mod tests;
 pub(crate) use self::queue::{Rules, Ticket, Waiting};
 pub(crate) use self::slot::Claim;
 pub(crate) use self::table::Tag;
-pub(crate) use self::word::{Holds, MAX_UNITS, Mode};
+pub(crate) use self::word::{Holds, MAX_UNITS, Mode, Want};
 
-use self::queue::{Due, Place, Room, Turn, Want};
+use self::queue::{Due, Place, Room, Turn};
 use self::slot::{Resident, Spare};
 use self::table::Shard;
 use self::word::{Refusal, Unit, Word};
@@ -230,9 +230,8 @@ impl<K> Core<K> {
         }
     }
 
-    /// Whether the policy ever lets a newcomer pass those who wait.
-    pub(crate) fn lets_pass(&self) -> bool {
-        self.rules.fairness != Fairness::Fifo
+    pub(crate) fn permits(&self) -> usize {
+        self.rules.permits
     }
 
     #[inline]
@@ -315,11 +314,6 @@ impl<K> Core<K> {
     #[inline]
     pub(crate) fn ask_again(&self, claim: &Claim<K>, ask: Ask) -> Entry<K> {
         ask.of(claim, self.rules.permits)
-    }
-
-    /// One more claim for somebody who has one.
-    pub(crate) fn claim_again(&self, claim: &Claim<K>) -> Claim<K> {
-        claim.join(Word::claim).unwrap_or_else(|_| full())
     }
 
     // ---- giving up ------------------------------------------------------------------------------------------------
@@ -427,15 +421,15 @@ impl<K> Core<K> {
 
     // ---- waiting --------------------------------------------------------------------------------------------------
 
-    /// Tries to turn a claim into a hold, without waiting.
-    pub(crate) fn try_settle(&self, claim: &Claim<K>, mode: Mode) -> bool {
+    /// Tries to turn a claim into a hold, or to upgrade a hold, without waiting.
+    pub(crate) fn try_settle(&self, claim: &Claim<K>, want: Want) -> bool {
         let permits = self.rules.permits;
-        let settled = match claim.convert(|word| word.settle(mode, permits)) {
+        let settled = match claim.convert(|word| word.settle(want, permits)) {
             Err(Refusal::Queued) => self.room(claim).with(|room| {
                 if claim.word().is_queued() {
-                    self.pass(room, claim, mode)
+                    self.pass(room, claim, want)
                 } else {
-                    claim.convert(|word| word.settle(mode, permits)).map(drop)
+                    claim.convert(|word| word.settle(want, permits)).map(drop)
                 }
             }),
             settled => settled.map(drop),
@@ -447,51 +441,61 @@ impl<K> Core<K> {
         }
     }
 
-    /// Whether the key is free for this mode, at a glance and without a promise.
-    pub(crate) fn seems_free(&self, claim: &Claim<K>, mode: Mode) -> bool {
-        claim.word().holds().admit(mode, self.rules.permits)
+    /// Whether the policy ever lets a newcomer pass those who wait, and whether what is wanted seems free now.
+    #[cfg_attr(not(feature = "std"), allow(dead_code))] // for those who spin
+    pub(crate) fn glance(&self, claim: &Claim<K>, want: Want) -> (bool, bool) {
+        let lets_pass = self.rules.fairness != Fairness::Fifo;
+        (lets_pass, claim.word().holds().grants(want, self.rules.permits))
     }
 
-    /// Lets a newcomer in before those who wait, if holds and policy allow.
-    fn pass(&self, room: &mut Room, claim: &Claim<K>, mode: Mode) -> Result<(), Refusal> {
+    /// Lets a newcomer in before those who wait, if holds and policy allow. An upgrade is no newcomer.
+    fn pass(&self, room: &mut Room, claim: &Claim<K>, want: Want) -> Result<(), Refusal> {
         let holds = claim.word().holds();
-        if !holds.admit(mode, self.rules.permits) {
+        if !holds.grants(want, self.rules.permits) {
             return Err(Refusal::Held);
         }
-        if !holds.has_room(mode) {
+        if !holds.has_room(want) {
             return Err(Refusal::Full);
         }
-        if !room.pass(claim.queue(), holds, mode, &self.rules) {
+        if !self.may_pass(room, claim, holds, want) {
             return Err(Refusal::Queued);
         }
-        claim.convert(|word| Ok(word.regrant(holds.with(mode), 1, true))).map(drop)
+        claim.convert(|word| Ok(word.regrant(holds.after(want), want.claims(), true))).map(drop)
     }
 
-    /// The one acquire machine: turns a claim into a hold, or sees to it that `waker` is woken when that may be possible.
+    fn may_pass(&self, room: &mut Room, claim: &Claim<K>, holds: Holds, want: Want) -> bool {
+        match want {
+            Want::Hold(mode) => room.pass(claim.queue(), holds, mode, &self.rules),
+            Want::Upgrade => true,
+        }
+    }
+
+    /// The one acquire machine: turns a claim into a hold, or upgrades a hold, or sees to it that `waker` is woken when that
+    /// may be possible.
     ///
     /// The caller makes its guard before it drops the bin: that may run user code, and the user code may panic.
     ///
     /// # Panics
     /// If one more holder cannot be counted. The claim and the ticket are still good then.
-    pub(crate) fn poll(&self, claim: &Claim<K>, mode: Mode, ticket: &mut Ticket, waker: &Waker, bin: &mut Bin) -> bool {
+    pub(crate) fn poll(&self, claim: &Claim<K>, want: Want, ticket: &mut Ticket, waker: &Waker, bin: &mut Bin) -> bool {
         if !ticket.is_some() {
-            match claim.convert(|word| word.settle(mode, self.rules.permits)) {
+            match claim.convert(|word| word.settle(want, self.rules.permits)) {
                 Ok(_) => return true,
                 Err(Refusal::Full) => full(),
                 Err(_) => bin.fresh = Some(waker.clone()),
             }
         }
-        self.poll_queued(claim, mode, ticket, waker, bin)
+        self.poll_queued(claim, want, ticket, waker, bin)
     }
 
     #[inline(never)]
-    fn poll_queued(&self, claim: &Claim<K>, mode: Mode, ticket: &mut Ticket, waker: &Waker, bin: &mut Bin) -> bool {
+    fn poll_queued(&self, claim: &Claim<K>, want: Want, ticket: &mut Ticket, waker: &Waker, bin: &mut Bin) -> bool {
         loop {
             let step = self.room(claim).with(|room| {
                 if ticket.is_some() {
-                    self.poll_in_queue(room, claim, mode, ticket, waker, bin)
+                    self.poll_in_queue(room, claim, want, ticket, waker, bin)
                 } else {
-                    self.enqueue(room, claim, mode, ticket, bin)
+                    self.enqueue(room, claim, want, ticket, bin)
                 }
             });
             match step {
@@ -505,8 +509,8 @@ impl<K> Core<K> {
     }
 
     /// The first poll of a request that found the key held, or others waiting.
-    fn enqueue(&self, room: &mut Room, claim: &Claim<K>, mode: Mode, ticket: &mut Ticket, bin: &mut Bin) -> Step {
-        let entered = claim.convert(|word| match word.settle(mode, self.rules.permits) {
+    fn enqueue(&self, room: &mut Room, claim: &Claim<K>, want: Want, ticket: &mut Ticket, bin: &mut Bin) -> Step {
+        let entered = claim.convert(|word| match word.settle(want, self.rules.permits) {
             _ if word.is_queued() => Err(Refusal::Queued),
             Err(Refusal::Held) => Ok(word.enqueue()),
             settled => settled,
@@ -519,14 +523,14 @@ impl<K> Core<K> {
             }
             Ok(_) => return Step::Entered,
             Err(Refusal::Full) => return Step::Full,
-            Err(_) => match self.pass(room, claim, mode) {
+            Err(_) => match self.pass(room, claim, want) {
                 Ok(()) => return Step::Entered,
                 Err(Refusal::Full) => return Step::Full,
                 Err(_) => claim.queue(),
             },
         };
         let Some(waker) = bin.fresh.take() else { unreachable!("the waker was cloned before the lock was taken") };
-        *ticket = room.push(queue, Want::Hold(mode), waker);
+        *ticket = room.push(queue, want, waker);
         Step::Waiting
     }
 
@@ -535,7 +539,7 @@ impl<K> Core<K> {
         &self,
         room: &mut Room,
         claim: &Claim<K>,
-        mode: Mode,
+        want: Want,
         ticket: &mut Ticket,
         waker: &Waker,
         bin: &mut Bin,
@@ -547,8 +551,8 @@ impl<K> Core<K> {
             return Step::Entered;
         }
         let holds = claim.word().holds();
-        if holds.admit(mode, self.rules.permits) {
-            if !holds.has_room(mode) {
+        if holds.grants(want, self.rules.permits) {
+            if !holds.has_room(want) {
                 return Step::Full;
             }
             let most = room.most_due(queue, &self.rules);
@@ -556,9 +560,9 @@ impl<K> Core<K> {
                 return Step::NeedsRoom(most);
             }
             // The head takes what is free. A waiter behind it is a newcomer to it.
-            if place == Place::Head || room.pass(queue, holds, mode, &self.rules) {
+            if place == Place::Head || self.may_pass(room, claim, holds, want) {
                 bin.old = room.remove(queue, core::mem::replace(ticket, Ticket::NONE));
-                self.settle(room, claim, queue, holds.with(mode), 1, bin);
+                self.settle(room, claim, holds.after(want), want.claims(), &mut bin.due);
                 return Step::Entered;
             }
         }
@@ -574,24 +578,33 @@ impl<K> Core<K> {
         }
     }
 
-    /// Lets in whoever gets in now that a waiter has left the queue, `entered` or not.
-    fn settle(&self, room: &mut Room, claim: &Claim<K>, queue: u32, holds: Holds, entered: usize, bin: &mut Bin) {
-        let settled = room.settle(queue, holds, &self.rules, Turn::Any, &mut bin.due);
+    /// Lets in whoever gets in now that a waiter has left the queue, `claims` of which it has turned into holds.
+    fn settle(&self, room: &mut Room, claim: &Claim<K>, holds: Holds, claims: usize, due: &mut Due) {
+        let settled = room.settle(claim.queue(), holds, &self.rules, Turn::Any, due);
         let regranted = claim
-            .convert(|word| Ok::<_, Refusal>(word.regrant(settled.holds, settled.granted + entered, settled.queued)));
+            .convert(|word| Ok::<_, Refusal>(word.regrant(settled.holds, settled.granted + claims, settled.queued)));
         debug_assert!(regranted.is_ok());
     }
 
-    /// The one way out of the acquire machine without a hold: gives up the claim, the place in the queue, and a hold that
-    /// was already granted, which goes to the next.
+    /// The one way out of the acquire machine without what was wanted. A request gives up its claim, its place in the queue,
+    /// and a hold that was already granted, which goes to the next.
     pub(crate) fn cancel(&self, claim: Claim<K>, mode: Mode, ticket: Ticket) {
-        if !ticket.is_some() {
-            return self.withdraw(claim);
-        }
         // Dropped last: wakers run when everything is in order.
         let mut bin = Bin::default();
-        let granted = loop {
-            let gone = self.room(&claim).with(|room| {
+        if self.leave_queue(&claim, ticket, &mut bin) {
+            self.release(claim, mode);
+        } else {
+            self.withdraw(claim);
+        }
+    }
+
+    /// Gives up a place in the queue. `true` if what was wanted had been granted already: then the caller has it.
+    pub(crate) fn leave_queue(&self, claim: &Claim<K>, ticket: Ticket, bin: &mut Bin) -> bool {
+        if !ticket.is_some() {
+            return false;
+        }
+        loop {
+            let left = self.room(claim).with(|room| {
                 let queue = claim.queue();
                 if room.place(ticket) == Place::Granted {
                     bin.old = room.remove(queue, ticket);
@@ -602,18 +615,54 @@ impl<K> Core<K> {
                     return Err(most);
                 }
                 bin.old = room.remove(queue, ticket);
-                self.settle(room, &claim, queue, claim.word().holds(), 0, &mut bin);
+                self.settle(room, claim, claim.word().holds(), 0, &mut bin.due);
                 Ok(false)
             });
-            match gone {
-                Ok(granted) => break granted,
+            match left {
+                Ok(granted) => return granted,
                 Err(most) => bin.due.reserve(most),
             }
-        };
-        if granted {
-            self.release(claim, mode);
-        } else {
-            self.withdraw(claim);
+        }
+    }
+
+    /// Turns a hold into a weaker one, at once: nobody gets in between who could not stand beside both.
+    ///
+    /// # Panics
+    /// If one more reader cannot be counted. The hold is as it was then.
+    pub(crate) fn weaken(&self, hold: &Claim<K>, from: Mode, to: Mode, bin: &mut Bin) {
+        let turn = if from == Mode::Exclusive { Turn::WriterLeft } else { Turn::Any };
+        loop {
+            match hold.convert(|word| word.weaken(from, to)) {
+                Ok(_) => return,
+                Err(Refusal::Full) => full(),
+                Err(_) => {}
+            }
+            let step = self.room(hold).with(|room| {
+                let word = hold.word();
+                if !word.is_queued() {
+                    return Step::Waiting;
+                }
+                let holds = word.holds().without(from);
+                if !holds.has_room(Want::Hold(to)) {
+                    return Step::Full;
+                }
+                let queue = hold.queue();
+                let most = room.most_due(queue, &self.rules);
+                if !bin.due.fits(most) {
+                    return Step::NeedsRoom(most);
+                }
+                let settled = room.settle(queue, holds.with(to), &self.rules, turn, &mut bin.due);
+                let regranted =
+                    hold.convert(|word| Ok::<_, Refusal>(word.regrant(settled.holds, settled.granted, settled.queued)));
+                debug_assert!(regranted.is_ok());
+                Step::Entered
+            });
+            match step {
+                Step::Entered => return,
+                Step::Full => full(),
+                Step::NeedsRoom(most) => bin.due.reserve(most),
+                Step::Waiting | Step::NeedsWaker => {}
+            }
         }
     }
 

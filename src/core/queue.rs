@@ -27,7 +27,7 @@
 use alloc::vec::Vec;
 use core::task::Waker;
 
-use super::word::{Holds, Mode};
+use super::word::{Holds, Mode, Want};
 use crate::Fairness;
 
 /// The largest number of requests that can be counted as having passed one waiter.
@@ -37,7 +37,8 @@ const NONE: u32 = u32::MAX;
 
 /// A waiter's place: the index of its node, or nothing while it does not wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Ticket(u32);
+#[allow(unreachable_pub)] // a sealed trait names it
+pub struct Ticket(u32);
 
 impl Ticket {
     pub(crate) const NONE: Ticket = Ticket(NONE);
@@ -45,12 +46,6 @@ impl Ticket {
     pub(crate) fn is_some(self) -> bool {
         self.0 != NONE
     }
-}
-
-/// What a waiter waits for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Want {
-    Hold(Mode),
 }
 
 struct Node {
@@ -65,7 +60,8 @@ struct Node {
     waker: Option<Waker>,
 }
 
-/// The waiters of one entry, in order of arrival.
+/// The waiters of one entry, in order of arrival, but for an upgrade, which stands before all.
+#[derive(Clone, Copy)]
 struct Queue {
     head: u32,
     tail: u32,
@@ -79,6 +75,7 @@ pub(crate) struct Waiting {
     pub(crate) readers: usize,
     pub(crate) upgradable: usize,
     pub(crate) permits: usize,
+    pub(crate) upgrades: usize,
 }
 
 impl Waiting {
@@ -88,6 +85,7 @@ impl Waiting {
             Want::Hold(Mode::Shared) => &mut self.readers,
             Want::Hold(Mode::Upgradable) => &mut self.upgradable,
             Want::Hold(Mode::Permit) => &mut self.permits,
+            Want::Upgrade => &mut self.upgrades,
         }
     }
 }
@@ -141,19 +139,27 @@ impl Room {
         self.queues.insert(Queue { head: NONE, tail: NONE, waiting: Waiting::default() })
     }
 
-    /// Puts a waiter at the end of the queue.
+    /// Puts a waiter at the end of the queue. A waiting upgrade continues a hold: it stands at the head.
     pub(crate) fn push(&mut self, queue: u32, want: Want, waker: Waker) -> Ticket {
-        let tail = self.queues[queue].tail;
-        let node = Node { prev: tail, next: NONE, want, granted: false, passed: 0, waker: Some(waker) };
-        let index = self.nodes.insert(node);
-        let record = &mut self.queues[queue];
-        record.tail = index;
-        *record.waiting.of(want) += 1;
-        match tail {
-            NONE => record.head = index,
-            tail => self.nodes[tail].next = index,
-        }
+        let Queue { head, tail, .. } = self.queues[queue];
+        let (prev, next) = if want == Want::Upgrade { (NONE, head) } else { (tail, NONE) };
+        let index = self.nodes.insert(Node { prev, next, want, granted: false, passed: 0, waker: Some(waker) });
+        *self.queues[queue].waiting.of(want) += 1;
+        self.join(queue, prev, index);
+        self.join(queue, index, next);
         Ticket(index)
+    }
+
+    /// Makes two places of a queue neighbours. `NONE` is what is before the head and behind the tail.
+    fn join(&mut self, queue: u32, left: u32, right: u32) {
+        match left {
+            NONE => self.queues[queue].head = right,
+            left => self.nodes[left].next = right,
+        }
+        match right {
+            NONE => self.queues[queue].tail = left,
+            right => self.nodes[right].prev = left,
+        }
     }
 
     pub(crate) fn place(&self, ticket: Ticket) -> Place {
@@ -192,17 +198,19 @@ impl Room {
             Fairness::Barging => return true,
             Fairness::Bounded(bound) => bound,
         };
-        let record = &self.queues[queue];
-        let head = &mut self.nodes[record.head];
+        let Queue { head, waiting, .. } = self.queues[queue];
+        let Node { want, next, .. } = self.nodes[head];
         // A permit keeps out when it is the last; any other mode does by what it is, whoever else is there.
         let beside = if mode == Mode::Permit { holds } else { Holds::NONE };
-        let Want::Hold(wanted) = head.want;
-        let keeps_out = record.waiting.writers > 0 || !beside.with(mode).admit(wanted, rules.permits);
+        let keeps_out = waiting.writers + waiting.upgrades > 0 || !beside.with(mode).grants(want, rules.permits);
         if !keeps_out {
             return true;
         }
-        let may = head.passed < bound;
-        head.passed += Passed::from(may);
+        // While an upgrade stands before it, the first in the queue is still passed.
+        let second = if want == Want::Upgrade { next } else { NONE };
+        let passed = [head, second].into_iter().filter(|&node| node != NONE);
+        let may = passed.clone().all(|node| self.nodes[node].passed < bound);
+        passed.for_each(|node| self.nodes[node].passed += Passed::from(may));
         may
     }
 
@@ -219,21 +227,22 @@ impl Room {
         let mut expected = entered.holds;
         let mut at = self.queues[queue].head;
         while at != NONE {
-            let Node { next, want: Want::Hold(mode), passed, .. } = self.nodes[at];
-            if expected.admit(mode, rules.permits) {
-                let grant = core::mem::take(&mut fair)
+            let Node { next, want, passed, .. } = self.nodes[at];
+            if expected.grants(want, rules.permits) {
+                let grant = want == Want::Upgrade
+                    || core::mem::take(&mut fair)
                     || match rules.fairness {
                         Fairness::Fifo => true,
-                        Fairness::Bounded(bound) => mode == Mode::Shared || passed >= bound,
+                        Fairness::Bounded(bound) => want == Want::Hold(Mode::Shared) || passed >= bound,
                         Fairness::Barging => false,
                     };
                 if grant {
-                    self.grant(queue, at, mode, &mut entered, due);
+                    self.grant(queue, at, want, &mut entered, due);
                 } else {
                     due.wake(self.nodes[at].waker.take());
                 }
-                expected = expected.with(mode);
-            } else if mode != Mode::Upgradable || rules.fairness == Fairness::Fifo {
+                expected = expected.after(want);
+            } else if want != Want::Hold(Mode::Upgradable) || rules.fairness == Fairness::Fifo {
                 break;
             }
             // An upgradable reader whose place is taken keeps nobody out who is not its like: look behind it.
@@ -252,38 +261,30 @@ impl Room {
         let mut left = waiting.readers + waiting.upgradable;
         let mut at = self.queues[queue].head;
         while at != NONE && left > 0 {
-            let Node { next, want: Want::Hold(mode), .. } = self.nodes[at];
-            if matches!(mode, Mode::Shared | Mode::Upgradable) {
+            let Node { next, want, .. } = self.nodes[at];
+            if matches!(want, Want::Hold(Mode::Shared | Mode::Upgradable)) {
                 left -= 1;
-                if entered.holds.admit(mode, rules.permits) {
-                    self.grant(queue, at, mode, entered, due);
+                if entered.holds.grants(want, rules.permits) {
+                    self.grant(queue, at, want, entered, due);
                 }
             }
             at = next;
         }
     }
 
-    fn grant(&mut self, queue: u32, index: u32, mode: Mode, entered: &mut Entered, due: &mut Due) {
+    fn grant(&mut self, queue: u32, index: u32, want: Want, entered: &mut Entered, due: &mut Due) {
         self.unlink(queue, index);
         let node = &mut self.nodes[index];
         node.granted = true;
         due.wake(node.waker.take());
-        entered.holds = entered.holds.with(mode);
-        entered.granted += 1;
+        entered.holds = entered.holds.after(want);
+        entered.granted += want.claims();
     }
 
     fn unlink(&mut self, queue: u32, index: u32) {
         let Node { prev, next, want, .. } = self.nodes[index];
-        let record = &mut self.queues[queue];
-        *record.waiting.of(want) -= 1;
-        match prev {
-            NONE => record.head = next,
-            prev => self.nodes[prev].next = next,
-        }
-        match next {
-            NONE => record.tail = prev,
-            next => self.nodes[next].prev = prev,
-        }
+        *self.queues[queue].waiting.of(want) -= 1;
+        self.join(queue, prev, next);
     }
 
     /// How many wakers [`Room::settle`] may hand out at the most.

@@ -43,9 +43,10 @@ pub(super) struct Spare<K>(Ptr<K>);
 /// The table's own pointer to a live slot.
 pub(super) struct Resident<K>(Ptr<K>);
 
-/// One unit of a live slot.
+/// One unit of a live slot. `pub` because sealed traits name it; nobody outside can.
 #[must_use = "a claim that is forgotten keeps its entry for ever"]
-pub(crate) struct Claim<K>(Ptr<K>);
+#[allow(unreachable_pub)]
+pub struct Claim<K>(Ptr<K>);
 
 // SAFETY: a spare owns its slot and the key in it, as a `Box<K>` would.
 unsafe impl<K: Send> Send for Spare<K> {}

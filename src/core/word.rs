@@ -41,6 +41,26 @@ pub enum Mode {
     Permit,
 }
 
+/// What a request asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Want {
+    /// A hold, in exchange for the requester's claim.
+    Hold(Mode),
+    /// An exclusive hold, in exchange for the requester's upgradable one.
+    Upgrade,
+}
+
+impl Want {
+    /// How many claims are given up for it.
+    #[inline]
+    pub(crate) const fn claims(self) -> usize {
+        match self {
+            Want::Hold(_) => 1,
+            Want::Upgrade => 0,
+        }
+    }
+}
+
 /// What one reference to an entry is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unit {
@@ -112,6 +132,24 @@ impl Holds {
         }
     }
 
+    /// Whether what is wanted may be granted beside these, to somebody who waits for it or asks for it.
+    #[inline]
+    pub(crate) const fn grants(self, want: Want, permits: usize) -> bool {
+        match want {
+            Want::Hold(mode) => self.admit(mode, permits),
+            Want::Upgrade => self.count() == 0,
+        }
+    }
+
+    /// These, after what was wanted has been granted.
+    #[inline]
+    pub(crate) const fn after(self, want: Want) -> Holds {
+        match want {
+            Want::Hold(mode) => self.with(mode),
+            Want::Upgrade => self.without(Mode::Upgradable).with(Mode::Exclusive),
+        }
+    }
+
     #[inline]
     pub(crate) const fn with(self, mode: Mode) -> Holds {
         Holds(self.0 + Unit::Hold(mode).weight())
@@ -134,9 +172,10 @@ impl Holds {
         self.0 & UPGRADABLE != 0
     }
 
-    /// Whether one more hold of this mode can be counted.
-    pub(crate) const fn has_room(self, mode: Mode) -> bool {
-        !matches!(mode, Mode::Shared) || self.count() < FIELD_MAX
+    /// Whether one more hold can be counted.
+    #[inline]
+    pub(crate) const fn has_room(self, want: Want) -> bool {
+        !matches!(want, Want::Hold(Mode::Shared)) || self.count() < FIELD_MAX
     }
 }
 
@@ -200,26 +239,41 @@ impl Word {
     /// One more hold, by somebody who has no unit yet. Never past a queue.
     #[inline]
     pub(crate) const fn hold(self, mode: Mode, permits: usize) -> Result<Word, Refusal> {
+        self.enter(Want::Hold(mode), 0, permits)
+    }
+
+    /// A claim becomes a hold, or an upgradable hold an exclusive one. Never past a queue.
+    #[inline]
+    pub(crate) const fn settle(self, want: Want, permits: usize) -> Result<Word, Refusal> {
+        self.enter(want, want.claims(), permits)
+    }
+
+    #[inline]
+    const fn enter(self, want: Want, claims: usize, permits: usize) -> Result<Word, Refusal> {
         let holds = self.holds();
-        if !holds.admit(mode, permits) {
+        if !holds.grants(want, permits) {
             return Err(Refusal::Held);
         }
         if self.is_queued() {
             return Err(Refusal::Queued);
         }
-        if !holds.has_room(mode) {
+        if !holds.has_room(want) {
             return Err(Refusal::Full);
         }
-        Ok(Word(self.0 + Unit::Hold(mode).weight()))
+        Ok(self.regrant(holds.after(want), claims, false))
     }
 
-    /// A claim becomes a hold. Never past a queue.
+    /// A hold of one mode becomes a weaker one. Never past a queue: whoever waits may get in.
     #[inline]
-    pub(crate) const fn settle(self, mode: Mode, permits: usize) -> Result<Word, Refusal> {
-        match self.hold(mode, permits) {
-            Ok(word) => Ok(Word(word.0 - CLAIM_ONE)),
-            refused => refused,
+    pub(crate) const fn weaken(self, from: Mode, to: Mode) -> Result<Word, Refusal> {
+        let holds = self.holds().without(from);
+        if self.is_queued() {
+            return Err(Refusal::Queued);
         }
+        if !holds.has_room(Want::Hold(to)) {
+            return Err(Refusal::Full);
+        }
+        Ok(self.regrant(holds.with(to), 0, false))
     }
 
     /// The first waiter comes: `QUEUED`, unless the hold is possible after all.

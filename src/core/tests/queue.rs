@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 use core::task::Waker;
 
 use crate::Fairness;
-use crate::core::queue::{Due, Place, Room, Rules, Settled, Ticket, Turn, Want};
-use crate::core::word::{Holds, Mode, Unit, Word};
+use crate::core::queue::{Due, Place, Room, Rules, Settled, Ticket, Turn};
+use crate::core::word::{Holds, Mode, Unit, Want, Word};
 
 fn holds(modes: &[Mode]) -> Holds {
     modes.iter().fold(Holds::NONE, |holds, &mode| holds.with(mode))

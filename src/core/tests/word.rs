@@ -5,7 +5,7 @@ use std::vec::Vec;
 
 use proptest::prelude::*;
 
-use crate::core::word::{MAX_UNITS, Mode, Refusal, Unit, Word};
+use crate::core::word::{MAX_UNITS, Mode, Refusal, Unit, Want, Word};
 
 const MODES: [Mode; 4] = [Mode::Exclusive, Mode::Shared, Mode::Upgradable, Mode::Permit];
 const PERMITS: usize = 3;
@@ -142,7 +142,7 @@ fn settling_turns_one_claim_into_a_hold() {
     for state in states().into_iter().filter(|state| state.claims > 0) {
         for mode in MODES {
             let (word, held) = (state.word(), state.word().hold(mode, PERMITS));
-            let settled = word.settle(mode, PERMITS);
+            let settled = word.settle(Want::Hold(mode), PERMITS);
             assert_eq!(settled.map(State::of), held.map(|held| State::of(held.leave(Unit::Claim))));
             assert!(settled.is_err() || settled.unwrap().units() == word.units());
         }
@@ -179,7 +179,7 @@ fn a_full_field_refuses_before_it_wraps() {
     let base = State { queued: false, writer: false, upgradable: false, count: 0, claims: 1 };
     let full = State { count: MAX_UNITS, ..base }.word();
     assert_eq!(full.hold(Mode::Shared, 0), Err(Refusal::Full));
-    assert_eq!(full.settle(Mode::Shared, 0), Err(Refusal::Full));
+    assert_eq!(full.settle(Want::Hold(Mode::Shared), 0), Err(Refusal::Full));
     assert_eq!(full.hold(Mode::Permit, MAX_UNITS), Err(Refusal::Held));
     assert!(full.hold(Mode::Upgradable, 0).is_ok());
     let mut word = Word::born(Unit::Claim);
@@ -208,7 +208,7 @@ proptest! {
                     word = new;
                     state.add(mode);
                 }
-                2 if state.claims > 0 => if let Ok(new) = word.settle(mode, PERMITS) {
+                2 if state.claims > 0 => if let Ok(new) = word.settle(Want::Hold(mode), PERMITS) {
                     word = new;
                     state.add(mode);
                     state.claims -= 1;

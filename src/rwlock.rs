@@ -1,0 +1,117 @@
+use alloc::borrow::ToOwned;
+#[cfg(target_has_atomic = "ptr")]
+use alloc::sync::Arc;
+use core::fmt;
+use core::hash::{BuildHasher, Hash};
+#[cfg(feature = "std")]
+use std::time::{Duration, Instant};
+
+use equivalent::Equivalent;
+
+use crate::builder::Builder;
+use crate::core::{Core, Tag};
+use crate::forms::{constructors, forms, table};
+use crate::futures::{Acquire, Read, UpgradableRead, Write};
+#[cfg(target_has_atomic = "ptr")]
+use crate::futures::{ReadArc, UpgradableReadArc, WriteArc};
+use crate::guard::{Guard, ReadGuard, UpgradableGuard, WriteGuard};
+#[cfg(target_has_atomic = "ptr")]
+use crate::guard::{ReadGuardArc, UpgradableGuardArc, WriteGuardArc};
+#[cfg(target_has_atomic = "ptr")]
+use crate::handle::KeyHandleArc;
+use crate::handle::{Handle, KeyHandle};
+use crate::mode::{Exclusive, Shared, Upgradable};
+use crate::owner::{Owner, Table, TableRef};
+use crate::request::{Call, Key};
+use crate::{DefaultHashBuilder, Status};
+
+/// A reader-writer lock for each key: many readers, or one writer; and among the readers one that may become a writer.
+///
+/// | held by | `read` | `upgradable_read` | `write` |
+/// |---|---|---|---|
+/// | nobody | yes | yes | yes |
+/// | readers | yes | yes | waits |
+/// | an upgradable reader, with or without readers | yes | waits | waits |
+/// | a writer | waits | waits | waits |
+///
+/// An *upgradable* reader reads, and can become a writer without letting another one in between: look first, and write only if
+/// that turns out to be needed. There is at most one for each key, because two of them would wait for each other for ever.
+///
+/// All else is as for [`KeyedMutex`](crate::KeyedMutex): entries live only while they are used, the forms can be mixed, and
+/// keys are what [they](crate::KeyedMutex#keys) are there. Not reentrant, not even for readers: one who reads and asks again
+/// waits behind a writer that waits for it. Not poisoned.
+///
+/// # Fairness
+/// Under the default policy, and [`Fairness::Bounded`](crate::Fairness::Bounded) in general, the lock is *phase-fair*
+/// besides: a waiting writer keeps later readers out (within the bound), and when a writer leaves, all readers that waited by
+/// then get in before the next writer. So neither side starves the other. When a writer gives up, the readers that it kept out
+/// get in. See [`Fairness`](crate::Fairness) for the other policies.
+///
+/// The idea of phases, without the bound, is from B. Brandenburg and J. Anderson, "Spin-based reader-writer synchronization for
+/// multiprocessor real-time systems", 2010.
+///
+/// # Panics
+/// As [`KeyedMutex`](crate::KeyedMutex#panics).
+///
+/// # Examples
+/// ```
+/// use keylatch::KeyedRwLock;
+///
+/// let pages = KeyedRwLock::<String>::new();
+/// let (first, second) = (pages.read_blocking("home"), pages.read_blocking("home"));
+/// assert!(pages.try_write("home").is_none());
+/// drop((first, second));
+///
+/// let page = pages.upgradable_read_blocking("home");
+/// let out_of_date = true; // looked up, while others read, too
+/// if out_of_date {
+///     let page = page.upgrade_blocking(); // alone now, and nobody has written in between
+///     drop(page);
+/// }
+/// assert!(pages.is_empty());
+/// ```
+pub struct KeyedRwLock<K, S = DefaultHashBuilder> {
+    core: Core<K>,
+    hasher: S,
+}
+
+table! {
+    KeyedRwLock, RwLockKind,
+    new = "KeyedRwLock::<String>::new()", hold = "try_write",
+}
+
+constructors!(KeyedRwLock, RwLockKind);
+
+forms! {
+    KeyedRwLock, Shared, ReadGuard, ReadGuardArc, Read, ReadArc,
+    new = "KeyedRwLock::<String>::new()", excludes = "try_write",
+    /// Acquires a key for reading, beside other readers.
+    async read, blocking read_blocking,
+    /// `None` if a writer holds the key, or has been handed it; or if a writer or an upgrade waits for it and the
+    /// [policy](crate::Fairness) lets nobody pass any more.
+    try try_read, for try_read_for, until try_read_until,
+    arc read_arc, read_arc_blocking, try_read_arc, try_read_arc_for, try_read_arc_until,
+}
+
+forms! {
+    KeyedRwLock, Upgradable, UpgradableGuard, UpgradableGuardArc, UpgradableRead, UpgradableReadArc,
+    new = "KeyedRwLock::<String>::new()", excludes = "try_upgradable_read",
+    /// Acquires a key for reading, beside other readers, and with the right to become a writer.
+    async upgradable_read, blocking upgradable_read_blocking,
+    /// `None` if a writer or another upgradable reader holds the key, or has been handed it; or if somebody waits whom this
+    /// would keep out and the [policy](crate::Fairness) lets nobody pass any more.
+    try try_upgradable_read, for try_upgradable_read_for, until try_upgradable_read_until,
+    arc upgradable_read_arc, upgradable_read_arc_blocking, try_upgradable_read_arc, try_upgradable_read_arc_for,
+    try_upgradable_read_arc_until,
+}
+
+forms! {
+    KeyedRwLock, Exclusive, WriteGuard, WriteGuardArc, Write, WriteArc,
+    new = "KeyedRwLock::<String>::new()", excludes = "try_read",
+    /// Acquires a key for writing, alone.
+    async write, blocking write_blocking,
+    /// `None` if anybody holds the key, or has been handed it; or if others wait for it and the
+    /// [policy](crate::Fairness) lets nobody pass them any more.
+    try try_write, for try_write_for, until try_write_until,
+    arc write_arc, write_arc_blocking, try_write_arc, try_write_arc_for, try_write_arc_until,
+}

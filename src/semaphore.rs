@@ -1,0 +1,139 @@
+use alloc::borrow::ToOwned;
+#[cfg(target_has_atomic = "ptr")]
+use alloc::sync::Arc;
+use core::fmt;
+use core::hash::{BuildHasher, Hash};
+#[cfg(feature = "std")]
+use std::time::{Duration, Instant};
+
+use equivalent::Equivalent;
+
+use crate::builder::Builder;
+use crate::core::{Core, Tag};
+use crate::forms::{forms, table};
+#[cfg(target_has_atomic = "ptr")]
+use crate::futures::AcquirePermitArc;
+use crate::futures::{Acquire, AcquirePermit};
+#[cfg(target_has_atomic = "ptr")]
+use crate::guard::PermitGuardArc;
+use crate::guard::{Guard, PermitGuard};
+#[cfg(target_has_atomic = "ptr")]
+use crate::handle::KeyHandleArc;
+use crate::handle::{Handle, KeyHandle};
+use crate::mode::Permit;
+use crate::owner::{Owner, Table, TableRef};
+use crate::request::{Call, Key};
+use crate::{DefaultHashBuilder, MAX_PERMITS, Status};
+
+/// A semaphore for each key: at most so many holders per key, the same number for all keys.
+///
+/// For limits such as "at most four requests to one host at a time". All else is as for
+/// [`KeyedMutex`](crate::KeyedMutex), which is a semaphore with one permit: entries live only while they are used, the forms can
+/// be mixed, and keys are what [they](crate::KeyedMutex#keys) are there. Not reentrant: one who holds all permits of a key and asks for
+/// another waits for itself.
+///
+/// # Fairness
+/// Under [`Fairness::Fifo`](crate::Fairness::Fifo) permits are given strictly in order of arrival. Under
+/// [`Fairness::Bounded`](crate::Fairness::Bounded) a newcomer that takes the last free permit passes the waiter at the head,
+/// which is counted; one that leaves a permit for it does not.
+///
+/// # Panics
+/// As [`KeyedMutex`](crate::KeyedMutex#panics).
+///
+/// # Examples
+/// ```
+/// use keylatch::KeyedSemaphore;
+///
+/// let hosts = KeyedSemaphore::<String>::new(2);
+/// let (first, second) = (hosts.try_acquire("a").unwrap(), hosts.try_acquire("a").unwrap());
+/// assert!(hosts.try_acquire("a").is_none());
+/// assert!(hosts.try_acquire("b").is_some());
+/// drop(first);
+/// assert!(hosts.try_acquire("a").is_some());
+/// # drop(second);
+/// ```
+pub struct KeyedSemaphore<K, S = DefaultHashBuilder> {
+    core: Core<K>,
+    hasher: S,
+}
+
+impl<K> KeyedSemaphore<K> {
+    /// A table with `permits` permits for each key, and the default settings.
+    ///
+    /// # Panics
+    /// If `permits` is 0 or more than [`MAX_PERMITS`].
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedSemaphore::<String>::new(3);
+    /// assert_eq!(locks.permits(), 3);
+    /// ```
+    #[must_use]
+    pub fn new(permits: usize) -> Self {
+        Self::builder(permits).build()
+    }
+
+    /// Settings for a table with `permits` permits for each key.
+    ///
+    /// # Panics
+    /// If `permits` is 0 or more than [`MAX_PERMITS`].
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedSemaphore::<u64>::builder(3).shards(1).build();
+    /// assert!(locks.is_empty());
+    /// ```
+    pub fn builder(permits: usize) -> Builder<SemaphoreKind, K> {
+        assert!(
+            (1..=MAX_PERMITS).contains(&permits),
+            "keylatch: permits must be between 1 and {MAX_PERMITS}, but is {permits}"
+        );
+        Builder::new(permits)
+    }
+}
+
+impl<K, S> KeyedSemaphore<K, S> {
+    /// A table with `permits` permits for each key, the default settings, and this hasher.
+    ///
+    /// # Panics
+    /// If `permits` is 0 or more than [`MAX_PERMITS`].
+    ///
+    /// # Examples
+    /// ```
+    /// use std::hash::RandomState;
+    ///
+    /// let locks = keylatch::KeyedSemaphore::<String, _>::with_hasher(3, RandomState::new());
+    /// assert!(locks.is_empty());
+    /// ```
+    #[must_use]
+    pub fn with_hasher(permits: usize, hasher: S) -> Self {
+        KeyedSemaphore::builder(permits).hasher(hasher).build()
+    }
+
+    /// How many permits each key has: what the table was made with.
+    ///
+    /// # Examples
+    /// ```
+    /// assert_eq!(keylatch::KeyedSemaphore::<u64>::new(3).permits(), 3);
+    /// ```
+    #[must_use]
+    pub fn permits(&self) -> usize {
+        self.core.permits()
+    }
+}
+
+table! {
+    KeyedSemaphore, SemaphoreKind,
+    new = "KeyedSemaphore::<String>::new(1)", hold = "try_acquire",
+}
+
+forms! {
+    KeyedSemaphore, Permit, PermitGuard, PermitGuardArc, AcquirePermit, AcquirePermitArc,
+    new = "KeyedSemaphore::<String>::new(1)", excludes = "try_acquire",
+    /// Acquires a permit of a key.
+    async acquire, blocking acquire_blocking,
+    /// `None` if all permits of the key are held, or have been handed to waiters that have not run yet; or if others wait for
+    /// one and the [policy](crate::Fairness) lets nobody pass them any more.
+    try try_acquire, for try_acquire_for, until try_acquire_until,
+    arc acquire_arc, acquire_arc_blocking, try_acquire_arc, try_acquire_arc_for, try_acquire_arc_until,
+}

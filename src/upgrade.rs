@@ -1,0 +1,476 @@
+//! Upgrades and downgrades of a reader-writer lock's holds.
+
+use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker};
+#[cfg(feature = "std")]
+use std::time::{Duration, Instant};
+
+#[cfg(feature = "std")]
+use crate::blocking::{Wait, block, deadline_after};
+use crate::core::{Bin, Claim, Core, Mode as Held, Ticket, Want};
+use crate::future::race;
+use crate::guard::Guard;
+use crate::mode::{Exclusive, Shared, Upgradable};
+use crate::owner::Owner;
+use crate::rwlock::KeyedRwLock;
+
+/// How far the upgrade of an upgradable hold has come.
+///
+/// It is kept in the guard, not in the future or in the hold that [`Guard::upgrade_mut`] gives: those can be forgotten, and
+/// then the guard's drop still knows what there is to release.
+#[derive(Debug, Default)]
+#[allow(unreachable_pub)] // a sealed trait names it
+pub enum Upgrading {
+    /// Nobody has asked.
+    #[default]
+    No,
+    /// It has its place in the queue.
+    Waiting(Ticket),
+    /// The hold is exclusive now.
+    Done,
+}
+
+impl Upgrading {
+    /// Releases what the guard holds, whatever that is by now.
+    pub(crate) fn release<K>(self, core: &Core<K>, hold: Claim<K>) {
+        // Dropped last: wakers run when everything is in order.
+        let mut bin = Bin::default();
+        let mode = match self {
+            Upgrading::No => Held::Upgradable,
+            Upgrading::Waiting(ticket) if !core.leave_queue(&hold, ticket, &mut bin) => Held::Upgradable,
+            Upgrading::Waiting(_) | Upgrading::Done => Held::Exclusive,
+        };
+        core.release(hold, mode);
+    }
+}
+
+/// The moves on which all the public forms below are built.
+impl<O: Owner> Guard<O, Upgradable> {
+    /// Ready when the hold is exclusive.
+    fn poll_upgrade(&mut self, waker: &Waker) -> Poll<()> {
+        let (core, hold, upgrading) = self.parts();
+        let mut ticket = match *upgrading {
+            Upgrading::No => Ticket::NONE,
+            Upgrading::Waiting(ticket) => ticket,
+            Upgrading::Done => return Poll::Ready(()),
+        };
+        // Dropped last: wakers run when the state is in order.
+        let mut bin = Bin::default();
+        let done = core.poll(hold, Want::Upgrade, &mut ticket, waker, &mut bin);
+        *upgrading = if done { Upgrading::Done } else { Upgrading::Waiting(ticket) };
+        if done { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn attempt_upgrade(&mut self) -> bool {
+        let (core, hold, upgrading) = self.parts();
+        let done = core.try_settle(hold, Want::Upgrade);
+        if done {
+            *upgrading = Upgrading::Done;
+        }
+        done
+    }
+
+    /// Back to a plain upgradable hold, from wherever an upgrade has got, or was left forgotten.
+    fn fall_back(&mut self) {
+        let (core, hold, upgrading) = self.parts();
+        let mut bin = Bin::default();
+        let exclusive = match core::mem::take(upgrading) {
+            Upgrading::No => false,
+            Upgrading::Waiting(ticket) => core.leave_queue(hold, ticket, &mut bin),
+            Upgrading::Done => true,
+        };
+        if exclusive {
+            core.weaken(hold, Held::Exclusive, Held::Upgradable, &mut bin);
+        }
+    }
+
+    /// Waits for an upgrade in a thread. `false` if the deadline was reached first.
+    #[cfg(feature = "std")]
+    fn block_upgrade(&mut self, deadline: Option<Instant>) -> bool {
+        self.fall_back();
+        let done = self.attempt_upgrade() || block(&mut *self, deadline).is_some();
+        if !done {
+            self.fall_back();
+        }
+        done
+    }
+}
+
+#[cfg(feature = "std")]
+impl<O: Owner> Wait for &mut Guard<O, Upgradable> {
+    type Output = ();
+
+    fn glance(&self) -> (bool, bool) {
+        Guard::glance(self, Want::Upgrade)
+    }
+
+    fn attempt(&mut self) -> Option<()> {
+        self.attempt_upgrade().then_some(())
+    }
+
+    fn poll(&mut self, waker: &Waker) -> Poll<()> {
+        self.poll_upgrade(waker)
+    }
+}
+
+/// Upgrades and downgrades. All are atomic: no writer gets in between.
+impl<O: Owner> Guard<O, Upgradable> {
+    /// Becomes a writer: a future that waits until the other readers have left.
+    ///
+    /// An upgrade continues a hold, so it goes before everybody who waits for the key. While it waits, later readers are
+    /// kept out as by a waiting writer.
+    ///
+    /// # Cancel safety
+    /// **Dropping the future before it has finished releases the hold**, because the future owns the guard. The table is left in
+    /// order. To keep the hold use [`upgrade_mut`](Guard::upgrade_mut), or [`until`](Upgrade::until), which gives it back.
+    ///
+    /// # Panics
+    /// When the future is polled after it has finished.
+    ///
+    /// # Examples
+    /// ```
+    /// # futures_lite::future::block_on(async {
+    /// let locks = keylatch::KeyedRwLock::<String>::new();
+    /// let reader = locks.upgradable_read("a").await;
+    /// let writer = reader.upgrade().await;
+    /// assert!(locks.try_read("a").is_none());
+    /// # drop(writer);
+    /// # });
+    /// ```
+    pub fn upgrade(mut self) -> Upgrade<O> {
+        self.fall_back();
+        Upgrade { guard: Some(self) }
+    }
+
+    /// Becomes a writer, for as long as what the future gives is kept; then an upgradable reader again.
+    ///
+    /// # Cancel safety
+    /// Dropping the future before it has finished leaves the guard as it was.
+    ///
+    /// # Panics
+    /// When the future is polled after it has finished.
+    ///
+    /// # Examples
+    /// ```
+    /// # futures_lite::future::block_on(async {
+    /// let locks = keylatch::KeyedRwLock::<String>::new();
+    /// let mut reader = locks.upgradable_read("a").await;
+    /// let writer = reader.upgrade_mut().await;
+    /// assert!(locks.try_read("a").is_none());
+    /// drop(writer);
+    /// assert!(locks.try_read("a").is_some());
+    /// # });
+    /// ```
+    pub fn upgrade_mut(&mut self) -> UpgradeMut<'_, O> {
+        self.fall_back();
+        UpgradeMut { guard: Some(self) }
+    }
+
+    /// Becomes a writer if there are no other readers, and for as long as what is returned is kept.
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedRwLock::<String>::new();
+    /// let mut guard = locks.try_upgradable_read("a").unwrap();
+    /// let reader = locks.try_read("a");
+    /// assert!(guard.try_upgrade_mut().is_none());
+    /// drop(reader);
+    /// assert!(guard.try_upgrade_mut().is_some());
+    /// ```
+    pub fn try_upgrade_mut(&mut self) -> Option<Upgraded<'_, O>> {
+        self.fall_back();
+        self.attempt_upgrade().then_some(Upgraded { guard: self })
+    }
+
+    /// Becomes a writer if there are no other readers.
+    ///
+    /// # Errors
+    /// The guard, if there are.
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedRwLock::<String>::new();
+    /// let guard = locks.try_upgradable_read("a").unwrap();
+    /// let reader = locks.try_read("a");
+    /// let guard = guard.try_upgrade().unwrap_err();
+    /// drop(reader);
+    /// let writer = guard.try_upgrade().unwrap();
+    /// # drop(writer);
+    /// ```
+    pub fn try_upgrade(mut self) -> Result<Guard<O, Exclusive>, Self> {
+        self.fall_back();
+        if self.attempt_upgrade() { Ok(self.into_mode()) } else { Err(self) }
+    }
+
+    /// Becomes a plain reader. That makes place for another upgradable one.
+    ///
+    /// # Panics
+    /// If one more reader cannot be counted (see [`MAX_HOLDERS`](crate::MAX_HOLDERS)). The hold is released then.
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedRwLock::<String>::new();
+    /// let reader = locks.try_upgradable_read("a").unwrap().downgrade();
+    /// assert!(locks.try_upgradable_read("a").is_some());
+    /// # drop(reader);
+    /// ```
+    pub fn downgrade(mut self) -> Guard<O, Shared> {
+        self.fall_back();
+        let mut bin = Bin::default();
+        let (core, hold, _) = self.parts();
+        core.weaken(hold, Held::Upgradable, Held::Shared, &mut bin);
+        // Returned before the bin is dropped, and if that panics, released.
+        let guard = self.into_mode();
+        drop(bin);
+        guard
+    }
+}
+
+/// Blocking and timed upgrades.
+#[cfg(feature = "std")]
+impl<O: Owner> Guard<O, Upgradable> {
+    /// Becomes a writer, and blocks the thread until the other readers have left.
+    ///
+    /// # Blocking
+    /// As [`KeyedRwLock::write_blocking`].
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedRwLock::<String>::new();
+    /// let writer = locks.upgradable_read_blocking("a").upgrade_blocking();
+    /// assert!(locks.try_read("a").is_none());
+    /// # drop(writer);
+    /// ```
+    pub fn upgrade_blocking(mut self) -> Guard<O, Exclusive> {
+        self.block_upgrade(None);
+        self.into_mode()
+    }
+
+    /// Becomes a writer for as long as what is returned is kept, and blocks the thread until the other readers have left.
+    ///
+    /// # Blocking
+    /// As [`KeyedRwLock::write_blocking`].
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedRwLock::<String>::new();
+    /// let mut reader = locks.upgradable_read_blocking("a");
+    /// drop(reader.upgrade_mut_blocking());
+    /// assert!(locks.try_read("a").is_some());
+    /// ```
+    pub fn upgrade_mut_blocking(&mut self) -> Upgraded<'_, O> {
+        self.block_upgrade(None);
+        Upgraded { guard: self }
+    }
+
+    /// Becomes a writer, and blocks the thread for at most `timeout`. It is tried at least once.
+    ///
+    /// # Errors
+    /// The guard, if the other readers have not left in that time.
+    ///
+    /// # Blocking
+    /// As [`KeyedRwLock::write_blocking`], for at most `timeout`.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let locks = keylatch::KeyedRwLock::<String>::new();
+    /// let guard = locks.try_upgradable_read("a").unwrap();
+    /// let reader = locks.try_read("a");
+    /// let guard = guard.try_upgrade_for(Duration::from_millis(1)).unwrap_err();
+    /// # drop(guard);
+    /// ```
+    pub fn try_upgrade_for(mut self, timeout: Duration) -> Result<Guard<O, Exclusive>, Self> {
+        if self.block_upgrade(deadline_after(timeout)) { Ok(self.into_mode()) } else { Err(self) }
+    }
+
+    /// Becomes a writer, and blocks the thread until `deadline` at the longest. It is tried at least once.
+    ///
+    /// # Errors
+    /// The guard, if the other readers have not left by then.
+    ///
+    /// # Blocking
+    /// As [`KeyedRwLock::write_blocking`], until `deadline` at the longest.
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedRwLock::<String>::new();
+    /// let guard = locks.try_upgradable_read("a").unwrap();
+    /// assert!(guard.try_upgrade_until(std::time::Instant::now()).is_ok());
+    /// ```
+    pub fn try_upgrade_until(mut self, deadline: Instant) -> Result<Guard<O, Exclusive>, Self> {
+        if self.block_upgrade(Some(deadline)) { Ok(self.into_mode()) } else { Err(self) }
+    }
+}
+
+/// Downgrades of a writer. For the [policy](crate::Fairness) a writer leaves.
+impl<K, S, O: Owner<Table = KeyedRwLock<K, S>, Key = K>> Guard<O, Exclusive> {
+    /// Becomes a reader. Readers that wait may get in beside it; no writer gets in between.
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedRwLock::<String>::new();
+    /// let reader = locks.try_write("a").unwrap().downgrade();
+    /// assert!(locks.try_read("a").is_some() && locks.try_write("a").is_none());
+    /// # drop(reader);
+    /// ```
+    pub fn downgrade(self) -> Guard<O, Shared> {
+        self.weakened(Held::Shared)
+    }
+
+    /// Becomes an upgradable reader. Readers that wait may get in beside it; no writer gets in between.
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedRwLock::<String>::new();
+    /// let reader = locks.try_write("a").unwrap().downgrade_to_upgradable();
+    /// let writer = reader.try_upgrade().unwrap();
+    /// # drop(writer);
+    /// ```
+    pub fn downgrade_to_upgradable(self) -> Guard<O, Upgradable> {
+        self.weakened(Held::Upgradable)
+    }
+
+    fn weakened<M: crate::mode::Mode>(mut self, to: Held) -> Guard<O, M> {
+        let mut bin = Bin::default();
+        let (core, hold, ()) = self.parts();
+        core.weaken(hold, Held::Exclusive, to, &mut bin);
+        let guard = self.into_mode();
+        drop(bin);
+        guard
+    }
+}
+
+/// The future of [`Guard::upgrade`].
+#[must_use = "futures do nothing unless they are polled or awaited"]
+pub struct Upgrade<O: Owner> {
+    guard: Option<Guard<O, Upgradable>>,
+}
+
+impl<O: Owner> Upgrade<O> {
+    /// Waits until `limit` is ready, at the longest: any future may be the limit, such as a timer of any runtime or a
+    /// cancellation token.
+    ///
+    /// The upgrade is tried first: when both are ready, the writer's guard wins.
+    ///
+    /// # Errors
+    /// The output of `limit`, and the upgradable guard.
+    ///
+    /// # Cancel safety
+    /// As that of [`upgrade`](Guard::upgrade): dropping this future releases the hold.
+    ///
+    /// # Examples
+    /// ```
+    /// # futures_lite::future::block_on(async {
+    /// let locks = keylatch::KeyedRwLock::<String>::new();
+    /// let guard = locks.upgradable_read("a").await;
+    /// let reader = locks.read("a").await;
+    /// let (limit, guard) = guard.upgrade().until(async { "too late" }).await.unwrap_err();
+    /// assert_eq!(limit, "too late");
+    /// drop(reader);
+    /// assert!(guard.upgrade().until(async {}).await.is_ok());
+    /// # });
+    /// ```
+    pub async fn until<F: Future>(
+        mut self,
+        limit: F,
+    ) -> Result<Guard<O, Exclusive>, (F::Output, Guard<O, Upgradable>)> {
+        match race(&mut self, limit).await {
+            Ok(guard) => Ok(guard),
+            Err(limit) => {
+                let mut guard = self.guard.take().expect("an upgrade has its guard until it is done");
+                guard.fall_back();
+                Err((limit, guard))
+            }
+        }
+    }
+}
+
+impl<O: Owner> Future for Upgrade<O> {
+    type Output = Guard<O, Exclusive>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let guard = self.guard.as_mut().expect("a lock future was polled after it had finished");
+        match guard.poll_upgrade(cx.waker()) {
+            Poll::Ready(()) => Poll::Ready(self.guard.take().expect("it is there").into_mode()),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+/// The future of [`Guard::upgrade_mut`].
+#[must_use = "futures do nothing unless they are polled or awaited"]
+pub struct UpgradeMut<'g, O: Owner> {
+    /// `None` when it is done.
+    guard: Option<&'g mut Guard<O, Upgradable>>,
+}
+
+impl<'g, O: Owner> Future for UpgradeMut<'g, O> {
+    type Output = Upgraded<'g, O>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let guard = self.guard.as_mut().expect("a lock future was polled after it had finished");
+        match guard.poll_upgrade(cx.waker()) {
+            Poll::Ready(()) => Poll::Ready(Upgraded { guard: self.guard.take().expect("it is there") }),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<O: Owner> Drop for UpgradeMut<'_, O> {
+    fn drop(&mut self) {
+        if let Some(guard) = &mut self.guard {
+            guard.fall_back();
+        }
+    }
+}
+
+/// A writer's hold that borrows an upgradable guard, and falls back to it when it is dropped: see [`Guard::upgrade_mut`].
+///
+/// For the [policy](crate::Fairness) its end is a writer leaving. If it is forgotten the key stays held exclusively until the
+/// guard is used again or dropped.
+#[must_use = "the hold falls back when this is dropped"]
+#[clippy::has_significant_drop]
+pub struct Upgraded<'g, O: Owner> {
+    guard: &'g mut Guard<O, Upgradable>,
+}
+
+impl<O: Owner> Upgraded<'_, O> {
+    /// The key that is held.
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedRwLock::<String>::new();
+    /// let mut guard = locks.try_upgradable_read("a").unwrap();
+    /// assert_eq!(guard.try_upgrade_mut().unwrap().key(), "a");
+    /// ```
+    #[must_use]
+    pub fn key(&self) -> &O::Key {
+        self.guard.key()
+    }
+}
+
+impl<O: Owner> Drop for Upgraded<'_, O> {
+    fn drop(&mut self) {
+        self.guard.fall_back();
+    }
+}
+
+macro_rules! debug {
+    ($($Type:ty: $name:literal),+ $(,)?) => {$(
+        impl<O: Owner> fmt::Debug for $Type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct($name).finish_non_exhaustive()
+            }
+        }
+    )+};
+}
+
+debug! {
+    Upgrade<O>: "Upgrade",
+    UpgradeMut<'_, O>: "UpgradeMut",
+    Upgraded<'_, O>: "Upgraded",
+}
