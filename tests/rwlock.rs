@@ -1,0 +1,526 @@
+//! `KeyedRwLock`: which holds go together, upgrades and downgrades, and guarantee 4 (phase fairness).
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use common::{Bell, pending, poll, poll_with, ready, until};
+use futures_lite::future::{self, block_on};
+use keylatch::{
+    Fairness, KeyedRwLock, ReadGuard, ReadGuardArc, UpgradableGuard, UpgradableGuardArc, WriteGuard, WriteGuardArc,
+};
+
+const ALL: [Fairness; 4] = [Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(16), Fairness::Barging];
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mode {
+    Read,
+    Upgradable,
+    Write,
+}
+
+use Mode::{Read, Upgradable, Write};
+
+const MODES: [Mode; 3] = [Read, Upgradable, Write];
+
+/// What is said in the documentation of `KeyedRwLock`.
+fn go_together(held: Mode, asked: Mode) -> bool {
+    matches!((held, asked), (Read, Read) | (Read, Upgradable) | (Upgradable, Read))
+}
+
+fn hold<'a>(locks: &'a KeyedRwLock<String>, mode: Mode) -> Box<dyn AnyGuard + 'a> {
+    match mode {
+        Read => Box::new(locks.read_blocking("a")),
+        Upgradable => Box::new(locks.upgradable_read_blocking("a")),
+        Write => Box::new(locks.write_blocking("a")),
+    }
+}
+
+/// A guard of any mode.
+trait AnyGuard {}
+impl<T> AnyGuard for T {}
+
+/// Whether there is a guard, which is dropped at once.
+fn some<T>(guard: Option<T>) -> bool {
+    guard.is_some()
+}
+
+fn ok<T>(poll: Poll<T>) -> Option<T> {
+    match poll {
+        Poll::Ready(guard) => Some(guard),
+        Poll::Pending => None,
+    }
+}
+
+#[test]
+fn holds_go_together_as_the_table_says_in_every_form() {
+    let locks = Arc::new(KeyedRwLock::<String>::new());
+    let handle = locks.handle("a");
+    let owned = locks.handle_arc("a");
+    let zero = Duration::ZERO;
+    let now = Instant::now();
+    for held in MODES {
+        for asked in MODES {
+            macro_rules! forms {
+                ($($mode:ident: $try:ident $for:ident $until:ident $arc:ident $arc_for:ident $arc_until:ident $lock:ident $lock_arc:ident;)+) => {
+                    match asked {$(
+                        $mode => [
+                            some(locks.$try("a")),
+                            some(locks.$for("a", zero)),
+                            some(locks.$until("a", now)),
+                            some(locks.$arc("a")),
+                            some(locks.$arc_for("a", zero)),
+                            some(locks.$arc_until("a", now)),
+                            some(handle.$try()),
+                            some(handle.$for(zero)),
+                            some(handle.$until(now)),
+                            some(owned.$try()),
+                            some(ok(poll(&mut locks.$lock("a")))),
+                            some(ok(poll(&mut locks.$lock_arc("a")))),
+                            some(ok(poll(&mut handle.$lock()))),
+                            some(block_on(locks.$lock("a").until(future::ready(()))).ok()),
+                        ],
+                    )+}
+                };
+            }
+            let guard = hold(&locks, held);
+            let outcomes = forms! {
+                Read: try_read try_read_for try_read_until try_read_arc try_read_arc_for try_read_arc_until read read_arc;
+                Upgradable: try_upgradable_read try_upgradable_read_for try_upgradable_read_until try_upgradable_read_arc
+                    try_upgradable_read_arc_for try_upgradable_read_arc_until upgradable_read upgradable_read_arc;
+                Write: try_write try_write_for try_write_until try_write_arc try_write_arc_for try_write_arc_until write
+                    write_arc;
+            };
+            assert_eq!(outcomes, [go_together(held, asked); 14], "{asked:?} beside {held:?}");
+            drop(guard);
+        }
+    }
+    drop((handle, owned));
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn blocking_forms_give_their_guards() {
+    let locks = Arc::new(KeyedRwLock::<String>::new());
+    let _: ReadGuard<'_, String> = locks.read_blocking("a");
+    let _: ReadGuardArc<String> = locks.read_arc_blocking("a");
+    let _: UpgradableGuard<'_, String> = locks.upgradable_read_blocking("a");
+    let _: UpgradableGuardArc<String> = locks.upgradable_read_arc_blocking("a");
+    let _: WriteGuard<'_, String> = locks.write_blocking("a");
+    let _: WriteGuardArc<String> = locks.write_arc_blocking("a");
+    let handle = locks.handle_arc("a");
+    let _: WriteGuardArc<String> = handle.write_blocking();
+    let _: ReadGuardArc<String> = handle.read_blocking();
+    let _: UpgradableGuardArc<String> = handle.upgradable_read_blocking();
+    drop(handle);
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn an_upgrade_goes_before_a_queued_writer() {
+    for fairness in ALL {
+        let locks = KeyedRwLock::<u64>::builder().fairness(fairness).build();
+        let observed = Mutex::new(vec![]);
+        let upgradable = locks.try_upgradable_read(&7).unwrap();
+        let reader = locks.try_read(&7).unwrap();
+        let mut writer = locks.write(&7);
+        pending(&mut writer);
+        let mut upgrade = upgradable.upgrade();
+        pending(&mut upgrade);
+        let status = locks.status(&7).unwrap();
+        assert_eq!((status.upgradable(), status.waiting_upgrades(), status.waiting_writers()), (1, 1, 1));
+        assert_eq!((status.holders(), status.waiters()), (2, 2));
+        drop(reader);
+        pending(&mut writer);
+        let guard = ready(&mut upgrade);
+        observed.lock().unwrap().push("upgraded");
+        pending(&mut writer);
+        guard.unlock_fair();
+        drop(ready(&mut writer));
+        observed.lock().unwrap().push("written");
+        assert_eq!(*observed.lock().unwrap(), ["upgraded", "written"]);
+        drop((upgrade, writer));
+        assert!(locks.is_empty(), "{fairness:?}");
+    }
+}
+
+#[test]
+fn an_upgrade_sees_what_it_read_although_writers_compete() {
+    // Each writer adds one between its look and its end; whoever upgrades must find what it has read.
+    const ROUNDS: usize = 200;
+    for fairness in ALL {
+        let locks = KeyedRwLock::<u64>::builder().fairness(fairness).build();
+        let value = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (locks, value) = (&locks, &value);
+                scope.spawn(move || {
+                    for _ in 0..ROUNDS {
+                        let look = || value.load(SeqCst);
+                        let add = |seen: usize| {
+                            std::thread::yield_now();
+                            assert_eq!(value.swap(seen + 1, SeqCst), seen, "somebody wrote in between");
+                        };
+                        match thread {
+                            0 => {
+                                let guard = locks.upgradable_read_blocking(&7);
+                                let seen = look();
+                                let _guard = guard.upgrade_blocking();
+                                add(seen);
+                            }
+                            1 => {
+                                let mut guard = locks.upgradable_read_blocking(&7);
+                                let seen = look();
+                                let upgraded = guard.upgrade_mut_blocking();
+                                add(seen);
+                                drop(upgraded);
+                                assert_eq!(look(), seen + 1, "somebody wrote after the upgrade");
+                            }
+                            2 => {
+                                let guard = locks.write_blocking(&7);
+                                add(look());
+                                let seen = look();
+                                let _guard = guard.downgrade();
+                                assert_eq!(look(), seen, "somebody wrote after the downgrade");
+                            }
+                            _ => {
+                                let _guard = block_on(locks.read(&7));
+                                let seen = look();
+                                std::thread::yield_now();
+                                assert_eq!(look(), seen, "somebody wrote beside a reader");
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(value.load(SeqCst), 3 * ROUNDS);
+        assert!(locks.is_empty());
+    }
+}
+
+#[test]
+fn two_upgraders_are_impossible() {
+    let locks = KeyedRwLock::<u64>::new();
+    let first = locks.try_upgradable_read(&7).unwrap();
+    assert!(locks.try_upgradable_read(&7).is_none());
+    let reader = locks.try_read(&7).unwrap();
+    let mut upgrade = first.upgrade();
+    pending(&mut upgrade);
+    assert!(locks.try_upgradable_read(&7).is_none());
+    drop(reader);
+    let writer = ready(&mut upgrade);
+    assert!(locks.try_upgradable_read(&7).is_none());
+    let again = writer.downgrade_to_upgradable();
+    assert!(locks.try_upgradable_read(&7).is_none());
+    let _reader = again.downgrade();
+    assert!(locks.try_upgradable_read(&7).is_some());
+}
+
+#[test]
+fn a_writer_that_gives_up_lets_the_readers_in_that_it_kept_out() {
+    for fairness in ALL {
+        let locks = KeyedRwLock::<u64>::builder().fairness(fairness).build();
+        let held = locks.try_read(&7).unwrap();
+        let mut writer = locks.write(&7);
+        pending(&mut writer);
+        let mut readers: Vec<_> = (0..20).map(|_| locks.read(&7)).collect();
+        let (bell, waker) = Bell::new();
+        let waiting =
+            readers.iter_mut().filter_map(|reader| poll_with(reader, &waker).is_pending().then_some(())).count();
+        drop(writer);
+        assert_eq!(bell.take(), waiting, "{fairness:?}: without any further event");
+        assert_eq!(locks.status(&7).unwrap().waiting_readers(), 0);
+        drop((held, readers));
+        assert!(locks.is_empty());
+    }
+}
+
+#[test]
+fn a_timed_out_writer_lets_the_readers_in_behind_it() {
+    let locks = KeyedRwLock::<u64>::builder().fairness(Fairness::Bounded(0)).build();
+    let held = locks.try_read(&7).unwrap();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| locks.try_write_for(&7, Duration::from_millis(30)).is_none());
+        until(|| locks.status(&7).unwrap().waiting_writers() == 1);
+        // Kept out by the writer, let in when it gives up, while `held` is still held.
+        drop(locks.read_blocking(&7));
+        assert!(writer.join().unwrap());
+    });
+    drop(held);
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn an_upgrade_that_gives_up_lets_the_readers_in_that_it_kept_out() {
+    for fairness in [Fairness::Fifo, Fairness::Bounded(0)] {
+        let locks = KeyedRwLock::<u64>::builder().fairness(fairness).build();
+        let reader = locks.try_read(&7).unwrap();
+        let kept_out = || {
+            assert!(locks.try_read(&7).is_none());
+            let mut late = locks.read(&7);
+            pending(&mut late);
+            late
+        };
+        // Dropped: releases the hold. The reader that waits gets in.
+        let mut upgrade = locks.try_upgradable_read(&7).unwrap().upgrade();
+        pending(&mut upgrade);
+        let late = kept_out();
+        drop(upgrade);
+        assert_eq!(locks.status(&7).unwrap().upgradable(), 0);
+        drop(ready(late));
+        // `until`: gives the hold back.
+        let upgrade = locks.try_upgradable_read(&7).unwrap().upgrade();
+        let mut limited = Box::pin(upgrade.until(async {
+            future::yield_now().await;
+            "limit"
+        }));
+        assert!(poll(&mut limited).is_pending());
+        let late = kept_out();
+        let (limit, guard) = ready(&mut limited).unwrap_err();
+        assert_eq!(limit, "limit");
+        drop(ready(late));
+        // Timed out: gives the hold back.
+        let guard = guard.try_upgrade_for(Duration::from_millis(1)).unwrap_err();
+        let mut guard = guard.try_upgrade_until(Instant::now()).unwrap_err();
+        // `upgrade_mut`, dropped: the guard stays as it was.
+        let mut upgrade = guard.upgrade_mut();
+        pending(&mut upgrade);
+        let late = kept_out();
+        drop(upgrade);
+        drop(ready(late));
+        assert_eq!(locks.status(&7).unwrap().upgradable(), 1);
+        drop(reader);
+        drop(guard.try_upgrade().unwrap());
+        assert!(locks.is_empty(), "{fairness:?}");
+    }
+}
+
+#[test]
+fn what_is_forgotten_of_an_upgrade_is_released_with_the_guard() {
+    let locks = KeyedRwLock::<u64>::new();
+    // The hold that `upgrade_mut` gave.
+    let mut guard = locks.try_upgradable_read(&7).unwrap();
+    std::mem::forget(guard.try_upgrade_mut().unwrap());
+    assert_eq!(locks.status(&7).unwrap().writers(), 1);
+    drop(guard);
+    assert!(locks.is_empty());
+    // Its future, waiting.
+    let reader = locks.try_read(&7).unwrap();
+    let mut guard = locks.try_upgradable_read(&7).unwrap();
+    let mut upgrade = guard.upgrade_mut();
+    pending(&mut upgrade);
+    std::mem::forget(upgrade);
+    assert_eq!(locks.status(&7).unwrap().waiting_upgrades(), 1);
+    drop(guard);
+    assert_eq!(locks.status(&7).unwrap().waiters(), 0);
+    drop(reader);
+    assert!(locks.is_empty());
+    // Its future, granted.
+    let reader = locks.try_read(&7).unwrap();
+    let mut guard = locks.try_upgradable_read(&7).unwrap();
+    let mut upgrade = guard.upgrade_mut();
+    pending(&mut upgrade);
+    std::mem::forget(upgrade);
+    drop(reader);
+    assert_eq!(locks.status(&7).unwrap().writers(), 1);
+    drop(guard);
+    assert!(locks.is_empty());
+    // And a guard that is used again falls back first.
+    let mut guard = locks.try_upgradable_read(&7).unwrap();
+    std::mem::forget(guard.try_upgrade_mut().unwrap());
+    let guard = guard.downgrade();
+    assert_eq!(locks.status(&7).unwrap().readers(), 1);
+    drop(guard);
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn a_downgrade_lets_in_the_readers_that_wait_and_no_writer() {
+    for to_upgradable in [false, true] {
+        for fairness in [Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(16)] {
+            let locks = KeyedRwLock::<u64>::builder().fairness(fairness).build();
+            let guard = locks.try_write(&7).unwrap();
+            let mut readers: Vec<_> = (0..3).map(|_| locks.read(&7)).collect();
+            readers.iter_mut().for_each(pending);
+            let mut writer = locks.write(&7);
+            pending(&mut writer);
+            let mut late = locks.read(&7);
+            pending(&mut late);
+            let (read, upgradable) = if to_upgradable {
+                (None, Some(guard.downgrade_to_upgradable()))
+            } else {
+                (Some(guard.downgrade()), None)
+            };
+            let guards: Vec<_> = readers.into_iter().map(ready).collect();
+            pending(&mut writer);
+            // Phase-fair: the readers that waited get in together. In strict order, not past the writer.
+            assert_eq!(poll(&mut late).is_ready(), fairness != Fairness::Fifo, "{fairness:?}");
+            drop((guards, read, upgradable, late));
+            drop(ready(&mut writer));
+            drop(writer);
+            assert!(locks.is_empty());
+        }
+    }
+}
+
+#[test]
+fn guarantee_4_a_waiting_writer_keeps_later_readers_out_within_the_bound() {
+    for bound in [0, 1, 7] {
+        let locks = KeyedRwLock::<u64>::builder().fairness(Fairness::Bounded(bound)).build();
+        let mut held = vec![locks.try_read(&7).unwrap()];
+        let mut writer = locks.write(&7);
+        pending(&mut writer);
+        while let Some(reader) = locks.try_read(&7) {
+            held.push(reader);
+        }
+        assert_eq!(held.len(), 1 + usize::from(bound));
+        pending(&mut locks.read(&7));
+        drop(held);
+        drop(ready(&mut writer));
+    }
+}
+
+#[test]
+fn guarantee_4_when_a_writer_leaves_all_waiting_readers_get_in_before_the_next() {
+    for bound in [0, 16] {
+        let locks = KeyedRwLock::<u64>::builder().fairness(Fairness::Bounded(bound)).build();
+        let guard = locks.try_write(&7).unwrap();
+        let mut next = locks.write(&7);
+        pending(&mut next);
+        let mut readers: Vec<_> = (0..50).map(|_| locks.read(&7)).collect();
+        readers.iter_mut().for_each(pending);
+        let mut upgradable = locks.upgradable_read(&7);
+        pending(&mut upgradable);
+        drop(guard);
+        assert!(locks.try_write(&7).is_none(), "a new writer waits as well");
+        let status = locks.status(&7).unwrap();
+        assert_eq!((status.readers(), status.upgradable(), status.waiting_writers()), (50, 1, 1));
+        let guards: Vec<_> = readers.into_iter().map(ready).collect();
+        drop((guards, ready(&mut upgradable)));
+        drop(ready(&mut next));
+    }
+}
+
+#[test]
+fn guarantee_4_readers_and_writers_both_get_on() {
+    // Readers that overlap all the time do not starve a writer, nor writers a reader.
+    let locks = KeyedRwLock::<u64>::new();
+    let (written, read) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while written.load(SeqCst) < 200 {
+                    let first = locks.read_blocking(&7);
+                    read.fetch_add(1, SeqCst);
+                    drop(first);
+                }
+            });
+        }
+        scope.spawn(|| {
+            for _ in 0..200 {
+                drop(locks.write_blocking(&7));
+                written.fetch_add(1, SeqCst);
+            }
+        });
+    });
+    assert_eq!(written.load(SeqCst), 200);
+    assert!(locks.is_empty());
+}
+
+/// Every mode, cancelled before the first poll, while it waits, and when it has been handed the key.
+#[test]
+fn a_request_of_any_mode_can_be_cancelled_at_any_time() {
+    for fairness in ALL {
+        for held in MODES {
+            for asked in MODES {
+                for polls in 0..4 {
+                    let locks = KeyedRwLock::<String>::builder().fairness(fairness).build();
+                    let mut guard = Some(hold(&locks, held));
+                    macro_rules! cancel {
+                        ($request:expr) => {{
+                            let mut request = $request;
+                            for n in 0..polls {
+                                if n == 2 {
+                                    drop(guard.take());
+                                }
+                                if poll(&mut request).is_ready() {
+                                    break;
+                                }
+                            }
+                            drop(request);
+                        }};
+                    }
+                    match asked {
+                        Read => cancel!(locks.read("a")),
+                        Upgradable => cancel!(locks.upgradable_read("a")),
+                        Write => cancel!(locks.write("a")),
+                    }
+                    drop(guard);
+                    assert!(locks.is_empty(), "{asked:?} beside {held:?}, {polls} polls, {fairness:?}");
+                    assert!(locks.try_write("a").is_some());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_status_never_shows_what_cannot_be() {
+    let locks = KeyedRwLock::<u64>::builder().shards(1).build();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..3)
+            .map(|thread| {
+                let locks = &locks;
+                scope.spawn(move || {
+                    for round in 0..2000 {
+                        match (thread + round) % 4 {
+                            0 => drop(locks.write_blocking(&7).downgrade()),
+                            1 => drop(locks.read_blocking(&7)),
+                            2 => drop(locks.upgradable_read_blocking(&7).upgrade_blocking()),
+                            _ => drop(locks.try_write_for(&7, Duration::from_micros(5))),
+                        }
+                    }
+                })
+            })
+            .collect();
+        while !threads.iter().all(|thread| thread.is_finished()) {
+            if let Some(status) = locks.status(&7) {
+                assert!(status.writers() <= 1 && status.upgradable() <= 1, "{status:?}");
+                assert!(status.writers() == 0 || status.readers() + status.upgradable() == 0, "{status:?}");
+                assert!(status.readers() + status.waiting_readers() <= 3, "{status:?}");
+                assert!(status.holders() + status.waiters() - status.waiting_upgrades() <= 3, "{status:?}");
+                assert_eq!((status.permits(), status.waiting_permits()), (0, 0));
+            }
+        }
+    });
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn a_waker_that_panics_does_not_keep_the_others_from_being_woken() {
+    struct Panics;
+    impl std::task::Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("a waker that panics");
+        }
+    }
+    let locks = KeyedRwLock::<u64>::new();
+    let guard = locks.try_write(&7).unwrap();
+    let (bell, waker) = Bell::new();
+    let mut readers: Vec<_> = (0..6).map(|_| locks.read(&7)).collect();
+    for (n, reader) in readers.iter_mut().enumerate() {
+        let bad = Arc::new(Panics).into();
+        assert!(poll_with(reader, if n % 2 == 0 { &bad } else { &waker }).is_pending());
+    }
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(guard)));
+    assert!(outcome.is_err());
+    assert_eq!(bell.take(), 3);
+    readers.iter_mut().for_each(|reader| drop(ready(reader)));
+    drop(readers);
+    assert!(locks.is_empty());
+}
