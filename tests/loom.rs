@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use keylatch::{Fairness, KeyedMutex};
+use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore};
 use loom::cell::UnsafeCell;
 use loom::future::block_on;
 use loom::thread;
@@ -255,4 +255,140 @@ fn a_visit_keeps_its_entry_and_no_other() {
         other.join().unwrap();
         assert!(locks.is_empty());
     });
+}
+
+fn rwlock(fairness: Fairness) -> Arc<KeyedRwLock<u64, Hasher>> {
+    let builder = KeyedRwLock::builder().shards(1).pool_capacity(1);
+    Arc::new(builder.fairness(fairness).hasher(Hasher::default()).build())
+}
+
+/// The last reader leaves while the upgradable one starts to wait for that; a writer waits behind both.
+#[test]
+fn an_upgrade_sees_the_last_reader_leave_and_no_writer_in_between() {
+    for fairness in [Fairness::Fifo, Fairness::Bounded(1)] {
+        model(move || {
+            let (locks, shared) = (rwlock(fairness), Shared::new());
+            let upgradable = locks.try_upgradable_read_arc(&7).unwrap();
+            let reader = locks.try_read_arc(&7).unwrap();
+            let mut writer = locks.write_arc(&7);
+            assert!(poll(&mut writer).is_pending());
+            let leaver = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    assert_eq!(shared.count(), 0);
+                    drop(reader);
+                })
+            };
+            let guard = block_on(upgradable.upgrade());
+            assert!(poll(&mut writer).is_pending());
+            shared.bump();
+            drop(guard);
+            leaver.join().unwrap();
+            let _guard = block_on(writer);
+            assert_eq!(shared.count(), 1);
+        });
+    }
+}
+
+#[test]
+fn an_upgrade_that_gives_up_while_the_last_reader_leaves_loses_nothing() {
+    model(|| {
+        let locks = rwlock(Fairness::Bounded(1));
+        let mut upgradable = locks.try_upgradable_read_arc(&7).unwrap();
+        let reader = locks.try_read_arc(&7).unwrap();
+        let leaver = thread::spawn(move || drop(reader));
+        let mut upgrade = upgradable.upgrade_mut();
+        drop(poll(&mut upgrade));
+        drop(upgrade);
+        let status = locks.status(&7).unwrap();
+        assert_eq!((status.upgradable(), status.writers(), status.waiters()), (1, 0, 0));
+        leaver.join().unwrap();
+        drop(upgradable);
+        assert!(locks.is_empty());
+    });
+}
+
+/// A writer becomes a reader while another reader arrives, and a writer waits.
+#[test]
+fn a_downgrade_lets_readers_in_and_no_writer() {
+    for fairness in [Fairness::Fifo, Fairness::Bounded(0)] {
+        model(move || {
+            let (locks, shared) = (rwlock(fairness), Shared::new());
+            let guard = locks.try_write_arc(&7).unwrap();
+            let arriver = {
+                let (locks, shared) = (Arc::clone(&locks), Arc::clone(&shared));
+                thread::spawn(move || {
+                    let _guard = block_on(locks.read(&7));
+                    assert_eq!(shared.count(), 1);
+                })
+            };
+            shared.bump();
+            let guard = guard.downgrade();
+            assert_eq!(shared.count(), 1);
+            assert!(locks.try_write(&7).is_none());
+            drop(guard);
+            arriver.join().unwrap();
+            assert!(locks.is_empty());
+        });
+    }
+}
+
+#[test]
+fn a_writer_that_gives_up_lets_the_reader_in_that_it_keeps_out() {
+    model(|| {
+        let locks = rwlock(Fairness::Bounded(0));
+        let _held = locks.try_read_arc(&7).unwrap();
+        let mut writer = locks.write_arc(&7);
+        assert!(poll(&mut writer).is_pending());
+        let reader = {
+            let locks = Arc::clone(&locks);
+            thread::spawn(move || drop(block_on(locks.read(&7))))
+        };
+        drop(writer);
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn readers_and_a_writer_exclude_each_other() {
+    model(|| {
+        let (locks, shared) = (rwlock(Fairness::Bounded(1)), Shared::new());
+        let writer = {
+            let (locks, shared) = (Arc::clone(&locks), Arc::clone(&shared));
+            thread::spawn(move || {
+                let _guard = block_on(locks.write(&7));
+                shared.bump();
+            })
+        };
+        let reader = {
+            let (locks, shared) = (Arc::clone(&locks), Arc::clone(&shared));
+            thread::spawn(move || {
+                let _guard = block_on(locks.read(&7));
+                shared.count()
+            })
+        };
+        writer.join().unwrap();
+        assert!(reader.join().unwrap() <= 1);
+        assert!(locks.is_empty());
+    });
+}
+
+/// A permit is released while the waiter that it is for gives up, and another waits.
+#[test]
+fn a_permit_goes_to_somebody_who_still_wants_it() {
+    for fairness in [Fairness::Fifo, Fairness::Bounded(1)] {
+        model(move || {
+            let builder = KeyedSemaphore::builder(1).shards(1).fairness(fairness);
+            let hosts: Arc<KeyedSemaphore<u64, Hasher>> = Arc::new(builder.hasher(Hasher::default()).build());
+            let permit = hosts.try_acquire_arc(&7).unwrap();
+            let (mut first, mut second) = (hosts.acquire_arc(&7), hosts.acquire_arc(&7));
+            assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
+            let releaser = thread::spawn(move || drop(permit));
+            let waiter = thread::spawn(move || drop(block_on(second)));
+            drop(first);
+            releaser.join().unwrap();
+            waiter.join().unwrap();
+            assert!(hosts.is_empty());
+        });
+    }
 }
