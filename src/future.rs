@@ -70,7 +70,8 @@ impl<O: Owner, M: Mode> Acquire<O, M> {
     /// cancellation token.
     ///
     /// The lock is tried first: when both are ready, the guard wins. So the lock is tried at least once, even if the limit has
-    /// been reached already.
+    /// been reached already. Where a limit is optional, use one that is never ready for "none" (such as
+    /// [`core::future::pending`], or your timer's equivalent).
     ///
     /// # Errors
     /// The output of `limit`, if that was ready and the key was not to be had.

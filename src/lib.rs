@@ -21,8 +21,32 @@
 //! # });
 //! ```
 //!
+//! # Which lock do I want?
+//! | | holders per key | for |
+//! |---|---|---|
+//! | [`KeyedMutex`] | one | whatever must not happen twice at once: render, fetch, write |
+//! | [`KeyedRwLock`] | many readers, or one writer | things that are looked at more often than changed |
+//! | [`KeyedSemaphore`] | up to `n` | limits: connections per host, jobs per user |
+//!
+//! If in doubt, the mutex. A reader-writer lock pays only where readers stay for a while: to hold a key for some nanoseconds is
+//! as cheap alone as in company.
+//!
+//! In a [`KeyedRwLock`] these go together (a row's holder, a column's request):
+//!
+//! | | [`read`](KeyedRwLock::read) | [`upgradable_read`](KeyedRwLock::upgradable_read) | [`write`](KeyedRwLock::write) |
+//! |---|---|---|---|
+//! | reader | yes | yes | – |
+//! | upgradable reader | yes | – | – |
+//! | writer | – | – | – |
+//!
+//! An upgradable reader may become a writer with no other writer in between ([`upgrade`](Guard::upgrade)): look first, write
+//! only if needed. As everywhere, a dropped `upgrade` future releases what it owns, and that is the guard; unlike elsewhere,
+//! [`upgrade_mut`](Guard::upgrade_mut) and [`until`](futures::Upgrade::until) give up the wait and keep the upgradable hold.
+//!
 //! # The forms
-//! | form | call | needs `std` |
+//! Each operation `op` (`lock`, `read`, `upgradable_read`, `write`, `acquire`) has these forms:
+//!
+//! | form | call, for a mutex | needs `std` |
 //! |---|---|---|
 //! | async | [`lock`](KeyedMutex::lock) | |
 //! | async with a limit: a timer, a cancellation token | [`lock(..).until(limit)`](futures::Acquire::until) | |
@@ -33,13 +57,15 @@
 //! | again and again on one key | [`handle`](KeyedMutex::handle) | as above |
 //!
 //! # Guarantees
-//! 1. *Exclusion.* A key has at most one holder, whatever mix of forms is used on the table.
+//! 1. *Exclusion.* A key never has holders that do not go together, whatever mix of forms is used on the table.
 //! 2. *No leaks.* No entry outlives its last holder, waiter, handle, unfinished future and running visit: when they are
 //!    gone, [`len`](KeyedMutex::len) is 0, whatever was cancelled, timed out or panicked on the way. Every future can be
 //!    dropped at any moment; a key that it had been handed already goes to the next waiter.
 //! 3. *Bounded bypass.* Under the default policy at most 16 later requests get in before a waiter at the head of its queue;
 //!    see [`Fairness`] for the choice and what it costs. No clock is involved.
-//! 4. (Phase fairness: kept for a lock with readers and writers, which is to come.)
+//! 4. *Phase fairness.* In a [`KeyedRwLock`] with a bound, a waiting writer keeps later readers out (within the bound), and
+//!    when a writer leaves, the readers who wait by then all get in before the next writer. When a writer gives up, the readers
+//!    that it kept out get in.
 //! 5. *User code runs outside.* Hashing, cloning and dropping keys, and waking, cloning and dropping wakers happen
 //!    outside every internal lock, so all of them may use the table, and a waker may run its task on the spot. There are two
 //!    exceptions, which must not use the table: the key's `Equivalent` (or `Eq`), and the `to_owned` of a key type that owns
@@ -54,9 +80,14 @@
 //!
 //! # Re-entry
 //! The locks are not reentrant. Asking again for a key that one holds waits for oneself: an async or blocking call
-//! never returns, and a `try_` call fails. The ways out: pass the guard, or a reference to it, down to whoever needs the key to be
-//! held; or ask with a `try_` form and treat failure as "held, perhaps by me". Two keys at once can deadlock against somebody
-//! who takes them the other way round: agree on an order, such as that of the keys.
+//! never returns, and a `try_` call fails. That is true of readers as well: one who asks again waits behind a writer that waits
+//! for it. The ways out:
+//! - pass the guard, or a reference to it, down to whoever needs the key to be held;
+//! - find the key once with [`handle`](KeyedMutex::handle), lock it in one place, and pass the handle to those who only need the key;
+//! - ask with a `try_` form, and treat failure as "held, perhaps by me".
+//!
+//! Two keys at once can deadlock against somebody who takes them the other way round: agree on an order, such as that of the
+//! keys.
 //!
 //! # Poisoning
 //! There is none. A panic while a key is held drops the guard, and the key is free. What the key protects may then be half

@@ -6,7 +6,7 @@
 //! | no `std` | `core` | `spin` |
 //! | `portable-atomic` | `portable-atomic` | as above |
 //! | `critical-section` | `portable-atomic` | `spin` inside a critical section: never contended on one core |
-//! | `cfg(loom)` | loom's | loom's mutex |
+//! | `cfg(loom)`, `cfg(shuttle)` | the checker's | the checker's mutex |
 //!
 //! A [`Lock`] is taken by closure, because that is the form that a critical section has without unsafe code.
 
@@ -56,7 +56,7 @@ pub(crate) fn run_all<F: FnOnce()>(mut calls: impl Iterator<Item = F>) {
     }
 }
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod imp {
     #[cfg(not(feature = "portable-atomic"))]
     pub(crate) use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -143,7 +143,13 @@ mod imp {
             true
         }
     }
+}
 
+#[cfg(not(loom))]
+pub(crate) use self::cell::UnsafeCell;
+
+#[cfg(not(loom))]
+mod cell {
     /// `core`'s cell with the face of loom's.
     #[derive(Debug)]
     pub(crate) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
@@ -166,18 +172,26 @@ mod imp {
 }
 
 #[cfg(loom)]
+pub(crate) use loom::cell::UnsafeCell;
+
+/// Under a checker every step of the real thing is one that the checker can interleave.
+#[cfg(any(loom, shuttle))]
 mod imp {
-    pub(crate) use loom::{
-        cell::UnsafeCell,
+    #[cfg(loom)]
+    use loom as checker;
+    #[cfg(shuttle)]
+    use shuttle as checker;
+
+    pub(crate) use checker::{
         sync::atomic::{AtomicU32, AtomicUsize, Ordering},
         thread_local,
     };
 
-    pub(crate) struct Lock<T>(loom::sync::Mutex<T>);
+    pub(crate) struct Lock<T>(checker::sync::Mutex<T>);
 
     impl<T> Lock<T> {
         pub(crate) fn new(value: T) -> Self {
-            Lock(loom::sync::Mutex::new(value))
+            Lock(checker::sync::Mutex::new(value))
         }
 
         pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
@@ -185,7 +199,7 @@ mod imp {
         }
     }
 
-    /// Looking again is no different from waiting, to loom: there is no patience.
+    /// Looking again is no different from waiting, to a checker: there is no patience.
     pub(crate) struct Patience;
 
     impl Patience {

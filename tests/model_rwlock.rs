@@ -192,11 +192,12 @@ impl Model {
                 continue;
             }
             expected.enter(want);
-            let grant = want == Want::Upgrade
-                || std::mem::take(&mut fair)
+            let grant = std::mem::take(&mut fair)
                 || match self.fairness {
                     Fairness::Fifo => true,
-                    Fairness::Bounded(bound) => want == Want::Read || passed >= u32::from(bound),
+                    Fairness::Bounded(bound) => {
+                        matches!(want, Want::Read | Want::Upgrade) || passed >= u32::from(bound)
+                    }
                     Fairness::Barging => false,
                 };
             if grant { self.grant(at) } else { at += 1 }

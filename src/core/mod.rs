@@ -70,7 +70,7 @@ mod slot;
 mod table;
 mod word;
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
 pub(crate) use self::queue::{Rules, Ticket, Waiting};

@@ -20,7 +20,7 @@
 //! | reader that no waiting writer keeps out | grant | grant | open |
 //! | when a writer has left: every waiting reader, one upgradable reader | in order only | grant | in order only |
 //! | `unlock_fair`: the first that the holds admit | grant | grant | grant |
-//! | a waiting upgrade, when the last reader has left | grant | grant | grant |
+//! | a waiting upgrade, when the last reader has left | grant | grant | open |
 //!
 //! [`Room::pass`] is asked when somebody finds the key free for it, but others waiting.
 
@@ -229,11 +229,12 @@ impl Room {
         while at != NONE {
             let Node { next, want, passed, .. } = self.nodes[at];
             if expected.grants(want, rules.permits) {
-                let grant = want == Want::Upgrade
-                    || core::mem::take(&mut fair)
+                let grant = core::mem::take(&mut fair)
                     || match rules.fairness {
                         Fairness::Fifo => true,
-                        Fairness::Bounded(bound) => want == Want::Hold(Mode::Shared) || passed >= bound,
+                        Fairness::Bounded(bound) => {
+                            matches!(want, Want::Upgrade | Want::Hold(Mode::Shared)) || passed >= bound
+                        }
                         Fairness::Barging => false,
                     };
                 if grant {
