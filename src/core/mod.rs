@@ -255,12 +255,12 @@ impl<K> Core<K> {
             if let Some(resident) = shard.find(tag, |other| key.equivalent(other)) {
                 return Ok(ask.of(resident, self.rules.permits));
             }
-            if core::mem::needs_drop::<K>() || !shard.has_spare() {
-                return Err(shard.take_spare());
-            }
+            let spare = match shard.take_spare() {
+                Some(spare) if !core::mem::needs_drop::<K>() => spare,
+                spare => return Err(spare),
+            };
             // A key that owns nothing is copied under the lock: that saves the second look.
             let key = key.to_owned();
-            let Some(spare) = shard.take_spare() else { return Err(None) };
             let (resident, claim) = spare.publish(key, tag.bits(), ask.unit());
             shard.insert(tag, resident);
             Ok(ask.made(claim))
@@ -321,11 +321,9 @@ impl<K> Core<K> {
     /// A holder leaves.
     #[inline]
     pub(crate) fn release(&self, hold: Claim<K>, mode: Mode) {
-        let unit = Unit::Hold(mode);
-        if !hold.word().is_only(unit) {
-            return self.release_shared(hold, mode, false);
-        }
-        if let Err(hold) = self.retire(hold, unit) {
+        let sole = Word::born(Unit::Hold(mode));
+        let hold = if hold.word() == sole { self.retire(hold, sole) } else { Err(hold) };
+        if let Err(hold) = hold {
             self.release_shared(hold, mode, false);
         }
     }
@@ -347,7 +345,7 @@ impl<K> Core<K> {
             });
             let stayed = match left {
                 Ok(()) => Ok(()),
-                Err((hold, true)) => self.retire(hold, unit),
+                Err((hold, true)) => self.retire(hold, Word::born(unit)),
                 Err((hold, false)) => self.hand_over(hold, mode, fair),
             };
             match stayed {
@@ -363,7 +361,7 @@ impl<K> Core<K> {
             let left =
                 claim.leave(|word| if word.is_only(Unit::Claim) { Err(()) } else { Ok(word.leave(Unit::Claim)) });
             let Err((last, ())) = left else { return };
-            match self.retire(last, Unit::Claim) {
+            match self.retire(last, Word::born(Unit::Claim)) {
                 Ok(()) => return,
                 Err(again) => claim = again,
             }
@@ -372,10 +370,10 @@ impl<K> Core<K> {
 
     /// The last unit goes, and the entry with it: `Err` if there are others by now.
     #[inline]
-    fn retire(&self, last: Claim<K>, unit: Unit) -> Result<(), Claim<K>> {
+    fn retire(&self, last: Claim<K>, sole: Word) -> Result<(), Claim<K>> {
         let tag = Tag::of_claim(&last);
         let dead = self.shard(tag).with(|shard| {
-            let spare = shard.retire(last, unit)?;
+            let spare = shard.retire(last, sole)?;
             Ok(self.put_away(shard, spare))
         })?;
         drop(dead);

@@ -12,8 +12,8 @@
 //! 1. A slot is live from [`Spare::publish`] to [`Resident::vacate`]; while it is live its key is initialised.
 //! 2. The units in a live slot's word are as many as the claims in existence (forgotten ones included): every function
 //!    here that changes the number of units makes or consumes a claim in the same step.
-//! 3. A slot dies only in `vacate`, which owns the resident and the last claim. New claims come from a resident or
-//!    from another claim, so none can appear meanwhile.
+//! 3. A slot dies only in `vacate`, which owns the resident and the last claim ([`Last`]). New claims come from a resident,
+//!    under the shard lock, or from another claim, so none can appear meanwhile.
 //! 4. Between `vacate` and the next `publish` the slot has one pointer, a `Spare`: that is unique ownership.
 //! 5. A claim is kept only beside a reference or an `Arc` to its table, so it does not outlive the table, whose drop frees
 //!    the slots of forgotten claims.
@@ -47,6 +47,11 @@ pub(super) struct Resident<K>(Ptr<K>);
 #[must_use = "a claim that is forgotten keeps its entry for ever"]
 #[allow(unreachable_pub)]
 pub struct Claim<K>(Ptr<K>);
+
+/// The last unit of a live slot: a claim, and the knowledge that there is no other.
+///
+/// Only the shard lock keeps it true: it is made and used under it.
+pub(super) struct Last<K>(Claim<K>);
 
 // SAFETY: a spare owns its slot and the key in it, as a `Box<K>` would.
 unsafe impl<K: Send> Send for Spare<K> {}
@@ -194,11 +199,9 @@ impl<K> Resident<K> {
     }
 
     /// The entry dies: its slot is given up by the table and by the last claim, and keeps its key.
-    ///
-    /// Under the shard lock, after [`Claim::is_last`] has said yes under the same lock.
     #[inline]
-    pub(super) fn vacate(self, last: Claim<K>, unit: Unit) -> Spare<K> {
-        assert!(self.0 == last.0 && last.is_last(unit), "an entry is retired by its last claim only");
+    pub(super) fn vacate(self, last: Last<K>) -> Spare<K> {
+        assert!(self.is_of(&last.0), "an entry is retired by its own last claim");
         self.slot().word.store(Word::DEAD_KEYED.bits(), Ordering::Relaxed);
         Spare(core::mem::ManuallyDrop::new(self).0)
     }
@@ -238,6 +241,13 @@ impl<K> Slot<K> {
     }
 }
 
+impl<K> Last<K> {
+    #[inline]
+    pub(super) fn claim(&self) -> &Claim<K> {
+        &self.0
+    }
+}
+
 impl<K> Claim<K> {
     #[inline]
     fn slot(&self) -> &Slot<K> {
@@ -270,12 +280,13 @@ impl<K> Claim<K> {
         self.slot().queue.store(queue, Ordering::Relaxed);
     }
 
-    /// Whether this claim, which is a `unit`, is all that keeps the entry alive. Meaningful under the shard lock only.
+    /// Whether this claim is all that keeps the entry alive: all that the word counts is `sole`. Under the shard lock.
     ///
     /// Acquire: what others did with the key before they left comes before its drop.
     #[inline]
-    pub(super) fn is_last(&self, unit: Unit) -> bool {
-        Word::from_bits(self.slot().word.load(Ordering::Acquire)).is_only(unit)
+    pub(super) fn last(self, sole: Word) -> Result<Last<K>, Claim<K>> {
+        debug_assert_eq!(sole.units(), 1);
+        if self.slot().word.load(Ordering::Acquire) == sole.bits() { Ok(Last(self)) } else { Err(self) }
     }
 
     /// Takes one more unit, as `step` says.

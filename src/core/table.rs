@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use hashbrown::HashTable;
 
 use super::slot::{Claim, Resident, Spare};
-use super::word::Unit;
+use super::word::Word;
 
 /// What is kept of a key's hash: enough to find the entry again without asking the key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,8 +59,10 @@ pub(super) struct Shard<K> {
     first: Option<Resident<K>>,
     first_tag: u32,
     rest: HashTable<Resident<K>>,
+    /// The spare that was kept last, where it is at hand; there are others only beside it.
+    hot: Option<Spare<K>>,
     spares: Vec<Spare<K>>,
-    /// How many spares are kept.
+    /// How many spares are kept, `hot` included.
     spares_kept: usize,
     /// For how many entries `rest` keeps its room.
     rest_kept: usize,
@@ -76,6 +78,7 @@ impl<K> Shard<K> {
             first: None,
             first_tag: 0,
             rest: HashTable::with_capacity(capacity.saturating_sub(1)),
+            hot: None,
             spares: {
                 let mut spares = Vec::with_capacity(capacity);
                 spares.resize_with(capacity, Spare::alloc);
@@ -93,9 +96,14 @@ impl<K> Shard<K> {
                 return Some(first);
             }
         }
-        if self.rest.is_empty() {
-            return None;
-        }
+        if self.rest.is_empty() { None } else { self.find_rest(tag, eq) }
+    }
+
+    // The hash table's code is kept out of line: the cycle of a key that is alone in its shard is a few dozen
+    // instructions, and would carry the table's registers and branches.
+
+    #[inline(never)]
+    fn find_rest(&self, tag: Tag, mut eq: impl FnMut(&K) -> bool) -> Option<&Resident<K>> {
         self.rest.find(tag.hash(), |resident| resident.tag() == tag.0 && eq(resident.key()))
     }
 
@@ -106,26 +114,30 @@ impl<K> Shard<K> {
             self.first_tag = tag.0;
             self.first = Some(resident);
         } else {
-            self.rest.insert_unique(tag.hash(), resident, |resident| Tag(resident.tag()).hash());
+            self.insert_rest(tag, resident);
         }
     }
 
-    /// The key dies with its last claim: `Err` if others have a claim by now.
+    #[inline(never)]
+    fn insert_rest(&mut self, tag: Tag, resident: Resident<K>) {
+        self.rest.insert_unique(tag.hash(), resident, |resident| Tag(resident.tag()).hash());
+    }
+
+    /// The entry dies with its last claim, which is all that its word counts: `sole`. `Err` if others have a claim by now.
     #[inline]
-    pub(super) fn retire(&mut self, last: Claim<K>, unit: Unit) -> Result<Spare<K>, Claim<K>> {
-        if !last.is_last(unit) {
-            return Err(last);
-        }
+    pub(super) fn retire(&mut self, claim: Claim<K>, sole: Word) -> Result<Spare<K>, Claim<K>> {
+        let last = claim.last(sole)?;
         let resident = match &self.first {
-            Some(first) if first.is_of(&last) => self.first.take(),
-            _ => self.remove_rest(&last),
+            Some(first) if first.is_of(last.claim()) => self.first.take(),
+            _ => self.remove_rest(last.claim()),
         };
         match resident {
-            Some(resident) => Ok(resident.vacate(last, unit)),
+            Some(resident) => Ok(resident.vacate(last)),
             None => unreachable!("a claimed entry is in the table"),
         }
     }
 
+    #[inline(never)]
     fn remove_rest(&mut self, last: &Claim<K>) -> Option<Resident<K>> {
         let found = self.rest.find_entry(Tag::of_claim(last).hash(), |resident| resident.is_of(last));
         let (resident, _) = found.ok()?.remove();
@@ -143,19 +155,26 @@ impl<K> Shard<K> {
     }
 
     #[inline]
-    pub(super) fn has_spare(&self) -> bool {
-        !self.spares.is_empty()
-    }
-
-    #[inline]
     pub(super) fn take_spare(&mut self) -> Option<Spare<K>> {
-        self.spares.pop()
+        self.hot.take().or_else(|| self.spares.pop())
     }
 
     /// Keeps a spare for reuse, or gives it back if there are enough.
     #[inline]
     pub(super) fn keep(&mut self, spare: Spare<K>) -> Option<Spare<K>> {
-        if self.spares.len() >= self.spares_kept {
+        if self.hot.is_some() {
+            return self.keep_more(spare);
+        }
+        if self.spares_kept == 0 {
+            return Some(spare);
+        }
+        self.hot = Some(spare);
+        None
+    }
+
+    #[inline(never)]
+    fn keep_more(&mut self, spare: Spare<K>) -> Option<Spare<K>> {
+        if self.spares.len() + 1 >= self.spares_kept {
             return Some(spare);
         }
         self.spares.push(spare);
