@@ -81,7 +81,7 @@ impl<O: Owner, M: Mode> Wait for Request<O, M> {
 #[inline(never)]
 pub(crate) fn block<W: Wait>(mut wait: W, deadline: Option<Instant>) -> Option<W::Output> {
     // Not yet in the queue, so not under a policy that has no place for those who do not queue.
-    let mut patience = Patience::before_queueing();
+    let mut patience = Patience::new();
     while let (true, free) = wait.glance() {
         if let Some(output) = free.then(|| wait.attempt()).flatten() {
             return Some(output);
@@ -118,7 +118,7 @@ const ASLEEP: usize = 2;
 impl Parker {
     /// Sleeps until it is notified. `false` if the deadline was reached first.
     fn park(&self, deadline: Option<Instant>) -> bool {
-        let mut patience = Patience::for_wake_up();
+        let mut patience = Patience::new();
         while self.state.load(Ordering::Relaxed) != NOTIFIED && patience.wait() {}
         let notified = loop {
             listener!(self.event => listener);
