@@ -104,12 +104,20 @@ impl<O: Owner, M: Mode> Request<O, M> {
     #[inline]
     pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Guard<O, M>> {
         let (owner, claim) = self.claim.as_ref().expect("a lock future was polled after it had finished");
-        // Declared before the guard, so dropped after it has been returned; and if the bin's wakers panic, the guard is
-        // dropped on the way out.
+        if !self.ticket.is_some() && owner.core().enter(claim, Self::WANT) {
+            return Poll::Ready(self.acquired());
+        }
+        self.poll_slowly(waker)
+    }
+
+    #[inline(never)]
+    fn poll_slowly(&mut self, waker: &Waker) -> Poll<Guard<O, M>> {
+        let Some((owner, claim)) = &self.claim else { return Poll::Pending };
         let mut bin = Bin::default();
         if !owner.core().poll(claim, Self::WANT, &mut self.ticket, waker, &mut bin) {
             return Poll::Pending;
         }
+        // If the wakers in the bin panic, the guard is there, and is dropped on the way out.
         let guard = self.acquired();
         drop(bin);
         Poll::Ready(guard)

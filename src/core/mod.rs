@@ -481,19 +481,14 @@ impl<K> Core<K> {
     ///
     /// # Panics
     /// If one more holder cannot be counted. The claim and the ticket are still good then.
+    #[inline(never)]
     pub(crate) fn poll(&self, claim: &Claim<K>, want: Want, ticket: &mut Ticket, waker: &Waker, bin: &mut Bin) -> bool {
         if !ticket.is_some() {
-            match claim.convert(|word| word.settle(want, self.rules.permits)) {
-                Ok(_) => return true,
-                Err(Refusal::Full) => full(),
-                Err(_) => bin.fresh = Some(waker.clone()),
+            if self.enter(claim, want) {
+                return true;
             }
+            bin.fresh = Some(waker.clone());
         }
-        self.poll_queued(claim, want, ticket, waker, bin)
-    }
-
-    #[inline(never)]
-    fn poll_queued(&self, claim: &Claim<K>, want: Want, ticket: &mut Ticket, waker: &Waker, bin: &mut Bin) -> bool {
         loop {
             let step = self.room(claim).with(|room| {
                 if ticket.is_some() {
@@ -509,6 +504,17 @@ impl<K> Core<K> {
                 Step::NeedsWaker => bin.fresh = Some(waker.clone()),
                 Step::NeedsRoom(most) => bin.due.reserve(most),
             }
+        }
+    }
+
+    /// The first step of the machine, which most requests need alone: enters if nobody is in the way. A request that has a
+    /// ticket goes by its place.
+    #[inline]
+    pub(crate) fn enter(&self, claim: &Claim<K>, want: Want) -> bool {
+        match claim.convert(|word| word.settle(want, self.rules.permits)) {
+            Ok(_) => true,
+            Err(Refusal::Full) => full(),
+            Err(_) => false,
         }
     }
 
