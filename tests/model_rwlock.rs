@@ -115,10 +115,10 @@ impl Model {
             Fairness::Bounded(bound) => u32::from(bound),
         };
         let keeps_out = self.queue.iter().any(|waiter| matches!(waiter.want, Want::Write | Want::Upgrade))
-            || match (want, self.queue[0].want) {
-                (Want::Read, Want::Read | Want::Upgradable) | (Want::Upgradable, Want::Read) => false,
-                _ => true,
-            };
+            || !matches!(
+                (want, self.queue[0].want),
+                (Want::Read, Want::Read | Want::Upgradable) | (Want::Upgradable, Want::Read)
+            );
         if !keeps_out {
             return true;
         }
