@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use futures_lite::future::{or, yield_now};
-use keylatch::{Fairness, KeyedMutex};
+use keylatch::{Fairness, KeyedMutex, KeyedRwLock};
 
 const ALL: [Fairness; 4] = [Fairness::Fifo, Fairness::Bounded(1), Fairness::Bounded(16), Fairness::Barging];
 
@@ -244,5 +244,147 @@ fn many_threads_wait_for_one_key_and_all_get_it() {
         });
         assert_eq!(world.bumps[0].load(Relaxed), 32 * 20);
         world.check();
+    }
+}
+
+/// Readers beside writers, upgrades and downgrades in all forms, by threads and tasks.
+#[test]
+fn readers_and_writers_on_one_key() {
+    for (seed, fairness) in (1..).zip(ALL) {
+        let locks = KeyedRwLock::<u64>::builder().shards(1).fairness(fairness).build();
+        let (guarded, writes) = (Guarded::default(), AtomicUsize::new(0));
+        let write = || {
+            guarded.bump();
+            writes.fetch_add(1, Relaxed);
+        };
+        let read = || assert!(guarded.count() <= writes.load(Relaxed) as u64 + 1);
+        let blocking = |random: &mut Random| match random.next(9) {
+            0 => {
+                let _guard = locks.write_blocking(&7);
+                write();
+            }
+            1 => {
+                let guard = locks.upgradable_read_blocking(&7);
+                read();
+                let _guard = guard.upgrade_blocking();
+                write();
+            }
+            2 => {
+                let mut guard = locks.upgradable_read_blocking(&7);
+                read();
+                let upgraded = guard.upgrade_mut_blocking();
+                write();
+                drop(upgraded);
+                read();
+            }
+            3 => {
+                let guard = locks.write_blocking(&7);
+                write();
+                let _guard = guard.downgrade();
+                read();
+            }
+            4 => {
+                if let Some(guard) = locks.try_write_for(&7, Duration::from_micros(random.next(30))) {
+                    write();
+                    drop(guard.downgrade_to_upgradable().downgrade());
+                }
+            }
+            5 => {
+                if let Some(guard) = locks.try_upgradable_read(&7) {
+                    match guard.try_upgrade_for(Duration::from_micros(random.next(30))) {
+                        Ok(_guard) => write(),
+                        Err(_guard) => read(),
+                    }
+                }
+            }
+            6 => {
+                let handle = locks.handle(&7);
+                let _guard = handle.read_blocking();
+                read();
+            }
+            _ => {
+                let _guard = locks.read_blocking(&7);
+                read();
+            }
+        };
+        let task = async |random: &mut Random| {
+            let yields = random.next(4);
+            let limit = async move {
+                for _ in 0..yields {
+                    yield_now().await;
+                }
+            };
+            match random.next(6) {
+                0 => {
+                    let _guard = locks.write(&7).await;
+                    write();
+                    yield_now().await;
+                }
+                1 => match locks.upgradable_read(&7).await.upgrade().until(limit).await {
+                    Ok(guard) => {
+                        write();
+                        guard.unlock_fair();
+                    }
+                    Err(((), _guard)) => read(),
+                },
+                2 => {
+                    let mut guard = locks.upgradable_read(&7).await;
+                    let upgrade = async {
+                        let _upgraded = guard.upgrade_mut().await;
+                        write();
+                    };
+                    or(limit, upgrade).await;
+                    read();
+                }
+                3 => drop(locks.write(&7).until(limit).await.map(|_guard| write())),
+                4 => {
+                    let _guard = locks.read(&7).await;
+                    read();
+                    yield_now().await;
+                }
+                _ => {
+                    let lock = async {
+                        let _guard = locks.read(&7).await;
+                        read();
+                    };
+                    or(limit, lock).await;
+                }
+            }
+        };
+        let executor = smol::Executor::new();
+        let running: Vec<_> = (0..12)
+            .map(|id| {
+                let task = &task;
+                executor.spawn(async move {
+                    let mut random = Random(seed << 32 | id << 8 | 5);
+                    for _ in 0..ROUNDS / 8 {
+                        task(&mut random).await;
+                    }
+                })
+            })
+            .collect();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let blocking = &blocking;
+                scope.spawn(move || {
+                    let mut random = Random(seed << 32 | thread << 8 | 7);
+                    (0..ROUNDS / 2).for_each(|_| blocking(&mut random));
+                });
+            }
+            let (stop, stopped) = async_channel::bounded::<()>(1);
+            for _ in 0..2 {
+                let (executor, stopped) = (&executor, stopped.clone());
+                scope.spawn(move || smol::block_on(executor.run(stopped.recv())));
+            }
+            smol::block_on(async {
+                for task in running {
+                    task.await;
+                }
+            });
+            drop(stop);
+        });
+        let _guard = locks.write_blocking(&7);
+        assert_eq!(guarded.count(), writes.load(Relaxed) as u64, "{fairness:?}");
+        assert_eq!(locks.len(), 1);
     }
 }
