@@ -15,6 +15,10 @@ const HELD: &str = "a guard has its hold until it is dropped";
 /// A guard is `Send` and `Sync` if the key is both. It may be dropped in another thread or task than the one that acquired
 /// it, and also while that panics: the lock is not poisoned.
 ///
+/// A function that may be called only by the holder of a key can ask for the guard as proof, and take the key from it:
+/// `fn save(held: &MutexGuard<'_, String>)`. A guard that only travels along, in a struct or a closure, is best kept in a
+/// field of its own: fields are dropped in order, so it is clear what is still there when the key is released.
+///
 /// A guard that is forgotten ([`core::mem::forget`]) leaves its key locked for good. That is a leak, and harms no other key.
 ///
 /// # Examples

@@ -86,6 +86,9 @@
 //! - find the key once with [`handle`](KeyedMutex::handle), lock it in one place, and pass the handle to those who only need the key;
 //! - ask with a `try_` form, and treat failure as "held, perhaps by me".
 //!
+//! A task that is suspended while it holds a guard holds the key for as long as nobody polls or drops it; threads that block on
+//! that key wait as long. Stop an executor only when its tasks are done or dropped.
+//!
 //! Two keys at once can deadlock against somebody who takes them the other way round: agree on an order, such as that of the
 //! keys.
 //!

@@ -120,7 +120,8 @@ impl<O: Owner> Guard<O, Upgradable> {
     /// Becomes a writer: a future that waits until the other readers have left.
     ///
     /// An upgrade continues a hold, so it goes before everybody who waits for the key. While it waits, later readers are
-    /// kept out as by a waiting writer.
+    /// kept out as by a waiting writer. This form is for a writer to stay, or to end with; where the hold must outlive the
+    /// attempt, or reading goes on after it, use [`upgrade_mut`](Guard::upgrade_mut).
     ///
     /// # Cancel safety
     /// **Dropping the future before it has finished releases the hold**, because the future owns the guard. The table is left in
