@@ -80,6 +80,9 @@ impl<O: Owner, M: Mode> Wait for Request<O, M> {
 /// Waits. `None` if the deadline was reached first.
 #[inline(never)]
 pub(crate) fn block<W: Wait>(mut wait: W, deadline: Option<Instant>) -> Option<W::Output> {
+    if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        return wait.attempt();
+    }
     // Not yet in the queue, so not under a policy that has no place for those who do not queue.
     let mut patience = Patience::new();
     while let (true, free) = wait.glance() {

@@ -59,18 +59,20 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     ///
     /// Keys that fall into different shards are found and released without touching the same memory. A shard takes 128
     /// bytes (one or two cache lines) even while it is empty. The default is 64, or four for each CPU where that is more;
-    /// without `std`, which tells the number of CPUs, it is 16. One shard is right where there is one core.
+    /// without `std`, which tells the number of CPUs, it is 16. One shard is right where there is one core. 0, or more than
+    /// [`MAX_SHARDS`], makes [`build`](Builder::build) panic.
     pub fn shards(mut self, n: usize) -> Self {
         self.shards = Some(n);
         self
     }
 
-    /// Makes room for `n` keys at once, before anything allocates.
+    /// Makes room for `n` keys at once, before anything allocates. (Keys, not waiters: the first of those make room for
+    /// themselves.)
     ///
     /// The room is kept: neither the table nor the pool of free entries is shrunk below it, unless
     /// [`pool_capacity`](Builder::pool_capacity) is set lower. Keys fall into shards at random; each shard gets room for its
     /// share and six standard deviations more, and for all `n` where that is less. With one shard the room is exact. The
-    /// default is 0.
+    /// default is 0; more than [`MAX_CAPACITY`] makes [`build`](Builder::build) panic.
     pub fn capacity(mut self, n: usize) -> Self {
         self.capacity = n;
         self

@@ -69,7 +69,8 @@ impl<O: Owner, M: Mode> Acquire<O, M> {
     /// Waits until `limit` is ready, at the longest: any future may be the limit, such as a timer of any runtime or a
     /// cancellation token.
     ///
-    /// The lock is tried first: when both are ready, the guard wins. So the lock is tried at least once, even if the limit has
+    /// The lock is tried first, and once more when the limit is ready: when both are, the guard wins. So the lock is tried at
+    /// least once, even if the limit has
     /// been reached already. Where a limit is optional, use one that is never ready for "none" (such as
     /// [`core::future::pending`], or your timer's equivalent).
     ///
@@ -103,9 +104,15 @@ pub(crate) async fn race<T, F: Future>(
     limit: F,
 ) -> Result<T, F::Output> {
     let mut limit = pin!(limit);
-    core::future::poll_fn(|cx| match Pin::new(&mut *future).poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Ok(output)),
-        Poll::Pending => limit.as_mut().poll(cx).map(Err),
+    core::future::poll_fn(|cx| {
+        if let Poll::Ready(output) = Pin::new(&mut *future).poll(cx) {
+            return Poll::Ready(Ok(output));
+        }
+        // The limit may have taken its time, or released the very lock: look once more before giving up.
+        limit.as_mut().poll(cx).map(|limit| match Pin::new(&mut *future).poll(cx) {
+            Poll::Ready(output) => Ok(output),
+            Poll::Pending => Err(limit),
+        })
     })
     .await
 }

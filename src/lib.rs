@@ -76,7 +76,7 @@
 //! 8. *Memory follows use.* After a burst the memory that it took is given back, in step with the releases, but for a
 //!    bounded pool of free entries ([`Builder::pool_capacity`]).
 //! 9. *No allocation on the fast path.* In steady state acquiring and releasing a key allocates nothing, if the key owns
-//!    nothing, or is recycled ([`Builder::recycle_keys`]). Nor does waiting.
+//!    nothing, or is recycled ([`Builder::recycle_keys`]). Nor does waiting, but for a release that wakes several waiters at once.
 //!
 //! # Re-entry
 //! The locks are not reentrant. Asking again for a key that one holds waits for oneself: an async or blocking call
@@ -202,6 +202,6 @@ pub const MAX_SHARDS: usize = 1 << 16;
 /// The largest number of permits that a key of a [`KeyedSemaphore`] can have: [`MAX_HOLDERS`].
 pub const MAX_PERMITS: usize = MAX_HOLDERS;
 
-/// How many holders one key can count, and how many waiters, handles and unfinished futures beside them: 2^30 − 1 each
-/// on 64-bit targets, 16,383 on 32-bit ones. One more panics, whichever form asks.
+/// How many holders, waiters, handles and unfinished futures one key can count, in all: 2^30 − 1 on 64-bit targets, 16,383 on
+/// 32-bit ones. One more panics, whichever form asks, and changes nothing.
 pub const MAX_HOLDERS: usize = core::MAX_UNITS;

@@ -41,6 +41,9 @@ use crate::{DefaultHashBuilder, Status};
 /// `"a"`, `KeyedMutex<u64>` with `&7`. The owned key is made from it by `to_owned`, and only when the key has no entry. Keys
 /// that [`ToOwned`] cannot make are not supported: an `Arc<str>` cannot be locked by `"a"`, nor a key that is not `Clone`.
 ///
+/// `Eq` (or `Equivalent`), and the `to_owned` of a key type that has nothing to drop, run inside an internal lock and must
+/// not use the table. All else that is a key's own may: `Hash`, other clones, and `Drop`.
+///
 /// # Panics
 /// Every form panics if the key cannot count one more holder or waiter (see [`MAX_HOLDERS`](crate::MAX_HOLDERS)), and passes
 /// on a panic of the key's `Hash`, `Eq`, `ToOwned` or `Drop`. The table stays usable, and nothing stays locked.

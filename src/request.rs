@@ -100,7 +100,7 @@ impl<O: Owner, M: Mode> Request<O, M> {
     }
 
     /// # Panics
-    /// If the hold has been acquired already, or if it cannot be counted.
+    /// If the hold has been acquired already.
     #[inline]
     pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Guard<O, M>> {
         let (owner, claim) = self.claim.as_ref().expect("a lock future was polled after it had finished");

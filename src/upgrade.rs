@@ -207,9 +207,6 @@ impl<O: Owner> Guard<O, Upgradable> {
 
     /// Becomes a plain reader. That makes place for another upgradable one.
     ///
-    /// # Panics
-    /// If one more reader cannot be counted (see [`MAX_HOLDERS`](crate::MAX_HOLDERS)). The hold is released then.
-    ///
     /// # Examples
     /// ```
     /// let locks = keylatch::KeyedRwLock::<String>::new();
@@ -346,6 +343,8 @@ impl<K, S, O: Owner<Table = KeyedRwLock<K, S>, Key = K>> Guard<O, Exclusive> {
 }
 
 /// The future of [`Guard::upgrade`].
+///
+/// **It owns the guard: dropping it before it has finished releases the hold.** Polled after it has finished it panics.
 #[must_use = "futures do nothing unless they are polled or awaited"]
 pub struct Upgrade<O: Owner> {
     guard: Option<Guard<O, Upgradable>>,
@@ -403,6 +402,9 @@ impl<O: Owner> Future for Upgrade<O> {
 }
 
 /// The future of [`Guard::upgrade_mut`].
+///
+/// Dropping it before it has finished leaves the guard as it was. If it is forgotten instead, its place in the queue, and a hold
+/// that it was given, stay until the guard is used again or dropped. Polled after it has finished it panics.
 #[must_use = "futures do nothing unless they are polled or awaited"]
 pub struct UpgradeMut<'g, O: Owner> {
     /// `None` when it is done.

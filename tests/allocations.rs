@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering::SeqCst};
 use std::task::Waker;
 
 use common::{poll_with, ready};
-use keylatch::{Fairness, KeyedMutex};
+use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore};
 
 struct Counting;
 
@@ -52,8 +52,10 @@ const NAME: &str = "a key of forty bytes: 0123456789abcdefghi";
 fn memory() {
     guarantee_9_uncontended_calls_allocate_nothing();
     waiting_allocates_nothing_in_steady_state();
+    a_release_that_wakes_one_waiter_allocates_nothing_whatever_the_lock();
     an_owned_key_costs_its_own_allocation_and_no_more();
     capacity_makes_room_before_anything_allocates();
+    capacity_stays_enough_while_keys_come_and_go();
     pool_capacity_is_the_number_of_free_entries_kept();
     guarantee_8_memory_follows_use();
 }
@@ -94,6 +96,28 @@ fn waiting_allocates_nothing_in_steady_state() {
     }
 }
 
+fn a_release_that_wakes_one_waiter_allocates_nothing_whatever_the_lock() {
+    let hosts = KeyedSemaphore::<u64>::new(2);
+    let semaphore = allocations(|_| {
+        let guards = (hosts.try_acquire(&7).unwrap(), hosts.try_acquire(&7).unwrap());
+        let (mut first, mut second) = (hosts.acquire(&7), hosts.acquire(&7));
+        assert!(poll_with(&mut first, Waker::noop()).is_pending());
+        assert!(poll_with(&mut second, Waker::noop()).is_pending());
+        drop(guards);
+        drop((ready(&mut first), ready(&mut second)));
+    });
+    assert_eq!(semaphore, 0);
+    let pages = KeyedRwLock::<u64>::new();
+    let reader = allocations(|_| {
+        let guard = pages.try_write(&7).unwrap();
+        let mut reader = pages.read(&7);
+        assert!(poll_with(&mut reader, Waker::noop()).is_pending());
+        drop(guard);
+        drop(ready(&mut reader));
+    });
+    assert_eq!(reader, 0);
+}
+
 fn an_owned_key_costs_its_own_allocation_and_no_more() {
     let names = KeyedMutex::<String>::builder().shards(1).build();
     assert_eq!(allocations(|_| drop(names.lock_blocking(NAME))), 100);
@@ -112,6 +136,28 @@ fn capacity_makes_room_before_anything_allocates() {
             guards.clear();
         }
         assert_eq!(CALLS.load(SeqCst), before, "{shards} shards");
+    }
+}
+
+fn capacity_stays_enough_while_keys_come_and_go() {
+    for capacity in [28, 57, 113, 449, 897, 1793] {
+        let locks = KeyedMutex::<u64>::builder().shards(1).capacity(capacity).build();
+        let mut guards = Vec::with_capacity(capacity);
+        let before = CALLS.load(SeqCst);
+        for round in 0..20 {
+            guards.extend((0..capacity as u64).map(|key| locks.lock_blocking(&(3 * key + round))));
+            guards.clear();
+        }
+        let mut window = std::collections::VecDeque::with_capacity(capacity + 1);
+        let sliding = CALLS.load(SeqCst);
+        for key in 0..20 * capacity as u64 {
+            if window.len() == capacity {
+                window.pop_front();
+            }
+            window.push_back(locks.lock_blocking(&key));
+        }
+        assert_eq!(CALLS.load(SeqCst) - sliding, 0, "capacity {capacity}, a sliding window");
+        assert_eq!(sliding - before, 1, "capacity {capacity}, rounds (one allocation is the window's)");
     }
 }
 

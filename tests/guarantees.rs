@@ -117,6 +117,7 @@ fn guarantee_2_a_waiter_that_is_cancelled_after_the_hand_over_passes_it_on() {
         waiters.iter_mut().for_each(pending);
         guard.unlock_fair();
         drop(waiters.remove(0)); // had it
+        assert!(locks.try_lock(&7).is_none(), "{fairness:?}: it is the next one's, and no newcomer's");
         let guard = ready(waiters.remove(0));
         pending(&mut waiters[0]);
         drop(guard);

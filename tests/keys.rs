@@ -268,3 +268,56 @@ fn zero_sized_and_large_keys_work() {
     assert_eq!(guard.key()[99], 7);
     assert!(locks.try_lock(&[7; 100]).is_none());
 }
+
+/// A key whose clone takes the key itself, so that the call that wanted to make the entry finds it made, and has a key to
+/// drop; that panics.
+struct Racer {
+    id: u64,
+    locks: Weak<KeyedMutex<Racer>>,
+}
+
+thread_local! {
+    static RACING: Cell<bool> = const { Cell::new(false) };
+    static RACED: Cell<Option<keylatch::KeyHandleArc<KeyedMutex<Racer>>>> = const { Cell::new(None) };
+}
+
+impl Clone for Racer {
+    fn clone(&self) -> Self {
+        if RACING.take() {
+            RACED.set(Some(self.locks.upgrade().unwrap().handle_arc(self)));
+            PANIC_IN.set("a racer's drop");
+        }
+        Racer { id: self.id, locks: Weak::clone(&self.locks) }
+    }
+}
+
+impl Drop for Racer {
+    fn drop(&mut self) {
+        maybe_panic("a racer's drop");
+    }
+}
+
+impl PartialEq for Racer {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+impl Eq for Racer {}
+
+impl Hash for Racer {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.id.hash(state);
+    }
+}
+
+#[test]
+fn a_key_that_was_made_in_vain_may_panic_in_its_drop() {
+    let locks = Arc::new(KeyedMutex::<Racer>::new());
+    let key = Racer { id: 1, locks: Arc::downgrade(&locks) };
+    RACING.set(true);
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(locks.try_lock(&key)))).is_err());
+    assert!(!locks.is_locked(&key));
+    drop(RACED.take().unwrap());
+    assert_eq!(locks.len(), 0);
+}

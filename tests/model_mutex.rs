@@ -115,7 +115,8 @@ impl Model {
     fn cancel(&mut self, id: u32, fairness: Fairness) {
         if self.granted == Some(id) {
             self.granted = None;
-            self.release(fairness, false);
+            // What was reserved for it goes to the next, not to whoever comes first.
+            self.release(fairness, true);
         }
         self.queue.retain(|waiter| waiter.0 != id);
     }

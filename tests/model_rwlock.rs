@@ -63,6 +63,8 @@ struct Waiter {
     id: u32,
     want: Want,
     passed: u32,
+    /// Whether an upgradable reader that came later has got in with a phase.
+    passed_in_phase: bool,
 }
 
 /// What the contract says of one key.
@@ -154,7 +156,7 @@ impl Model {
         }
         if place.is_none() {
             let at = if want == Want::Upgrade { 0 } else { self.queue.len() };
-            self.queue.insert(at, Waiter { id, want, passed: 0 });
+            self.queue.insert(at, Waiter { id, want, passed: 0, passed_in_phase: false });
         }
         false
     }
@@ -169,14 +171,17 @@ impl Model {
     fn settle(&mut self, writer_left: bool, mut fair: bool) {
         let bounded = matches!(self.fairness, Fairness::Bounded(_));
         if writer_left && bounded {
-            let mut at = 0;
-            while at < self.queue.len() {
-                let want = self.queue[at].want;
-                if matches!(want, Want::Read | Want::Upgradable) && self.admits(want) {
+            // One upgradable reader, the first; but before a writer that came earlier only once.
+            let upgradable = self.queue.iter().position(|waiter| waiter.want == Want::Upgradable);
+            if let Some(at) = upgradable {
+                let writer = self.queue[..at].iter_mut().find(|waiter| waiter.want == Want::Write);
+                let passes = writer.is_none_or(|writer| !std::mem::replace(&mut writer.passed_in_phase, true));
+                if passes && self.admits(Want::Upgradable) {
                     self.grant(at);
-                } else {
-                    at += 1;
                 }
+            }
+            while let Some(at) = self.queue.iter().position(|waiter| waiter.want == Want::Read) {
+                self.grant(at);
             }
         }
         // Those who were merely woken count as if they had come, for those behind them.
@@ -219,7 +224,8 @@ impl Model {
     fn cancel(&mut self, id: u32, want: Want) {
         if let Some(at) = self.granted.iter().position(|&granted| granted == id) {
             self.granted.swap_remove(at);
-            return self.release(want, false);
+            // What was reserved for it goes to the next, not to whoever comes first. An upgrade had a hold before.
+            return self.release(want, want != Want::Upgrade);
         }
         let waited = self.queue.iter().any(|waiter| waiter.id == id);
         self.queue.retain(|waiter| waiter.id != id);

@@ -524,3 +524,27 @@ fn a_waker_that_panics_does_not_keep_the_others_from_being_woken() {
     drop(readers);
     assert!(locks.is_empty());
 }
+
+#[test]
+fn guarantee_3_upgradable_readers_that_upgrade_and_leave_one_after_another_do_not_starve_a_writer() {
+    for bound in [0, 1, 16] {
+        let locks = KeyedRwLock::<u64>::builder().fairness(Fairness::Bounded(bound)).build();
+        let mut holder = locks.try_upgradable_read(&7).unwrap();
+        let mut writer = locks.write(&7);
+        pending(&mut writer);
+        let mut entered = 0;
+        loop {
+            let mut next = locks.upgradable_read(&7);
+            pending(&mut next);
+            drop(ready(holder.upgrade()));
+            match poll(&mut next) {
+                Poll::Ready(guard) => holder = guard,
+                Poll::Pending => break,
+            }
+            pending(&mut writer);
+            entered += 1;
+            assert!(entered <= 1 + u32::from(bound), "passed more often than the bound allows");
+        }
+        drop(ready(&mut writer));
+    }
+}

@@ -257,7 +257,8 @@ impl Model {
     fn cancel(&mut self, id: u32) {
         if self.granted.contains(&id) {
             self.granted.retain(|&granted| granted != id);
-            self.release(false);
+            // What was reserved for it goes to the next, not to whoever comes first.
+            self.release(true);
         } else {
             let before = self.queue.len();
             self.queue.retain(|waiter| waiter.0 != id);

@@ -277,3 +277,19 @@ fn a_guard_may_be_dropped_by_the_waker_of_another_key() {
     drop(first);
     assert!(!locks.is_locked(&8));
 }
+
+/// Two wakers that panic, one when it is woken and one when it is dropped, in one call.
+#[test]
+fn two_wakers_that_panic_in_one_call_do_not_abort() {
+    let locks = one_shard(Fairness::Fifo);
+    let guard = locks.try_lock(&7).unwrap();
+    let mut first = locks.lock(&7);
+    assert!(poll_with(&mut first, &panics_on_drop()).is_pending());
+    let mut second = locks.lock(&7);
+    assert!(poll_with(&mut second, &Waker::from(Arc::new(Panics))).is_pending());
+    drop(guard); // handed to the first, whose waker is used up
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(first))).is_err()); // passed on to the second, whose waker panics
+    drop(ready(&mut second));
+    drop(second);
+    assert!(locks.is_empty());
+}

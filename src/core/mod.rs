@@ -40,7 +40,7 @@
 //! # Locks
 //! The shard lock and the room lock are internal locks ([`sync`](crate::sync)). Where both are held (a [`Status`]) the
 //! shard lock is taken first. Under them runs no user code but `Equivalent`, and the `to_owned` of a key type that owns
-//! nothing. Wakers and keys that must be woken or dropped are carried out ([`Bin`], [`Due`]). An overflow is carried out as
+//! nothing. Wakers and keys that must be woken or dropped are carried out ([`Bin`]). An overflow is carried out as
 //! a value, too: the panic hook is user code.
 //!
 //! # Memory ordering
@@ -79,12 +79,12 @@ mod word;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
-pub(crate) use self::queue::{Rules, Ticket, Waiting};
+pub(crate) use self::queue::{Bin, Rules, Ticket, Waiting};
 pub(crate) use self::slot::Claim;
 pub(crate) use self::table::Tag;
 pub(crate) use self::word::{Holds, MAX_UNITS, Mode, Want};
 
-use self::queue::{Due, Place, Room, Turn};
+use self::queue::{Place, Room, Turn};
 use self::slot::{Resident, Spare};
 use self::table::Shard;
 use self::word::{Refusal, Unit, Word};
@@ -193,20 +193,10 @@ impl Ask {
     }
 }
 
-/// What must be woken or dropped after the locks are released and the caller's own state is in order.
-#[derive(Default)]
-pub(crate) struct Bin {
-    due: Due,
-    old: Option<Waker>,
-    /// A clone of the caller's waker, made before the lock was taken.
-    fresh: Option<Waker>,
-}
-
 /// What came of a step under the room lock.
 enum Step {
     Entered,
     Waiting,
-    Full,
     /// Unlock, clone the waker, try again.
     NeedsWaker,
     /// Unlock, make room for so many wakers, try again.
@@ -257,29 +247,36 @@ impl<K> Core<K> {
     where
         Q: ?Sized + equivalent::Equivalent<K> + alloc::borrow::ToOwned<Owned = K>,
     {
-        let entry = self.shard(tag).with(|shard| {
-            if let Some(resident) = shard.find(tag, |other| key.equivalent(other)) {
-                return Ok(ask.of(resident, self.rules.permits));
+        loop {
+            let entry = self.shard(tag).with(|shard| {
+                if let Some(resident) = shard.find(tag, |other| key.equivalent(other)) {
+                    return Ok(ask.of(resident, self.rules.permits));
+                }
+                let spare = match shard.take_spare() {
+                    Some(spare) if !core::mem::needs_drop::<K>() => spare,
+                    spare => return Err(spare),
+                };
+                // A key that owns nothing is copied under the lock: that saves the second look.
+                let key = key.to_owned();
+                let (resident, claim) = spare.publish(key, tag.bits(), ask.unit());
+                shard.insert(tag, resident);
+                Ok(ask.made(claim))
+            });
+            match entry {
+                Ok(entry) => return entry,
+                Err(spare) => {
+                    if let Some(entry) = self.make(tag, key, ask, spare) {
+                        return entry;
+                    }
+                }
             }
-            let spare = match shard.take_spare() {
-                Some(spare) if !core::mem::needs_drop::<K>() => spare,
-                spare => return Err(spare),
-            };
-            // A key that owns nothing is copied under the lock: that saves the second look.
-            let key = key.to_owned();
-            let (resident, claim) = spare.publish(key, tag.bits(), ask.unit());
-            shard.insert(tag, resident);
-            Ok(ask.made(claim))
-        });
-        match entry {
-            Ok(entry) => entry,
-            Err(spare) => self.make(tag, key, ask, spare),
         }
     }
 
-    /// Makes an entry whose key, or whose slot, needs an allocation: that is done between two looks at the shard.
+    /// Makes an entry whose key, or whose slot, needs an allocation: that is done between two looks at the shard. `None` if
+    /// somebody else was quicker: then the caller looks again, with nothing in its hands that a panic could lose.
     #[inline(never)]
-    fn make<Q>(&self, tag: Tag, key: &Q, ask: Ask, spare: Option<Spare<K>>) -> Entry<K>
+    fn make<Q>(&self, tag: Tag, key: &Q, ask: Ask, spare: Option<Spare<K>>) -> Option<Entry<K>>
     where
         Q: ?Sized + equivalent::Equivalent<K> + alloc::borrow::ToOwned<Owned = K>,
     {
@@ -290,23 +287,18 @@ impl<K> Core<K> {
         }
         // Only borrowed by the closure: if `Equivalent` panics, the key is dropped after the lock is released.
         let mut spare = Some(spare);
-        let entry = self.shard(tag).with(|shard| {
-            if let Some(resident) = shard.find(tag, |other| key.equivalent(other)) {
-                return ask.of(resident, self.rules.permits);
+        let made = self.shard(tag).with(|shard| {
+            if shard.find(tag, |other| key.equivalent(other)).is_some() {
+                return None;
             }
-            match spare.take().map(|spare| spare.publish_kept(tag.bits(), ask.unit())) {
-                Some(Ok((resident, claim))) => {
-                    shard.insert(tag, resident);
-                    ask.made(claim)
-                }
-                _ => unreachable!("the spare was given its key"),
-            }
+            let (resident, claim) = spare.take()?.publish_kept(tag.bits(), ask.unit()).ok()?;
+            shard.insert(tag, resident);
+            Some(ask.made(claim))
         });
         if let Some(spare) = spare {
-            // Somebody else was quicker.
             drop(self.shard(tag).with(|shard| self.put_away(shard, spare)));
         }
-        entry
+        made
     }
 
     /// Keeps a slot for reuse. What is returned must be dropped outside the lock: the key, and the slot if there are enough.
@@ -394,33 +386,33 @@ impl<K> Core<K> {
             (false, true) => Turn::WriterLeft,
             (false, false) => Turn::Any,
         };
-        let mut due = Due::default();
+        let mut bin = Bin::default();
         let mut hold = Some(hold);
-        loop {
-            let held = hold.take().expect("the hold is given back by every step that does not end it");
+        while let Some(held) = hold.take() {
             let step = self.room(&held).with(|room| {
                 let word = held.word();
                 if !word.is_queued() {
-                    return Err((held, 0));
+                    return Err((held, None));
                 }
-                let queue = held.queue();
-                let most = room.most_due(queue, &self.rules);
-                if !due.fits(most) {
-                    return Err((held, most));
+                let (queue, holds) = (held.queue(), word.holds().without(mode));
+                let most = room.most_due(queue, holds, &self.rules);
+                if !bin.fits(most) {
+                    return Err((held, Some(most)));
                 }
-                let settled = room.settle(queue, word.holds().without(mode), &self.rules, turn, &mut due);
-                let left = held.leave(|word| Ok::<_, ()>(word.regrant(settled.holds, settled.granted, settled.queued)));
-                left.map_err(|(held, ())| (held, 0))
+                let settled = room.settle(queue, holds, &self.rules, turn, &mut bin);
+                held.leave(|word| Ok::<_, ()>(word.regrant(settled.holds, settled.granted, settled.queued)))
+                    .map_err(|(held, ())| (held, None))
             });
             match step {
-                Ok(()) => return Ok(()),
-                Err((held, 0)) => return Err(held),
-                Err((held, most)) => {
-                    due.reserve(most);
+                Ok(()) => break,
+                Err((held, None)) => return Err(held),
+                Err((held, Some(most))) => {
+                    bin.reserve(most);
                     hold = Some(held);
                 }
             }
         }
+        Ok(())
     }
 
     // ---- waiting --------------------------------------------------------------------------------------------------
@@ -438,11 +430,7 @@ impl<K> Core<K> {
             }),
             settled => settled.map(drop),
         };
-        match settled {
-            Ok(()) => true,
-            Err(Refusal::Full) => full(),
-            Err(_) => false,
-        }
+        settled.is_ok()
     }
 
     /// Whether the policy ever lets a newcomer pass those who wait, and whether what is wanted seems free now.
@@ -457,9 +445,6 @@ impl<K> Core<K> {
         let holds = claim.word().holds();
         if !holds.grants(want, self.rules.permits) {
             return Err(Refusal::Held);
-        }
-        if !holds.has_room(want) {
-            return Err(Refusal::Full);
         }
         if !self.may_pass(room, claim, holds, want) {
             return Err(Refusal::Queued);
@@ -478,9 +463,6 @@ impl<K> Core<K> {
     /// may be possible.
     ///
     /// The caller makes its guard before it drops the bin: that may run user code, and the user code may panic.
-    ///
-    /// # Panics
-    /// If one more holder cannot be counted. The claim and the ticket are still good then.
     #[inline(never)]
     pub(crate) fn poll(&self, claim: &Claim<K>, want: Want, ticket: &mut Ticket, waker: &Waker, bin: &mut Bin) -> bool {
         if !ticket.is_some() {
@@ -500,9 +482,8 @@ impl<K> Core<K> {
             match step {
                 Step::Entered => return true,
                 Step::Waiting => return false,
-                Step::Full => full(),
                 Step::NeedsWaker => bin.fresh = Some(waker.clone()),
-                Step::NeedsRoom(most) => bin.due.reserve(most),
+                Step::NeedsRoom(most) => bin.reserve(most),
             }
         }
     }
@@ -511,11 +492,7 @@ impl<K> Core<K> {
     /// ticket goes by its place.
     #[inline]
     pub(crate) fn enter(&self, claim: &Claim<K>, want: Want) -> bool {
-        match claim.convert(|word| word.settle(want, self.rules.permits)) {
-            Ok(_) => true,
-            Err(Refusal::Full) => full(),
-            Err(_) => false,
-        }
+        claim.convert(|word| word.settle(want, self.rules.permits)).is_ok()
     }
 
     /// The first poll of a request that found the key held, or others waiting.
@@ -532,10 +509,8 @@ impl<K> Core<K> {
                 queue
             }
             Ok(_) => return Step::Entered,
-            Err(Refusal::Full) => return Step::Full,
             Err(_) => match self.pass(room, claim, want) {
                 Ok(()) => return Step::Entered,
-                Err(Refusal::Full) => return Step::Full,
                 Err(_) => claim.queue(),
             },
         };
@@ -562,17 +537,14 @@ impl<K> Core<K> {
         }
         let holds = claim.word().holds();
         if holds.grants(want, self.rules.permits) {
-            if !holds.has_room(want) {
-                return Step::Full;
-            }
-            let most = room.most_due(queue, &self.rules);
-            if !bin.due.fits(most) {
+            let most = room.most_due(queue, holds.after(want), &self.rules);
+            if !bin.fits(most) {
                 return Step::NeedsRoom(most);
             }
             // The head takes what is free. A waiter behind it is a newcomer to it.
             if place == Place::Head || self.may_pass(room, claim, holds, want) {
                 bin.old = room.remove(queue, core::mem::replace(ticket, Ticket::NONE));
-                self.settle(room, claim, holds.after(want), want.claims(), &mut bin.due);
+                self.settle(room, claim, holds.after(want), want.claims(), bin);
                 return Step::Entered;
             }
         }
@@ -589,8 +561,8 @@ impl<K> Core<K> {
     }
 
     /// Lets in whoever gets in now that a waiter has left the queue, `claims` of which it has turned into holds.
-    fn settle(&self, room: &mut Room, claim: &Claim<K>, holds: Holds, claims: usize, due: &mut Due) {
-        let settled = room.settle(claim.queue(), holds, &self.rules, Turn::Any, due);
+    fn settle(&self, room: &mut Room, claim: &Claim<K>, holds: Holds, claims: usize, bin: &mut Bin) {
+        let settled = room.settle(claim.queue(), holds, &self.rules, Turn::Any, bin);
         let regranted = claim
             .convert(|word| Ok::<_, Refusal>(word.regrant(settled.holds, settled.granted + claims, settled.queued)));
         debug_assert!(regranted.is_ok());
@@ -602,7 +574,8 @@ impl<K> Core<K> {
         // Dropped last: wakers run when everything is in order.
         let mut bin = Bin::default();
         if self.leave_queue(&claim, ticket, &mut bin) {
-            self.release(claim, mode);
+            // What was reserved for this one is for the next one that waits, not for whoever comes first.
+            self.release_fair(claim, mode);
         } else {
             self.withdraw(claim);
         }
@@ -620,48 +593,36 @@ impl<K> Core<K> {
                     bin.old = room.remove(queue, ticket);
                     return Ok(true);
                 }
-                let most = room.most_due(queue, &self.rules);
-                if !bin.due.fits(most) {
+                let most = room.most_due(queue, claim.word().holds(), &self.rules);
+                if !bin.fits(most) {
                     return Err(most);
                 }
                 bin.old = room.remove(queue, ticket);
-                self.settle(room, claim, claim.word().holds(), 0, &mut bin.due);
+                self.settle(room, claim, claim.word().holds(), 0, bin);
                 Ok(false)
             });
             match left {
                 Ok(granted) => return granted,
-                Err(most) => bin.due.reserve(most),
+                Err(most) => bin.reserve(most),
             }
         }
     }
 
     /// Turns a hold into a weaker one, at once: nobody gets in between who could not stand beside both.
-    ///
-    /// # Panics
-    /// If one more reader cannot be counted. The hold is as it was then.
     pub(crate) fn weaken(&self, hold: &Claim<K>, from: Mode, to: Mode, bin: &mut Bin) {
         let turn = if from == Mode::Exclusive { Turn::WriterLeft } else { Turn::Any };
-        loop {
-            match hold.convert(|word| word.weaken(from, to)) {
-                Ok(_) => return,
-                Err(Refusal::Full) => full(),
-                Err(_) => {}
-            }
+        while hold.convert(|word| word.weaken(from, to)).is_err() {
             let step = self.room(hold).with(|room| {
                 let word = hold.word();
                 if !word.is_queued() {
                     return Step::Waiting;
                 }
-                let holds = word.holds().without(from);
-                if !holds.has_room(Want::Hold(to)) {
-                    return Step::Full;
-                }
-                let queue = hold.queue();
-                let most = room.most_due(queue, &self.rules);
-                if !bin.due.fits(most) {
+                let (queue, holds) = (hold.queue(), word.holds().without(from).with(to));
+                let most = room.most_due(queue, holds, &self.rules);
+                if !bin.fits(most) {
                     return Step::NeedsRoom(most);
                 }
-                let settled = room.settle(queue, holds.with(to), &self.rules, turn, &mut bin.due);
+                let settled = room.settle(queue, holds, &self.rules, turn, bin);
                 let regranted =
                     hold.convert(|word| Ok::<_, Refusal>(word.regrant(settled.holds, settled.granted, settled.queued)));
                 debug_assert!(regranted.is_ok());
@@ -669,8 +630,7 @@ impl<K> Core<K> {
             });
             match step {
                 Step::Entered => return,
-                Step::Full => full(),
-                Step::NeedsRoom(most) => bin.due.reserve(most),
+                Step::NeedsRoom(most) => bin.reserve(most),
                 Step::Waiting | Step::NeedsWaker => {}
             }
         }

@@ -56,6 +56,9 @@ struct Node {
     granted: bool,
     /// How many later requests have got in before this one while it stood at the head.
     passed: Passed,
+    /// Whether an upgradable reader has got in before this writer with a readers' phase: once is part of the phase, but
+    /// one that upgrades and leaves begins the next phase, and so on.
+    passed_in_phase: bool,
     /// `None` once it has been woken, until it is polled again.
     waker: Option<Waker>,
 }
@@ -143,7 +146,15 @@ impl Room {
     pub(crate) fn push(&mut self, queue: u32, want: Want, waker: Waker) -> Ticket {
         let Queue { head, tail, .. } = self.queues[queue];
         let (prev, next) = if want == Want::Upgrade { (NONE, head) } else { (tail, NONE) };
-        let index = self.nodes.insert(Node { prev, next, want, granted: false, passed: 0, waker: Some(waker) });
+        let index = self.nodes.insert(Node {
+            prev,
+            next,
+            want,
+            granted: false,
+            passed: 0,
+            passed_in_phase: false,
+            waker: Some(waker),
+        });
         *self.queues[queue].waiting.of(want) += 1;
         self.join(queue, prev, index);
         self.join(queue, index, next);
@@ -215,7 +226,7 @@ impl Room {
     }
 
     /// Lets in whoever the rules admit now, beside `holds`. See the module's table.
-    pub(crate) fn settle(&mut self, queue: u32, holds: Holds, rules: &Rules, turn: Turn, due: &mut Due) -> Settled {
+    pub(crate) fn settle(&mut self, queue: u32, holds: Holds, rules: &Rules, turn: Turn, due: &mut Bin) -> Settled {
         let mut entered = Entered { holds, granted: 0 };
         let phase = matches!(turn, Turn::WriterLeft | Turn::Fair { writer_left: true })
             && matches!(rules.fairness, Fairness::Bounded(_));
@@ -243,10 +254,13 @@ impl Room {
                     due.wake(self.nodes[at].waker.take());
                 }
                 expected = expected.after(want);
-            } else if want != Want::Hold(Mode::Upgradable) || rules.fairness == Fairness::Fifo {
+            } else if want != Want::Hold(Mode::Upgradable)
+                || rules.fairness == Fairness::Fifo
+                || self.queues[queue].waiting.readers == 0
+            {
                 break;
             }
-            // An upgradable reader whose place is taken keeps nobody out who is not its like: look behind it.
+            // An upgradable reader whose place is taken keeps nobody out who is not its like: look for readers behind it.
             at = next;
         }
         let queued = self.queues[queue].head != NONE;
@@ -256,24 +270,36 @@ impl Room {
         Settled { holds: entered.holds, granted: entered.granted, queued }
     }
 
-    /// The readers' phase: all readers that wait get in, and one upgradable reader if its place is free.
-    fn admit_readers(&mut self, queue: u32, rules: &Rules, entered: &mut Entered, due: &mut Due) {
-        let waiting = self.queues[queue].waiting;
-        let mut left = waiting.readers + waiting.upgradable;
-        let mut at = self.queues[queue].head;
-        while at != NONE && left > 0 {
+    /// The readers' phase: all readers that wait get in, and one upgradable reader if its place is free. Before a writer that
+    /// came earlier an upgradable reader gets in only once.
+    fn admit_readers(&mut self, queue: u32, rules: &Rules, entered: &mut Entered, due: &mut Bin) {
+        let Queue { head, waiting, .. } = self.queues[queue];
+        let mut readers = waiting.readers;
+        let mut upgradable = waiting.upgradable > 0;
+        let mut writer = NONE;
+        let mut at = head;
+        while at != NONE && (readers > 0 || upgradable) {
             let Node { next, want, .. } = self.nodes[at];
-            if matches!(want, Want::Hold(Mode::Shared | Mode::Upgradable)) {
-                left -= 1;
-                if entered.holds.grants(want, rules.permits) {
+            match want {
+                Want::Hold(Mode::Shared) => {
+                    readers -= 1;
                     self.grant(queue, at, want, entered, due);
                 }
+                Want::Hold(Mode::Upgradable) if upgradable => {
+                    upgradable = false;
+                    let passes = writer == NONE || !core::mem::replace(&mut self.nodes[writer].passed_in_phase, true);
+                    if passes && entered.holds.grants(want, rules.permits) {
+                        self.grant(queue, at, want, entered, due);
+                    }
+                }
+                Want::Hold(Mode::Exclusive) if writer == NONE => writer = at,
+                _ => {}
             }
             at = next;
         }
     }
 
-    fn grant(&mut self, queue: u32, index: u32, want: Want, entered: &mut Entered, due: &mut Due) {
+    fn grant(&mut self, queue: u32, index: u32, want: Want, entered: &mut Entered, due: &mut Bin) {
         self.unlink(queue, index);
         let node = &mut self.nodes[index];
         node.granted = true;
@@ -288,10 +314,14 @@ impl Room {
         self.join(queue, prev, next);
     }
 
-    /// How many wakers [`Room::settle`] may hand out at the most.
-    pub(crate) fn most_due(&self, queue: u32, rules: &Rules) -> usize {
+    /// How many wakers [`Room::settle`] may hand out at the most, beside these holds.
+    pub(crate) fn most_due(&self, queue: u32, holds: Holds, rules: &Rules) -> usize {
         let waiting = &self.queues[queue].waiting;
-        1 + waiting.readers + waiting.upgradable + waiting.permits.min(rules.permits)
+        if rules.permits > 0 {
+            return waiting.permits.min(rules.permits.saturating_sub(holds.count()));
+        }
+        // Readers and one upgradable reader together, or else one writer.
+        (waiting.readers + waiting.upgradable.min(1)).max(1)
     }
 
     pub(crate) fn waiting(&self, queue: u32) -> Waiting {
@@ -308,7 +338,7 @@ impl Room {
 
     /// Whether nobody waits anywhere.
     pub(crate) fn is_idle(&self) -> bool {
-        self.queues.used == 0
+        self.queues.items.is_empty()
     }
 }
 
@@ -317,92 +347,126 @@ struct Entered {
     granted: usize,
 }
 
-/// Wakers that are due: woken when this is dropped, which must be outside every lock.
+/// What must run outside every lock, after the caller's own state is in order, because it is user code: wakers that are due,
+/// and wakers that are done with. Dropping the bin wakes the ones and drops the others, all of them, even if some panic.
 ///
-/// The first one needs no allocation, and a mutex never has a second.
+/// A few wakers need no allocation, and a mutex never has more than one.
 #[derive(Default)]
-pub(crate) struct Due {
-    first: Option<Waker>,
+pub(crate) struct Bin {
+    few: [Option<Waker>; 4],
     more: Vec<Waker>,
+    /// What a waiter was woken by until now.
+    pub(super) old: Option<Waker>,
+    /// A clone of the caller's waker, made before the lock was taken.
+    pub(super) fresh: Option<Waker>,
 }
 
-impl Due {
+impl Bin {
     fn wake(&mut self, waker: Option<Waker>) {
-        match waker {
-            Some(waker) if self.first.is_none() => self.first = Some(waker),
-            Some(waker) => self.more.push(waker),
-            None => {}
+        let Some(waker) = waker else { return };
+        match self.few.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(waker),
+            None => self.more.push(waker),
         }
     }
 
-    /// Whether `most` wakers fit without an allocation.
+    /// Whether `most` more wakers fit without an allocation.
     pub(crate) fn fits(&self, most: usize) -> bool {
-        most <= 1 + self.more.capacity()
+        let free = self.few.iter().filter(|place| place.is_none()).count();
+        most <= free + self.more.capacity() - self.more.len()
     }
 
     pub(crate) fn reserve(&mut self, most: usize) {
         self.more.reserve(most);
     }
-}
 
-impl Drop for Due {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(first) = self.first.take() {
-            crate::sync::run_all(core::iter::once(first).chain(self.more.drain(..)).map(|waker| || waker.wake()));
-        }
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.few.iter().flatten().count() + self.more.len()
     }
 }
 
-/// Values at indices that stay the same; a free list; no memory kept when a large burst is over.
+impl Drop for Bin {
+    fn drop(&mut self) {
+        let due = self.few.iter_mut().filter_map(Option::take).chain(self.more.drain(..)).map(|waker| (waker, true));
+        let done = self.old.take().into_iter().chain(self.fresh.take()).map(|waker| (waker, false));
+        crate::sync::run_all(
+            due.chain(done).map(|(waker, is_due)| move || if is_due { waker.wake() } else { drop(waker) }),
+        );
+    }
+}
+
+/// Values at indices that stay the same, with a free list. The last place is always in use, so that the memory of a burst is
+/// given back when it is over, as far as the last value that is still there.
 struct Slab<T> {
     items: Vec<Item<T>>,
+    /// The first free place.
     free: u32,
-    used: u32,
 }
 
 enum Item<T> {
-    Free { next: u32 },
+    /// A link of the free list, which goes both ways, because places at the end leave it.
+    Free {
+        prev: u32,
+        next: u32,
+    },
     Used(T),
 }
 
-/// An empty slab keeps room for this many values.
+/// A slab keeps room for this many values.
 const SLAB_KEPT: usize = 64;
 
 impl<T> Default for Slab<T> {
     fn default() -> Self {
-        Slab { items: Vec::new(), free: NONE, used: 0 }
+        Slab { items: Vec::new(), free: NONE }
     }
 }
 
 impl<T> Slab<T> {
     fn insert(&mut self, value: T) -> u32 {
-        self.used += 1;
-        if self.free == NONE {
-            // A waiter is a claim of its own, and memory ends long before four thousand million of them.
-            let index = self.items.len() as u32;
-            self.items.push(Item::Used(value));
-            return index;
-        }
         let index = self.free;
-        let item = &mut self.items[index as usize];
-        if let Item::Free { next } = *item {
-            self.free = next;
+        if index == NONE {
+            self.items.push(Item::Used(value));
+            // A waiter is a claim of its own, and memory ends long before four thousand million of them.
+            return self.items.len() as u32 - 1;
         }
-        *item = Item::Used(value);
+        self.unlink(index);
+        self.items[index as usize] = Item::Used(value);
         index
     }
 
     fn remove(&mut self, index: u32) -> T {
-        let item = core::mem::replace(&mut self.items[index as usize], Item::Free { next: self.free });
+        let link = Item::Free { prev: NONE, next: self.free };
+        let item = core::mem::replace(&mut self.items[index as usize], link);
+        self.relink(self.free, |prev, _| *prev = index);
         self.free = index;
-        self.used -= 1;
-        if self.used == 0 && self.items.len() > SLAB_KEPT {
-            *self = Slab::default();
+        while let Some(Item::Free { .. }) = self.items.last() {
+            self.unlink(self.items.len() as u32 - 1);
+            self.items.pop();
+        }
+        if self.items.capacity() > SLAB_KEPT && self.items.len() < self.items.capacity() / 4 {
+            self.items.shrink_to(SLAB_KEPT.max(2 * self.items.len()));
         }
         match item {
             Item::Used(value) => value,
             Item::Free { .. } => unreachable!("a ticket is used once"),
+        }
+    }
+
+    /// Takes a place out of the free list.
+    fn unlink(&mut self, index: u32) {
+        if let Item::Free { prev, next } = self.items[index as usize] {
+            match prev {
+                NONE => self.free = next,
+                prev => self.relink(prev, |_, after| *after = next),
+            }
+            self.relink(next, |before, _| *before = prev);
+        }
+    }
+
+    fn relink(&mut self, index: u32, change: impl FnOnce(&mut u32, &mut u32)) {
+        if let Some(Item::Free { prev, next }) = self.items.get_mut(index as usize) {
+            change(prev, next);
         }
     }
 }

@@ -222,23 +222,22 @@ fn join<K, E>(ptr: Ptr<K>, slot: &Slot<K>, mut step: impl FnMut(Word) -> Result<
     loop {
         let new = step(old)?;
         debug_assert_eq!(new.units(), old.units() + 1);
-        match slot.exchange(old, new) {
+        match exchange(&slot.word, old, new) {
             Ok(()) => return Ok(Claim(ptr)),
             Err(now) => old = now,
         }
     }
 }
 
-impl<K> Slot<K> {
-    /// Acquire: a hold comes after what earlier holders did. Release: what we did comes before later holds, and before
-    /// the retirement that drops the key.
-    #[inline]
-    fn exchange(&self, old: Word, new: Word) -> Result<(), Word> {
-        self.word
-            .compare_exchange_weak(old.bits(), new.bits(), Ordering::AcqRel, Ordering::Relaxed)
-            .map(drop)
-            .map_err(Word::from_bits)
-    }
+/// Acquire: a hold comes after what earlier holders did. Release: what we did comes before later holds, and before the
+/// retirement that drops the key.
+///
+/// Of the slot it is given the word alone, because the slot may be freed by others as soon as our unit is given up here.
+#[inline]
+fn exchange(word: &AtomicUsize, old: Word, new: Word) -> Result<(), Word> {
+    word.compare_exchange_weak(old.bits(), new.bits(), Ordering::AcqRel, Ordering::Relaxed)
+        .map(drop)
+        .map_err(Word::from_bits)
 }
 
 impl<K> Last<K> {
@@ -301,7 +300,7 @@ impl<K> Claim<K> {
         loop {
             let new = step(old)?;
             debug_assert_eq!(new.units(), old.units());
-            match self.slot().exchange(old, new) {
+            match exchange(&self.slot().word, old, new) {
                 Ok(()) => return Ok(new),
                 Err(now) => old = now,
             }
@@ -318,7 +317,7 @@ impl<K> Claim<K> {
                 Err(error) => return Err((self, error)),
             };
             debug_assert!(new.units() > 0 && new.units() + 1 == old.units());
-            match self.slot().exchange(old, new) {
+            match exchange(&self.slot().word, old, new) {
                 Ok(()) => return Ok(()),
                 Err(now) => old = now,
             }

@@ -77,7 +77,8 @@ impl<K> Shard<K> {
         Shard {
             first: None,
             first_tag: 0,
-            rest: HashTable::with_capacity(capacity.saturating_sub(1)),
+            // Twice the room: a table that is more than half full when removals have worn it out grows instead of tidying up.
+            rest: HashTable::with_capacity(2 * capacity.saturating_sub(1)),
             hot: None,
             spares: {
                 let mut spares = Vec::with_capacity(capacity);
@@ -85,7 +86,7 @@ impl<K> Shard<K> {
                 spares
             },
             spares_kept,
-            rest_kept: capacity.max(REST_KEPT),
+            rest_kept: (2 * capacity).max(REST_KEPT),
         }
     }
 

@@ -13,7 +13,7 @@
 //! | next `FIELD` bits | claims | references that are not holds: handles, futures, waiters, visits |
 //!
 //! `FIELD` is 14 on 32-bit targets and 30 on 64-bit ones. Each hold and each claim is one *unit*; whoever has a
-//! unit keeps the entry alive, and stands in exactly one field. The combinations that can occur:
+//! unit keeps the entry alive, and stands in exactly one field. No entry has more than [`MAX_UNITS`] of them in all. The combinations that can occur:
 //!
 //! | dead | writer | upgradable | count | claims | state |
 //! |---|---|---|---|---|---|
@@ -75,7 +75,7 @@ pub(crate) enum Refusal {
     Held,
     /// The hold would be compatible, but somebody waits: the queue decides.
     Queued,
-    /// The field for this unit is full.
+    /// The entry has as many units as can be counted.
     Full,
 }
 
@@ -97,7 +97,8 @@ const COUNT: usize = FIELD_MAX << FLAGS;
 const CLAIMS: usize = FIELD_MAX << (FLAGS + FIELD);
 const HOLDS: usize = WRITER | UPGRADABLE | COUNT;
 
-/// The largest number that a counting field can hold.
+/// How many units one entry can have. It is their sum that is limited, so that a claim can always become a hold, and a hold
+/// another one: no field overflows when the queue lets waiters in, however many these are.
 pub(crate) const MAX_UNITS: usize = FIELD_MAX;
 
 impl Unit {
@@ -171,12 +172,6 @@ impl Holds {
     pub(crate) const fn upgradable(self) -> bool {
         self.0 & UPGRADABLE != 0
     }
-
-    /// Whether one more hold can be counted.
-    #[inline]
-    pub(crate) const fn has_room(self, want: Want) -> bool {
-        !matches!(want, Want::Hold(Mode::Shared)) || self.count() < FIELD_MAX
-    }
 }
 
 impl Word {
@@ -218,6 +213,7 @@ impl Word {
     }
 
     /// How many units there are: what keeps the entry alive.
+    #[inline]
     pub(crate) const fn units(self) -> usize {
         let holds = self.holds();
         holds.writer() as usize + holds.upgradable() as usize + holds.count() + self.claims()
@@ -230,16 +226,21 @@ impl Word {
     /// One more claim.
     #[inline]
     pub(crate) const fn claim(self) -> Result<Word, Refusal> {
-        if self.0 & CLAIMS == CLAIMS {
-            return Err(Refusal::Full);
-        }
-        Ok(Word(self.0 + CLAIM_ONE))
+        if self.is_full() { Err(Refusal::Full) } else { Ok(Word(self.0 + CLAIM_ONE)) }
     }
 
     /// One more hold, by somebody who has no unit yet. Never past a queue.
     #[inline]
     pub(crate) const fn hold(self, mode: Mode, permits: usize) -> Result<Word, Refusal> {
-        self.enter(Want::Hold(mode), 0, permits)
+        match self.enter(Want::Hold(mode), 0, permits) {
+            Ok(_) if self.is_full() => Err(Refusal::Full),
+            entered => entered,
+        }
+    }
+
+    #[inline]
+    const fn is_full(self) -> bool {
+        self.units() >= MAX_UNITS
     }
 
     /// A claim becomes a hold, or an upgradable hold an exclusive one. Never past a queue.
@@ -257,23 +258,16 @@ impl Word {
         if self.is_queued() {
             return Err(Refusal::Queued);
         }
-        if !holds.has_room(want) {
-            return Err(Refusal::Full);
-        }
         Ok(self.regrant(holds.after(want), claims, false))
     }
 
     /// A hold of one mode becomes a weaker one. Never past a queue: whoever waits may get in.
     #[inline]
     pub(crate) const fn weaken(self, from: Mode, to: Mode) -> Result<Word, Refusal> {
-        let holds = self.holds().without(from);
         if self.is_queued() {
             return Err(Refusal::Queued);
         }
-        if !holds.has_room(Want::Hold(to)) {
-            return Err(Refusal::Full);
-        }
-        Ok(self.regrant(holds.with(to), 0, false))
+        Ok(self.regrant(self.holds().without(from).with(to), 0, false))
     }
 
     /// The first waiter comes: `QUEUED`, unless the hold is possible after all.

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use crate::core::word::{MAX_UNITS, Unit, Word};
 use crate::{KeyHandle, KeyedMutex};
 
-/// Runs `f` while the entry of `handle` counts as many claims as it can, all but one of them invented.
+/// Runs `f` while the entry of `handle`, which is held besides, counts as many units as it can, most of them invented.
 fn while_full(handle: &KeyHandle<'_, KeyedMutex<u32>>, f: impl FnOnce()) {
-    let all = Word::from_bits(Word::born(Unit::Claim).bits() * (MAX_UNITS - 1));
+    let all = Word::from_bits(Word::born(Unit::Claim).bits() * (MAX_UNITS - 2));
     let shift = |sign: bool| {
         let moved = |word: Word| if sign { word.bits() + all.bits() } else { word.bits() - all.bits() };
         handle.claim().pretend(|word| Word::from_bits(moved(word)));
@@ -48,6 +48,45 @@ fn one_more_than_can_be_counted_panics_in_every_form() {
     drop(guard);
     let mut future = pin!(locks.lock(&7));
     assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+    drop(handle);
+    assert!(locks.is_empty());
+}
+
+/// Readers that queued while there was room for each of them are let in together.
+#[test]
+fn waiters_that_are_let_in_together_cannot_overflow_a_field() {
+    let locks = crate::KeyedRwLock::<u32>::new();
+    let handle = locks.handle(&7);
+    let reader = handle.try_read().unwrap();
+    let mut cx = Context::from_waker(Waker::noop());
+    let invented = (MAX_UNITS - 5) * Word::born(Unit::Hold(crate::core::Mode::Shared)).bits();
+    handle.claim().pretend(|word| Word::from_bits(word.bits() + invented));
+    let mut writer = std::boxed::Box::pin(locks.write(&7));
+    assert!(writer.as_mut().poll(&mut cx).is_pending());
+    let mut readers = std::vec![];
+    // Fifo or not: a waiting writer keeps these out once the bound is used up.
+    while locks.status(&7).unwrap().waiting_readers() < 2 {
+        match catch_unwind(AssertUnwindSafe(|| locks.read(&7))) {
+            Ok(reader) => {
+                let mut reader = std::boxed::Box::pin(reader);
+                if let core::task::Poll::Ready(guard) = reader.as_mut().poll(&mut cx) {
+                    core::mem::forget(guard);
+                    handle.claim().pretend(|word| word.leave(Unit::Hold(crate::core::Mode::Shared)));
+                } else {
+                    readers.push(reader);
+                }
+            }
+            Err(_) => break,
+        }
+    }
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(handle.clone()))).is_err(), "the entry is full");
+    drop(writer);
+    let status = locks.status(&7).unwrap();
+    assert_eq!((status.writers(), status.waiters()), (0, 0));
+    assert_eq!(status.readers(), MAX_UNITS - 4 + readers.len());
+    assert!(locks.try_write(&7).is_none());
+    drop((readers, reader));
+    handle.claim().pretend(|word| Word::from_bits(word.bits() - invented));
     drop(handle);
     assert!(locks.is_empty());
 }

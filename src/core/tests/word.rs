@@ -175,18 +175,26 @@ fn dead_words_are_not_the_only_unit_of_anybody() {
 }
 
 #[test]
-fn a_full_field_refuses_before_it_wraps() {
+fn a_full_entry_takes_no_more_units_and_may_still_change_those_it_has() {
     let base = State { queued: false, writer: false, upgradable: false, count: 0, claims: 1 };
-    let full = State { count: MAX_UNITS, ..base }.word();
-    assert_eq!(full.hold(Mode::Shared, 0), Err(Refusal::Full));
-    assert_eq!(full.settle(Want::Hold(Mode::Shared), 0), Err(Refusal::Full));
-    assert_eq!(full.hold(Mode::Permit, MAX_UNITS), Err(Refusal::Held));
-    assert!(full.hold(Mode::Upgradable, 0).is_ok());
-    let mut word = Word::born(Unit::Claim);
-    word = Word::from_bits(word.bits() * MAX_UNITS);
-    assert_eq!(word.units(), MAX_UNITS);
+    let mut word = State { count: 8, ..base }.word();
+    word = Word::from_bits(word.bits() + (MAX_UNITS - word.units()) * (Word::born(Unit::Hold(Mode::Shared)).bits()));
+    assert_eq!((word.units(), State::of(word).claims), (MAX_UNITS, 1));
     assert_eq!(word.claim(), Err(Refusal::Full));
-    assert!(word.leave(Unit::Claim).claim().is_ok());
+    assert_eq!(word.hold(Mode::Shared, 0), Err(Refusal::Full));
+    assert_eq!(word.hold(Mode::Upgradable, 0), Err(Refusal::Full));
+    assert_eq!(word.hold(Mode::Exclusive, 0), Err(Refusal::Held));
+    // The last claim can become the last reader, by itself or by the queue, and nothing spills into another field.
+    let settled = word.settle(Want::Hold(Mode::Shared), 0).unwrap();
+    let full = State { count: MAX_UNITS, claims: 0, ..base };
+    assert_eq!(State::of(settled), full);
+    assert_eq!(State::of(word.regrant(word.holds().with(Mode::Shared), 1, false)), full);
+    let writer = Word::born(Unit::Hold(Mode::Exclusive));
+    let claims = Word::from_bits(Word::born(Unit::Claim).bits() * (MAX_UNITS - 1));
+    let writer = Word::from_bits(writer.bits() | claims.bits());
+    assert_eq!((writer.units(), writer.claim()), (MAX_UNITS, Err(Refusal::Full)));
+    assert_eq!(writer.weaken(Mode::Exclusive, Mode::Shared).unwrap().units(), MAX_UNITS);
+    assert!(writer.leave(Unit::Claim).claim().is_ok());
 }
 
 proptest! {

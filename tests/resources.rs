@@ -1,0 +1,402 @@
+//! What the tables take and what they leave: memory over millions of keys, one CPU for many threads, and what becomes of
+//! things that are forgotten. Nothing here looks at the clock.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::collections::VecDeque;
+use std::fmt::Write;
+use std::future::ready as at_once;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
+use std::time::Duration;
+
+use common::{Bell, pending, poll_with, ready};
+use futures_lite::future::block_on;
+use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore};
+
+/// Counts the bytes that are in use, and the most that ever were.
+struct Counting;
+
+static LIVE: AtomicIsize = AtomicIsize::new(0);
+static PEAK: AtomicIsize = AtomicIsize::new(0);
+
+// SAFETY: all is left to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let size = layout.size() as isize;
+        PEAK.fetch_max(LIVE.fetch_add(size, SeqCst) + size, SeqCst);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size() as isize, SeqCst);
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The counters are the process's: one test at a time. What the test harness allocates meanwhile is a few kilobytes.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+const HARNESS: isize = 8 << 10;
+const ALL: [Fairness; 4] = [Fairness::Fifo, Fairness::Bounded(1), Fairness::Bounded(16), Fairness::Barging];
+
+/// A small generator, so that every run does the same.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % below
+    }
+}
+
+// ---- many keys --------------------------------------------------------------------------------------------------------
+
+struct Tables {
+    mutex: KeyedMutex<String>,
+    rwlock: KeyedRwLock<String>,
+    semaphore: KeyedSemaphore<String>,
+}
+
+impl Tables {
+    fn new(recycle: bool) -> Self {
+        Tables {
+            mutex: KeyedMutex::builder().shards(4).pool_capacity(64).recycle_keys(recycle).build(),
+            rwlock: KeyedRwLock::builder().shards(4).pool_capacity(64).recycle_keys(recycle).build(),
+            semaphore: KeyedSemaphore::builder(2).shards(4).pool_capacity(64).recycle_keys(recycle).build(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.mutex.len() + self.rwlock.len() + self.semaphore.len()
+    }
+
+    /// Uses each of these keys once, in one of the ways in which a key can be used and given up.
+    fn use_keys(&self, keys: impl Iterator<Item = u64>, random: &mut Random) {
+        let mut name = String::with_capacity(32);
+        let mut held = VecDeque::with_capacity(100);
+        for key in keys {
+            name.clear();
+            write!(name, "a key: {key:x}").expect("a string takes what it is given");
+            let name = name.as_str();
+            match random.next(32) {
+                0 => self.cancels(name, random),
+                1 => self.timeouts(name),
+                2 => self.panics(name),
+                3 => drop(self.mutex.lock(name)), // never polled
+                4 => drop(self.mutex.handle(name).clone()),
+                5..8 => drop(self.rwlock.read_blocking(name)),
+                8 => drop(self.rwlock.upgradable_read_blocking(name).upgrade_blocking().downgrade()),
+                9..12 => drop((self.semaphore.try_acquire(name), self.semaphore.acquire_blocking(name))),
+                12..16 => {
+                    if held.len() == held.capacity() {
+                        held.pop_front();
+                    }
+                    held.push_back(self.mutex.lock_blocking(name));
+                }
+                16..20 => drop(ready(self.mutex.lock(name))),
+                _ => drop(self.mutex.lock_blocking(name)),
+            }
+        }
+    }
+
+    /// Waiters that give up: while the key is held, after it was handed over, in any order.
+    fn cancels(&self, name: &str, random: &mut Random) {
+        let guard = self.mutex.try_lock(name).expect("the key is new");
+        let mut waiters = [self.mutex.lock(name), self.mutex.lock(name), self.mutex.lock(name)].map(Some);
+        waiters.iter_mut().flatten().for_each(pending);
+        waiters[random.next(3) as usize].take();
+        if random.next(2) == 0 {
+            guard.unlock_fair()
+        } else {
+            drop(guard)
+        }
+        drop(waiters);
+        let reader = self.rwlock.try_read(name).expect("the key is new");
+        let mut writer = self.rwlock.write(name);
+        pending(&mut writer);
+        let mut upgrade = self.rwlock.try_upgradable_read(name).map(|guard| guard.upgrade());
+        upgrade.iter_mut().for_each(pending);
+        if random.next(2) == 0 {
+            drop(reader);
+        }
+    }
+
+    fn timeouts(&self, name: &str) {
+        let _guard = self.mutex.try_lock(name).expect("the key is new");
+        assert!(self.mutex.try_lock_for(name, Duration::ZERO).is_none());
+        assert!(ready(std::pin::pin!(self.mutex.lock(name).until(at_once(())))).is_err());
+        let _permits = [(); 2].map(|()| self.semaphore.try_acquire(name).expect("the key is new"));
+        assert!(self.semaphore.try_acquire_for(name, Duration::ZERO).is_none());
+    }
+
+    fn panics(&self, name: &str) {
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            let _guard = self.mutex.lock_blocking(name);
+            let _writer = self.rwlock.try_write(name);
+            let mut waiter = self.rwlock.read(name);
+            pending(&mut waiter);
+            resume_unwind(Box::new("in the critical section"));
+        }));
+        assert!(outcome.is_err());
+    }
+}
+
+/// Ten million where that takes seconds, that is, where it was optimised.
+#[test]
+fn ten_million_keys_leave_an_empty_table_of_bounded_size() {
+    const KEYS: u64 = if cfg!(debug_assertions) { 100_000 } else { 10_000_000 };
+    const PARTS: u64 = 10;
+    const THREADS: u64 = 2;
+    /// Of the heap, in use by three tables with a pool of 64 entries each, by their waiters and by two hundred held keys.
+    const ROOM: isize = 64 << 10;
+
+    let _alone = alone();
+    for recycle in [false, true] {
+        let tables = Tables::new(recycle);
+        let mut kept = [0; PARTS as usize];
+        let before = LIVE.load(SeqCst);
+        PEAK.store(before, SeqCst);
+        for (part, kept) in (0..).zip(&mut kept) {
+            std::thread::scope(|scope| {
+                for thread in 0..THREADS {
+                    let tables = &tables;
+                    scope.spawn(move || {
+                        let mut random = Random(part << 8 | thread << 4 | 1);
+                        let each = KEYS / 2 / PARTS / THREADS;
+                        let first = (part * THREADS + thread) * each;
+                        tables.use_keys(first..first + each, &mut random);
+                    });
+                }
+            });
+            assert_eq!(tables.len(), 0, "an entry was left");
+            *kept = LIVE.load(SeqCst) - before;
+        }
+        let most = PEAK.load(SeqCst) - before;
+        assert!(most < ROOM, "{most} bytes were in use");
+        // Flat: what is kept after the first part is kept for good, and no more.
+        let first = kept[0];
+        assert!(kept.iter().all(|&now| now < first + HARNESS), "the heap grows: {kept:?}");
+        drop(tables);
+        assert!(LIVE.load(SeqCst) - before < HARNESS, "something was leaked");
+    }
+}
+
+// ---- many threads -----------------------------------------------------------------------------------------------------
+
+/// Lets this thread, and those that it starts, run on one CPU only.
+#[cfg(target_os = "linux")]
+fn pin_to_one_cpu() {
+    /// The kernel's set of CPUs: a bit for each. This size is the C library's.
+    type Cpus = [u64; 16];
+    unsafe extern "C" {
+        fn sched_getaffinity(thread: i32, size: usize, cpus: *mut Cpus) -> i32;
+        fn sched_setaffinity(thread: i32, size: usize, cpus: *const Cpus) -> i32;
+    }
+    let mut cpus: Cpus = [0; 16];
+    // SAFETY: the pointer is to a set of this size; thread 0 is the calling one.
+    assert_eq!(unsafe { sched_getaffinity(0, size_of::<Cpus>(), &mut cpus) }, 0);
+    let first = cpus.iter().position(|&cpus| cpus != 0).expect("a thread may run somewhere");
+    let mut one: Cpus = [0; 16];
+    one[first] = cpus[first] & cpus[first].wrapping_neg();
+    // SAFETY: as above.
+    assert_eq!(unsafe { sched_setaffinity(0, size_of::<Cpus>(), &one) }, 0);
+    assert_eq!(std::thread::available_parallelism().unwrap().get(), 1);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn sixty_four_threads_on_one_cpu_finish() {
+    const THREADS: usize = 64;
+    const ROUNDS: usize = if cfg!(debug_assertions) { 50 } else { 500 };
+
+    /// Read, and written back after others had their turn.
+    fn bump(counter: &AtomicUsize, round: usize) {
+        let old = counter.load(SeqCst);
+        if round % 8 == 0 {
+            std::thread::yield_now();
+        }
+        counter.store(old + 1, SeqCst);
+    }
+
+    let _alone = alone();
+    pin_to_one_cpu();
+    for fairness in ALL {
+        let mutex = Arc::new(KeyedMutex::<u8>::builder().shards(1).fairness(fairness).build());
+        let rwlock = KeyedRwLock::<u8>::builder().shards(1).fairness(fairness).build();
+        let (locked, written) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (mutex, rwlock, locked, written) = (&mutex, &rwlock, &locked, &written);
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        match (thread + round) % 4 {
+                            0 => {
+                                let _guard = mutex.lock_blocking(&7);
+                                bump(locked, round);
+                            }
+                            1 => {
+                                let _guard = block_on(mutex.lock_arc(&7));
+                                bump(locked, round);
+                            }
+                            2 => {
+                                let wait = || mutex.try_lock_for(&7, Duration::from_millis(1));
+                                let _guard = std::iter::repeat_with(wait).flatten().next();
+                                bump(locked, round);
+                            }
+                            _ => {
+                                let guard = mutex.handle(&7).lock_blocking();
+                                bump(locked, round);
+                                guard.unlock_fair();
+                            }
+                        }
+                        match (thread + round) % 3 {
+                            0 => drop(rwlock.read_blocking(&7)),
+                            1 => {
+                                let _guard = rwlock.write_blocking(&7);
+                                bump(written, round);
+                            }
+                            _ => {
+                                let _guard = rwlock.upgradable_read_blocking(&7).upgrade_blocking();
+                                bump(written, round);
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(locked.load(SeqCst), THREADS * ROUNDS, "{fairness:?}");
+        let writes = (0..THREADS).flat_map(|thread| (0..ROUNDS).map(move |round| thread + round)).filter(|n| n % 3 > 0);
+        assert_eq!(written.load(SeqCst), writes.count(), "{fairness:?}");
+        assert!(mutex.is_empty() && rwlock.is_empty());
+    }
+}
+
+// ---- what is forgotten ------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_forgotten_guard_harms_its_key_only() {
+    let _alone = alone();
+    let before = LIVE.load(SeqCst);
+    for fairness in ALL {
+        let mutex = KeyedMutex::<String>::builder().shards(1).fairness(fairness).build();
+        std::mem::forget(mutex.try_lock("forgotten"));
+        assert!(mutex.try_lock("forgotten").is_none());
+        assert!(mutex.try_lock_for("forgotten", Duration::ZERO).is_none());
+        pending(&mut mutex.lock("forgotten"));
+
+        let rwlock = KeyedRwLock::<String>::builder().shards(1).fairness(fairness).build();
+        std::mem::forget(rwlock.try_read("read"));
+        std::mem::forget(rwlock.try_upgradable_read("upgradable"));
+        std::mem::forget(rwlock.try_write("written"));
+        assert!(rwlock.try_write("read").is_none() && rwlock.try_read("read").is_some());
+        assert!(rwlock.try_upgradable_read("upgradable").is_none() && rwlock.try_read("upgradable").is_some());
+        assert!(rwlock.try_read("written").is_none());
+
+        let semaphore = KeyedSemaphore::<String>::builder(2).shards(1).fairness(fairness).build();
+        std::mem::forget(semaphore.try_acquire("forgotten"));
+        let last = semaphore.try_acquire("forgotten").expect("there are two");
+        pending(&mut semaphore.acquire("forgotten"));
+        drop(last);
+
+        // All other keys, in the same shards, with the same queues.
+        for key in 0..1000 {
+            let name = format!("another {key}");
+            let guard = mutex.lock_blocking(name.as_str());
+            let mut waiter = mutex.lock(name.as_str());
+            pending(&mut waiter);
+            drop(guard);
+            drop(ready(waiter));
+            drop(rwlock.upgradable_read_blocking(name.as_str()).upgrade_blocking());
+            drop(semaphore.acquire_blocking(name.as_str()));
+        }
+        assert_eq!((mutex.len(), rwlock.len(), semaphore.len()), (1, 3, 1), "{fairness:?}");
+    }
+    // Borrowed guards do not keep the table: its drop frees what they have forgotten.
+    assert!(LIVE.load(SeqCst) - before < HARNESS, "something was leaked");
+}
+
+#[test]
+fn a_forgotten_owned_guard_keeps_its_table_and_harms_its_key_only() {
+    // In a static, because such a table is never freed; and what can be reached is no leak to a sanitizer.
+    static LOCKS: LazyLock<Arc<KeyedMutex<String>>> = LazyLock::new(Arc::default);
+    let _alone = alone();
+    std::mem::forget(LOCKS.try_lock_arc("forgotten"));
+    let mut future = LOCKS.lock_arc("forgotten");
+    pending(&mut future);
+    std::mem::forget(future);
+    assert!(LOCKS.try_lock("forgotten").is_none());
+    for _ in 0..1000 {
+        drop(LOCKS.lock_blocking("another"));
+    }
+    assert_eq!((LOCKS.len(), Arc::strong_count(&LOCKS)), (1, 3));
+}
+
+/// The keys are `Arc`s, so that their counts tell whether all were dropped; and so are the wakers.
+#[test]
+fn a_table_may_be_dropped_while_what_borrows_it_has_been_forgotten() {
+    let _alone = alone();
+    for fairness in ALL {
+        for recycle in [false, true] {
+            let before = LIVE.load(SeqCst);
+            let keys: [Arc<u8>; 8] = std::array::from_fn(|key| Arc::new(key as u8));
+            let (bell, waker) = Bell::new();
+            let waits = |outcome: bool| assert!(outcome, "{fairness:?}");
+            {
+                let locks = KeyedRwLock::<Arc<u8>>::builder().shards(1).recycle_keys(recycle).pool_capacity(2);
+                let locks = locks.fairness(fairness).build();
+                // Entries that have died, some of which keep their keys.
+                drop([6, 7].map(|key| locks.try_write(&keys[key])));
+                // A hold, behind it waiters, and one that has not been polled; and a handle.
+                std::mem::forget(locks.try_write(&keys[0]));
+                for _ in 0..3 {
+                    let (mut reader, mut writer) = (locks.read(&keys[0]), locks.write(&keys[0]));
+                    waits(poll_with(&mut reader, &waker).is_pending() && poll_with(&mut writer, &waker).is_pending());
+                    std::mem::forget((reader, writer));
+                }
+                std::mem::forget(locks.read(&keys[1]));
+                std::mem::forget(locks.handle(&keys[2]));
+                // A waiter that was woken, or handed the key, and has not come.
+                let guard = locks.try_write(&keys[3]).expect("it is free");
+                let mut chosen = locks.write(&keys[3]);
+                let mut behind = locks.read(&keys[3]);
+                waits(poll_with(&mut chosen, &waker).is_pending() && poll_with(&mut behind, &waker).is_pending());
+                guard.unlock_fair();
+                std::mem::forget((chosen, behind));
+                // An upgrade that waits, one that was handed the key, and the hold that another one gave.
+                for (key, leaves) in [(4, false), (5, true)] {
+                    let reader = locks.try_read(&keys[key]).expect("it is free");
+                    let mut upgrade = locks.try_upgradable_read(&keys[key]).expect("it is free").upgrade();
+                    waits(poll_with(&mut upgrade, &waker).is_pending());
+                    if leaves {
+                        drop(reader)
+                    } else {
+                        std::mem::forget(reader)
+                    }
+                    std::mem::forget(upgrade);
+                }
+                let mut guard = locks.try_upgradable_read(&keys[6]).expect("it is free");
+                std::mem::forget(guard.try_upgrade_mut());
+                std::mem::forget(guard);
+                assert_eq!(locks.len(), 7);
+            }
+            drop(waker);
+            assert_eq!(Arc::strong_count(&bell), 1, "a waker was leaked");
+            assert!(keys.iter().all(|key| Arc::strong_count(key) == 1), "a key was leaked");
+            drop((keys, bell));
+            assert!(LIVE.load(SeqCst) - before < HARNESS, "something was leaked");
+        }
+    }
+}
