@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::fmt::Write;
 use std::future::ready as at_once;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ use common::{Bell, pending, poll_with, ready};
 use futures_lite::future::block_on;
 use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore};
 
-/// Counts the bytes that are in use, and the most that ever were.
+/// Counts the bytes that are in use, and the most that ever were. Relaxed, as all counters here: what is counted must not
+/// put threads in an order that the locks under test do not put them in.
 struct Counting;
 
 static LIVE: AtomicIsize = AtomicIsize::new(0);
@@ -26,13 +27,13 @@ static PEAK: AtomicIsize = AtomicIsize::new(0);
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let size = layout.size() as isize;
-        PEAK.fetch_max(LIVE.fetch_add(size, SeqCst) + size, SeqCst);
+        PEAK.fetch_max(LIVE.fetch_add(size, Relaxed) + size, Relaxed);
         // SAFETY: the caller's promise.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size() as isize, SeqCst);
+        LIVE.fetch_sub(layout.size() as isize, Relaxed);
         // SAFETY: the caller's promise.
         unsafe { System.dealloc(ptr, layout) }
     }
@@ -167,8 +168,8 @@ fn ten_million_keys_leave_an_empty_table_of_bounded_size() {
     for recycle in [false, true] {
         let tables = Tables::new(recycle);
         let mut kept = [0; PARTS as usize];
-        let before = LIVE.load(SeqCst);
-        PEAK.store(before, SeqCst);
+        let before = LIVE.load(Relaxed);
+        PEAK.store(before, Relaxed);
         for (part, kept) in (0..).zip(&mut kept) {
             std::thread::scope(|scope| {
                 for thread in 0..THREADS {
@@ -182,15 +183,15 @@ fn ten_million_keys_leave_an_empty_table_of_bounded_size() {
                 }
             });
             assert_eq!(tables.len(), 0, "an entry was left");
-            *kept = LIVE.load(SeqCst) - before;
+            *kept = LIVE.load(Relaxed) - before;
         }
-        let most = PEAK.load(SeqCst) - before;
+        let most = PEAK.load(Relaxed) - before;
         assert!(most < ROOM, "{most} bytes were in use");
         // Flat: what is kept after the first part is kept for good, and no more.
         let first = kept[0];
         assert!(kept.iter().all(|&now| now < first + HARNESS), "the heap grows: {kept:?}");
         drop(tables);
-        assert!(LIVE.load(SeqCst) - before < HARNESS, "something was leaked");
+        assert!(LIVE.load(Relaxed) - before < HARNESS, "something was leaked");
     }
 }
 
@@ -224,11 +225,11 @@ fn sixty_four_threads_on_one_cpu_finish() {
 
     /// Read, and written back after others had their turn.
     fn bump(counter: &AtomicUsize, round: usize) {
-        let old = counter.load(SeqCst);
+        let old = counter.load(Relaxed);
         if round % 8 == 0 {
             std::thread::yield_now();
         }
-        counter.store(old + 1, SeqCst);
+        counter.store(old + 1, Relaxed);
     }
 
     let _alone = alone();
@@ -277,9 +278,9 @@ fn sixty_four_threads_on_one_cpu_finish() {
                 });
             }
         });
-        assert_eq!(locked.load(SeqCst), THREADS * ROUNDS, "{fairness:?}");
+        assert_eq!(locked.load(Relaxed), THREADS * ROUNDS, "{fairness:?}");
         let writes = (0..THREADS).flat_map(|thread| (0..ROUNDS).map(move |round| thread + round)).filter(|n| n % 3 > 0);
-        assert_eq!(written.load(SeqCst), writes.count(), "{fairness:?}");
+        assert_eq!(written.load(Relaxed), writes.count(), "{fairness:?}");
         assert!(mutex.is_empty() && rwlock.is_empty());
     }
 }
@@ -289,7 +290,7 @@ fn sixty_four_threads_on_one_cpu_finish() {
 #[test]
 fn a_forgotten_guard_harms_its_key_only() {
     let _alone = alone();
-    let before = LIVE.load(SeqCst);
+    let before = LIVE.load(Relaxed);
     for fairness in ALL {
         let mutex = KeyedMutex::<String>::builder().shards(1).fairness(fairness).build();
         std::mem::forget(mutex.try_lock("forgotten"));
@@ -325,7 +326,7 @@ fn a_forgotten_guard_harms_its_key_only() {
         assert_eq!((mutex.len(), rwlock.len(), semaphore.len()), (1, 3, 1), "{fairness:?}");
     }
     // Borrowed guards do not keep the table: its drop frees what they have forgotten.
-    assert!(LIVE.load(SeqCst) - before < HARNESS, "something was leaked");
+    assert!(LIVE.load(Relaxed) - before < HARNESS, "something was leaked");
 }
 
 #[test]
@@ -350,7 +351,7 @@ fn a_table_may_be_dropped_while_what_borrows_it_has_been_forgotten() {
     let _alone = alone();
     for fairness in ALL {
         for recycle in [false, true] {
-            let before = LIVE.load(SeqCst);
+            let before = LIVE.load(Relaxed);
             let keys: [Arc<u8>; 8] = std::array::from_fn(|key| Arc::new(key as u8));
             let (bell, waker) = Bell::new();
             let waits = |outcome: bool| assert!(outcome, "{fairness:?}");
@@ -396,7 +397,7 @@ fn a_table_may_be_dropped_while_what_borrows_it_has_been_forgotten() {
             assert_eq!(Arc::strong_count(&bell), 1, "a waker was leaked");
             assert!(keys.iter().all(|key| Arc::strong_count(key) == 1), "a key was leaked");
             drop((keys, bell));
-            assert!(LIVE.load(SeqCst) - before < HARNESS, "something was leaked");
+            assert!(LIVE.load(Relaxed) - before < HARNESS, "something was leaked");
         }
     }
 }

@@ -247,36 +247,29 @@ impl<K> Core<K> {
     where
         Q: ?Sized + equivalent::Equivalent<K> + alloc::borrow::ToOwned<Owned = K>,
     {
-        loop {
-            let entry = self.shard(tag).with(|shard| {
-                if let Some(resident) = shard.find(tag, |other| key.equivalent(other)) {
-                    return Ok(ask.of(resident, self.rules.permits));
-                }
-                let spare = match shard.take_spare() {
-                    Some(spare) if !core::mem::needs_drop::<K>() => spare,
-                    spare => return Err(spare),
-                };
-                // A key that owns nothing is copied under the lock: that saves the second look.
-                let key = key.to_owned();
-                let (resident, claim) = spare.publish(key, tag.bits(), ask.unit());
-                shard.insert(tag, resident);
-                Ok(ask.made(claim))
-            });
-            match entry {
-                Ok(entry) => return entry,
-                Err(spare) => {
-                    if let Some(entry) = self.make(tag, key, ask, spare) {
-                        return entry;
-                    }
-                }
+        let entry = self.shard(tag).with(|shard| {
+            if let Some(resident) = shard.find(tag, |other| key.equivalent(other)) {
+                return Ok(ask.of(resident, self.rules.permits));
             }
+            let spare = match shard.take_spare() {
+                Some(spare) if !core::mem::needs_drop::<K>() => spare,
+                spare => return Err(spare),
+            };
+            // A key that owns nothing is copied under the lock: that saves the second look.
+            let key = key.to_owned();
+            let (resident, claim) = spare.publish(key, tag.bits(), ask.unit());
+            shard.insert(tag, resident);
+            Ok(ask.made(claim))
+        });
+        match entry {
+            Ok(entry) => entry,
+            Err(spare) => self.make(tag, key, ask, spare),
         }
     }
 
-    /// Makes an entry whose key, or whose slot, needs an allocation: that is done between two looks at the shard. `None` if
-    /// somebody else was quicker: then the caller looks again, with nothing in its hands that a panic could lose.
+    /// Makes an entry whose key, or whose slot, needs an allocation: that is done between two looks at the shard.
     #[inline(never)]
-    fn make<Q>(&self, tag: Tag, key: &Q, ask: Ask, spare: Option<Spare<K>>) -> Option<Entry<K>>
+    fn make<Q>(&self, tag: Tag, key: &Q, ask: Ask, spare: Option<Spare<K>>) -> Entry<K>
     where
         Q: ?Sized + equivalent::Equivalent<K> + alloc::borrow::ToOwned<Owned = K>,
     {
@@ -295,10 +288,14 @@ impl<K> Core<K> {
             shard.insert(tag, resident);
             Some(ask.made(claim))
         });
-        if let Some(spare) = spare {
-            drop(self.shard(tag).with(|shard| self.put_away(shard, spare)));
+        if let Some(entry) = made {
+            return entry;
         }
-        made
+        // Somebody else was quicker. The key that was made in vain is dropped, which may panic, while nothing is in our hands
+        // that would be lost. Then all begins again, one level deeper each time that somebody makes and retires the entry between
+        // our looks: a loop, if the fast path did not pay for it with its registers.
+        drop(spare.map(|spare| self.shard(tag).with(|shard| self.put_away(shard, spare))));
+        self.ask(tag, key, ask)
     }
 
     /// Keeps a slot for reuse. What is returned must be dropped outside the lock: the key, and the slot if there are enough.

@@ -95,6 +95,8 @@ const CLAIM_ONE: usize = 1 << (FLAGS + FIELD);
 const FIELD_MAX: usize = (1 << FIELD) - 1;
 const COUNT: usize = FIELD_MAX << FLAGS;
 const CLAIMS: usize = FIELD_MAX << (FLAGS + FIELD);
+/// Without these bits, the upper half of each field, an entry is far from full.
+const CROWDED: usize = (COUNT | CLAIMS) & !((COUNT_ONE | CLAIM_ONE) * ((1 << (FIELD / 2)) - 1));
 const HOLDS: usize = WRITER | UPGRADABLE | COUNT;
 
 /// How many units one entry can have. It is their sum that is limited, so that a claim can always become a hold, and a hold
@@ -240,6 +242,12 @@ impl Word {
 
     #[inline]
     const fn is_full(self) -> bool {
+        self.0 & CROWDED != 0 && self.has_all_units()
+    }
+
+    #[cold]
+    #[inline(never)]
+    const fn has_all_units(self) -> bool {
         self.units() >= MAX_UNITS
     }
 
