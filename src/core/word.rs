@@ -242,13 +242,7 @@ impl Word {
 
     #[inline]
     const fn is_full(self) -> bool {
-        self.0 & CROWDED != 0 && self.has_all_units()
-    }
-
-    #[cold]
-    #[inline(never)]
-    const fn has_all_units(self) -> bool {
-        self.units() >= MAX_UNITS
+        self.0 & CROWDED != 0 && self.units() >= MAX_UNITS
     }
 
     /// A claim becomes a hold, or an upgradable hold an exclusive one. Never past a queue.

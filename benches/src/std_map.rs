@@ -1,0 +1,127 @@
+//! What people write who have no crate for it, with the clean-up right.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use async_lock::MutexGuardArc;
+
+use crate::candidates::{Key, Locks};
+
+type Lock = Arc<async_lock::Mutex<()>>;
+
+/// A map of locks. An entry leaves with the last who had its lock, whether as holder or as waiter.
+pub struct StdMap<K: Eq + Hash>(Mutex<HashMap<K, Lock>>);
+
+/// A locked key.
+struct Guard<'a, K: Eq + Hash> {
+    // Fields are dropped in this order: see `Visit`.
+    _held: MutexGuardArc<()>,
+    _visit: Visit<'a, K>,
+}
+
+/// Somebody has the lock of a key. It is dropped after that somebody's `Arc`s of the lock: so when several leave at
+/// once, the last of them finds the map's `Arc` alone, and nobody finds that while another still has one.
+struct Visit<'a, K: Eq + Hash> {
+    map: &'a StdMap<K>,
+    key: K,
+}
+
+impl<K: Eq + Hash> StdMap<K> {
+    /// How many keys have an entry.
+    pub fn entries(&self) -> usize {
+        self.locks().len()
+    }
+
+    fn locks(&self) -> MutexGuard<'_, HashMap<K, Lock>> {
+        self.0.lock().expect("nothing panics while it holds the map")
+    }
+}
+
+/// Finds the lock of a key, or makes it.
+fn visit<'a, Q: ?Sized + Key>(map: &'a StdMap<Q::Owned>, key: &Q) -> (Visit<'a, Q::Owned>, Lock) {
+    let visit = Visit { map, key: key.to_owned() };
+    let mut locks = map.locks();
+    let lock = match locks.get(key) {
+        Some(lock) => lock,
+        None => locks.entry(key.to_owned()).or_default(),
+    };
+    (visit, Arc::clone(lock))
+}
+
+impl<K: Eq + Hash> Drop for Visit<'_, K> {
+    fn drop(&mut self) {
+        let mut locks = self.map.locks();
+        // The map's `Arc` is cloned under the map's lock only, so a count of one stays one.
+        if locks.get(&self.key).is_some_and(|lock| Arc::strong_count(lock) == 1) {
+            locks.remove(&self.key);
+        }
+    }
+}
+
+impl<K: Eq + Hash> Default for StdMap<K> {
+    fn default() -> Self {
+        StdMap(Mutex::default())
+    }
+}
+
+impl<Q: ?Sized + Key> Locks<Q> for StdMap<Q::Owned> {
+    fn lock_blocking(&self, key: &Q) -> impl Sized {
+        let (visit, lock) = visit(self, key);
+        Guard { _held: lock.lock_arc_blocking(), _visit: visit }
+    }
+
+    fn try_lock(&self, key: &Q) -> Option<impl Sized> {
+        // Where this returns early the lock goes before the visit: locals are dropped last to first.
+        let (visit, lock) = visit(self, key);
+        let held = lock.try_lock_arc()?;
+        Some(Guard { _held: held, _visit: visit })
+    }
+
+    fn lock(&self, key: &Q) -> Option<impl Future<Output = impl Sized>> {
+        Some(async move {
+            // And so where this is dropped while it waits.
+            let (visit, lock) = visit(self, key);
+            Guard { _held: lock.lock_arc().await, _visit: visit }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::thread;
+
+    use super::*;
+    use crate::candidates::poll;
+
+    #[test]
+    fn contention_leaves_no_entry() {
+        let map = StdMap::<u64>::default();
+        let inside = Mutex::new(());
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..10_000 {
+                        let _guard = map.lock_blocking(&7);
+                        let _alone = inside.try_lock().expect("one holder at a time");
+                    }
+                });
+            }
+        });
+        assert_eq!(map.entries(), 0);
+    }
+
+    #[test]
+    fn a_cancelled_waiter_leaves_no_entry() {
+        let map = StdMap::<u64>::default();
+        let guard = map.try_lock(&7);
+        {
+            let mut waiter = pin!(map.lock(&7).unwrap());
+            assert!(poll(waiter.as_mut()).is_pending());
+            drop(guard);
+            assert_eq!(map.entries(), 1);
+        }
+        assert_eq!(map.entries(), 0);
+    }
+}
