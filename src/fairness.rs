@@ -16,7 +16,7 @@
 /// | | `Fifo` | `Bounded(n)` | `Barging` |
 /// |---|---|---|---|
 /// | [`lock`](crate::KeyedMutex::lock) | its turn | is passed `n` times at most | no promise |
-/// | [`write`](crate::KeyedRwLock::write) | its turn | is passed `n` times at most by readers and writers, and by the readers who waited when a writer left, who do not count | no promise |
+/// | [`write`](crate::KeyedRwLock::write) | its turn | is passed `n` times at most by readers and writers, and by the readers who waited when a writer left, who do not count (of upgradable readers among them, one in all) | no promise |
 /// | [`read`](crate::KeyedRwLock::read) | its turn, together with the readers next to it | gets in with all readers who wait when a writer leaves, or when no writer waits before it any more | is woken then |
 /// | [`upgradable_read`](crate::KeyedRwLock::upgradable_read) | its turn | as a reader, if its place is free; else is passed `n` times at most by its like and by writers | no promise |
 /// | [`upgrade`](crate::Guard::upgrade) | before everybody else, when the last reader has left | the same; is passed by `n` readers at most | before everybody who waits, but not before newcomers |

@@ -44,7 +44,8 @@ use crate::{DefaultHashBuilder, Status};
 /// # Fairness
 /// Under the default policy, and [`Fairness::Bounded`](crate::Fairness::Bounded) in general, the lock is *phase-fair*
 /// besides: a waiting writer keeps later readers out (within the bound), and when a writer leaves, all readers that waited by
-/// then get in before the next writer. So neither side starves the other. When a writer gives up, the readers that it kept out
+/// then get in before the next writer, and an upgradable reader with them if its place is free (but only once before each writer
+/// that waits: a chain of upgrades would begin a new phase each time). So neither side starves the other. When a writer gives up, the readers that it kept out
 /// get in. See [`Fairness`](crate::Fairness) for the other policies.
 ///
 /// The idea of phases, without the bound, is from B. Brandenburg and J. Anderson, "Spin-based reader-writer synchronization for
