@@ -1,0 +1,34 @@
+//! Tells the linker what memory the board has, and takes the example out of the documentation.
+
+use std::{env, fs, path::PathBuf};
+
+/// The board of QEMU that has the target's processor.
+fn memory(target: &str) -> &'static str {
+    match target {
+        // microbit: a Cortex-M0
+        "thumbv6m-none-eabi" => "FLASH : ORIGIN = 0, LENGTH = 256K\n RAM : ORIGIN = 0x20000000, LENGTH = 16K",
+        // mps2-an385: a Cortex-M3, of whose 4 MB no more is used than a small device has
+        "thumbv7m-none-eabi" => "FLASH : ORIGIN = 0, LENGTH = 256K\n RAM : ORIGIN = 0x20000000, LENGTH = 64K",
+        other => panic!("no board is known for {other}"),
+    }
+}
+
+/// The first block of Rust in the documentation.
+fn example() -> String {
+    const PAGE: &str = "../../docs/embedded.md";
+    println!("cargo:rerun-if-changed={PAGE}");
+    let page = fs::read_to_string(PAGE).expect("the documentation");
+    let (_, rest) = page.split_once("```rust\n").expect("an example");
+    let (example, _) = rest.split_once("```").expect("the end of the example");
+    example.to_owned()
+}
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    let out = PathBuf::from(env::var("OUT_DIR").expect("set by cargo"));
+    let target = env::var("TARGET").expect("set by cargo");
+    fs::write(out.join("memory.x"), format!("MEMORY {{\n {}\n}}\n", memory(&target))).expect("a linker script");
+    fs::write(out.join("example.rs"), example()).expect("the example");
+    println!("cargo:rustc-link-search={}", out.display());
+    println!("cargo:rustc-link-arg-bins=-Tlink.x");
+}

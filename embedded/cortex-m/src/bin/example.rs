@@ -1,0 +1,9 @@
+//! The example of docs/embedded.md, as it stands there.
+
+#![no_std]
+#![no_main]
+
+#[cfg(not(feature = "locks"))]
+extern crate no_locks as keylatch;
+
+include!(concat!(env!("OUT_DIR"), "/example.rs"));

@@ -1,0 +1,51 @@
+//! The firmware for a 32-bit RISC-V. All that is special here is the timer: the one that every hart has.
+
+#![no_std]
+#![no_main]
+
+mod sections;
+
+use core::ptr::with_exposed_provenance_mut;
+
+use embassy_executor::Spawner;
+use riscv::interrupt::Interrupt;
+use riscv::register::{mie, mstatus};
+use scenario::machine::{Instructions, Machine, alarm};
+
+/// Where QEMU's `virt` machine has the timer's registers: 64 bits each, to be accessed in halves.
+const MTIMECMP: *mut u32 = with_exposed_provenance_mut(0x0200_4000);
+const MTIME: *mut u32 = with_exposed_provenance_mut(0x0200_bff8);
+
+fn set_alarm(ticks: u32) {
+    // SAFETY: these are the timer's registers, and nobody else uses them. The program ends long before the lower half of the
+    // time overflows.
+    unsafe {
+        let now = MTIME.read_volatile();
+        // The upper half is at its largest until then, so no alarm comes in between.
+        MTIMECMP.write_volatile(now + ticks);
+        MTIMECMP.add(1).write_volatile(0);
+    }
+}
+
+fn no_alarm() {
+    // SAFETY: as above.
+    unsafe { MTIMECMP.add(1).write_volatile(u32::MAX) };
+}
+
+#[riscv_rt::core_interrupt(Interrupt::MachineTimer)]
+fn timer() {
+    no_alarm();
+    alarm();
+}
+
+#[embassy_executor::main]
+async fn main(spawner: Spawner) {
+    no_alarm();
+    // SAFETY: the handler is ready.
+    unsafe {
+        mie::set_mtimer();
+        mstatus::set_mie();
+    }
+    let instructions = Instructions { so_far: sections::instructions, longest_section: sections::longest };
+    scenario::run(spawner, Machine { set_alarm, instructions: Some(instructions) }).await
+}

@@ -1,0 +1,75 @@
+//! The allocator: embedded-alloc's, with a book kept beside it.
+
+use core::alloc::{GlobalAlloc, Layout};
+use core::cell::Cell;
+use core::mem::MaybeUninit;
+use core::ptr::addr_of_mut;
+
+use critical_section::Mutex;
+use embedded_alloc::LlffHeap;
+
+use crate::machine;
+
+/// As much as the smallest machine can spare.
+const SIZE: usize = 6 * 1024;
+
+/// What has happened so far.
+#[derive(Clone, Copy)]
+pub(crate) struct Book {
+    /// How many bytes are in use, as they were asked for.
+    pub(crate) in_use: usize,
+    /// How often memory was asked for.
+    pub(crate) allocations: usize,
+    /// How often memory was asked for or given back in an interrupt handler: it should be never.
+    pub(crate) in_interrupts: usize,
+}
+
+struct Heap {
+    memory: LlffHeap,
+    book: Mutex<Cell<Book>>,
+}
+
+#[global_allocator]
+static HEAP: Heap = Heap {
+    memory: LlffHeap::empty(),
+    book: Mutex::new(Cell::new(Book { in_use: 0, allocations: 0, in_interrupts: 0 })),
+};
+
+impl Heap {
+    fn note(&self, more: usize, less: usize) {
+        critical_section::with(|cs| {
+            let book = self.book.borrow(cs);
+            let Book { in_use, allocations, in_interrupts } = book.get();
+            book.set(Book {
+                in_use: in_use + more - less,
+                allocations: allocations + usize::from(more > 0),
+                in_interrupts: in_interrupts + usize::from(machine::in_interrupt()),
+            });
+        });
+    }
+}
+
+// SAFETY: every call goes to an allocator as it is.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        self.note(layout.size(), 0);
+        // SAFETY: as above.
+        unsafe { self.memory.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        self.note(0, layout.size());
+        // SAFETY: as above.
+        unsafe { self.memory.dealloc(memory, layout) }
+    }
+}
+
+pub(crate) fn init() {
+    static mut MEMORY: [MaybeUninit<u8>; SIZE] = [MaybeUninit::uninit(); SIZE];
+    // SAFETY: nobody else uses the memory; `init` panics if it is called twice.
+    unsafe { HEAP.memory.init(addr_of_mut!(MEMORY) as usize, SIZE) };
+}
+
+pub(crate) fn book() -> Book {
+    critical_section::with(|cs| HEAP.book.borrow(cs).get())
+}

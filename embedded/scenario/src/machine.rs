@@ -1,0 +1,60 @@
+//! What a machine has to offer: an alarm, which interrupts.
+
+use core::cell::Cell;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use critical_section::Mutex;
+
+use crate::world::World;
+
+/// A machine, as its firmware describes it.
+#[derive(Clone, Copy)]
+pub struct Machine {
+    /// Lets the timer interrupt once, after so many ticks of its own clock: less than an instruction each. The interrupt
+    /// handler calls [`alarm`].
+    pub set_alarm: fn(u32),
+    /// Where the machine can count.
+    pub instructions: Option<Instructions>,
+}
+
+/// How many instructions were executed.
+#[derive(Clone, Copy)]
+pub struct Instructions {
+    /// Since the start.
+    pub so_far: fn() -> u32,
+    /// In the longest critical section since this was called last.
+    pub longest_section: fn() -> u32,
+}
+
+type Handler = (fn(&'static World), &'static World);
+
+static MACHINE: Mutex<Cell<Option<Machine>>> = Mutex::new(Cell::new(None));
+static HANDLER: Mutex<Cell<Option<Handler>>> = Mutex::new(Cell::new(None));
+static IN_INTERRUPT: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn start(machine: Machine) {
+    critical_section::with(|cs| MACHINE.borrow(cs).set(Some(machine)));
+}
+
+pub(crate) fn machine() -> Machine {
+    critical_section::with(|cs| MACHINE.borrow(cs).get()).expect("the machine was started")
+}
+
+/// What the next alarms do.
+pub(crate) fn on_alarm(world: &'static World, handler: fn(&'static World)) {
+    critical_section::with(|cs| HANDLER.borrow(cs).set(Some((handler, world))));
+}
+
+/// To be called by the machine's interrupt handler.
+pub fn alarm() {
+    IN_INTERRUPT.store(true, Ordering::Relaxed);
+    if let Some((handler, world)) = critical_section::with(|cs| HANDLER.borrow(cs).get()) {
+        handler(world);
+    }
+    IN_INTERRUPT.store(false, Ordering::Relaxed);
+}
+
+/// Whether the caller runs in the interrupt handler.
+pub(crate) fn in_interrupt() -> bool {
+    IN_INTERRUPT.load(Ordering::Relaxed)
+}

@@ -1,0 +1,138 @@
+//! A bus, its devices, and the locks that keep their users apart.
+
+use alloc::boxed::Box;
+use core::cell::Cell;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use critical_section::Mutex;
+use keylatch::{KeyedMutex, KeyedRwLock, KeyedSemaphore};
+
+use crate::machine;
+
+/// The devices' addresses on the bus.
+pub(crate) const ADDRESSES: [u8; 3] = [0x1d, 0x40, 0x68];
+
+/// The one DMA controller, and how many channels it has.
+pub(crate) const CONTROLLER: u8 = 0;
+pub(crate) const CHANNELS: u32 = 2;
+
+/// More weight than all readers together: a writer's.
+pub(crate) const ALONE: u32 = 100;
+
+/// How many keys can be in use at once.
+const CAPACITY: usize = ADDRESSES.len();
+
+pub(crate) struct World {
+    /// Who may talk to the device at an address.
+    pub(crate) bus: KeyedMutex<u8>,
+    /// Who may read, or change, the settings of the device at an address.
+    pub(crate) settings: KeyedRwLock<u8>,
+    /// Who may use a channel of a controller.
+    pub(crate) channels: KeyedSemaphore<u8>,
+    devices: [Device; ADDRESSES.len()],
+    pub(crate) channels_used: Watch,
+    /// Who was where he should not have been: seen by tasks, and by the interrupt handler.
+    pub(crate) seen_by_tasks: AtomicU32,
+    pub(crate) seen_by_interrupts: AtomicU32,
+}
+
+pub(crate) struct Device {
+    talks: Watch,
+    pub(crate) settings: Watch,
+    /// Read, and written back later: right only if nobody came in between.
+    transfers: AtomicU32,
+}
+
+impl World {
+    pub(crate) fn leak() -> &'static World {
+        let device = || Device { talks: Watch::new(1), settings: Watch::new(ALONE), transfers: AtomicU32::new(0) };
+        Box::leak(Box::new(World {
+            bus: KeyedMutex::builder().shards(1).capacity(CAPACITY).build(),
+            settings: KeyedRwLock::builder().shards(1).capacity(CAPACITY).build(),
+            channels: KeyedSemaphore::builder(CHANNELS as usize).shards(1).capacity(CAPACITY).build(),
+            devices: [device(), device(), device()],
+            channels_used: Watch::new(CHANNELS),
+            seen_by_tasks: AtomicU32::new(0),
+            seen_by_interrupts: AtomicU32::new(0),
+        }))
+    }
+
+    pub(crate) fn device(&self, address: u8) -> &Device {
+        let index = ADDRESSES.iter().position(|&known| known == address);
+        &self.devices[index.expect("an address of a device")]
+    }
+
+    /// Whoever holds an address begins to talk with its device. Returns what [`end`](World::end) has to be told.
+    pub(crate) fn begin(&self, address: u8) -> u32 {
+        let device = self.device(address);
+        self.enter(&device.talks, 1);
+        device.transfers.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn end(&self, address: u8, transfers: u32) {
+        let device = self.device(address);
+        device.transfers.store(transfers + 1, Ordering::Relaxed);
+        device.talks.leave(1);
+    }
+
+    /// A talk without a pause.
+    #[cfg(feature = "interrupts")]
+    pub(crate) fn talk(&self, address: u8) {
+        self.end(address, self.begin(address));
+    }
+
+    /// Somebody enters, and it is noted if he should not have been let in.
+    pub(crate) fn enter(&self, watch: &Watch, weight: u32) {
+        if !watch.enter(weight) {
+            let seen = if machine::in_interrupt() { &self.seen_by_interrupts } else { &self.seen_by_tasks };
+            add(seen, 1);
+        }
+    }
+
+    pub(crate) fn transfers(&self) -> u32 {
+        self.devices.iter().map(|device| device.transfers.load(Ordering::Relaxed)).sum()
+    }
+
+    /// How often somebody was where he should not have been.
+    pub(crate) fn violations(&self) -> u32 {
+        self.seen_by_tasks.load(Ordering::Relaxed) + self.seen_by_interrupts.load(Ordering::Relaxed)
+    }
+
+    /// How many keys have an entry.
+    pub(crate) fn entries(&self) -> usize {
+        self.bus.len() + self.settings.len() + self.channels.len()
+    }
+}
+
+/// Counts who is inside, and is right about it whoever interrupts whom: the locks are judged by it.
+pub(crate) struct Watch {
+    inside: Mutex<Cell<u32>>,
+    limit: u32,
+}
+
+impl Watch {
+    const fn new(limit: u32) -> Watch {
+        Watch { inside: Mutex::new(Cell::new(0)), limit }
+    }
+
+    /// Whether this was within the limit.
+    fn enter(&self, weight: u32) -> bool {
+        critical_section::with(|cs| {
+            let inside = self.inside.borrow(cs);
+            inside.set(inside.get() + weight);
+            inside.get() <= self.limit
+        })
+    }
+
+    pub(crate) fn leave(&self, weight: u32) {
+        critical_section::with(|cs| {
+            let inside = self.inside.borrow(cs);
+            inside.set(inside.get() - weight);
+        });
+    }
+}
+
+/// Adds to a counter, also on machines whose atomics cannot.
+pub(crate) fn add(counter: &AtomicU32, n: u32) {
+    critical_section::with(|_| counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed));
+}
