@@ -1,0 +1,645 @@
+//! Keys and wakers whose code panics, or uses the table, whenever the bytes say so.
+//!
+//! The operations are taken from the front of the bytes; what the hostile code does is taken from their end, one byte for
+//! each time that it is called (by a key, a waker, or the limit of a wait). Where it uses the table it does so by the same operations, so it may release what somebody
+//! else holds, poll what has just been woken, or make the very entry that is being removed. There are two exceptions, as in
+//! the contract: `Eq`, and the `Clone` of a key that owns nothing, panic and no more.
+//!
+//! Expected panics are raised by `resume_unwind`, which runs no panic hook. So the fuzzer's hook, which aborts, sees only the
+//! others. Hostile code does not panic while its thread is panicking: that would abort, whatever the table does.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
+
+use keylatch::futures::{ReadArc, UpgradableReadArc, Upgrade, WriteArc};
+use keylatch::{Fairness, KeyHandleArc, KeyedRwLock, ReadGuardArc, UpgradableGuardArc, WriteGuardArc};
+
+use crate::Bytes;
+
+/// Lets the hostile code of these bytes meet the operations of these bytes.
+///
+/// # Panics
+/// If the table does not bear it.
+pub fn run(bytes: &[u8]) {
+    let (operations, hooks) = bytes.split_at(bytes.len() / 2);
+    let mut operations = Bytes(operations);
+    let settings = operations.next();
+    STAGE.with(|stage| {
+        *stage.hooks.borrow_mut() = hooks.to_vec();
+        stage.weak_hash.set([0, 1, 3, 255][usize::from(settings / 2 % 4)]);
+        stage.quiet.set(false);
+    });
+    let settings = settings / 8;
+    if bytes.first().is_some_and(|first| first % 2 == 1) {
+        World::<Plain>::new(settings, operations.next()).run(operations);
+    } else {
+        World::<Owning>::new(settings, operations.next()).run(operations);
+    }
+}
+
+// ---- hostile code -----------------------------------------------------------------------------------------------------
+
+/// The payload of a panic that was asked for.
+struct Expected;
+
+#[derive(Default)]
+struct Stage {
+    hooks: RefCell<Vec<u8>>,
+    /// No hostile code runs.
+    quiet: Cell<bool>,
+    /// What remains of a key before it is hashed.
+    weak_hash: Cell<u8>,
+    /// How many hooks are inside one another.
+    depth: Cell<u8>,
+    live_keys: RefCell<HashSet<u64>>,
+    keys_made: Cell<u64>,
+    live_wakers: Cell<usize>,
+    world: RefCell<Option<Rc<dyn Act>>>,
+}
+
+thread_local! {
+    static STAGE: Stage = Stage::default();
+}
+
+/// What hostile code can do to the table.
+trait Act {
+    fn act(&self, what: u8, whom: u8);
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum May {
+    Panic,
+    PanicOrAct,
+}
+
+/// One piece of hostile code: it does what the next byte says.
+fn hook(may: May) {
+    STAGE.with(|stage| {
+        if stage.quiet.get() || stage.depth.get() == 3 {
+            return;
+        }
+        let Some(what) = stage.hooks.borrow_mut().pop() else { return };
+        if what % 8 == 7 && !std::thread::panicking() {
+            resume_unwind(Box::new(Expected));
+        }
+        if matches!(what % 8, 5 | 6) && may == May::PanicOrAct {
+            let Some(world) = stage.world.borrow().clone() else { return };
+            let whom = stage.hooks.borrow_mut().pop().unwrap_or(0);
+            let _inside = Inside::new(stage);
+            world.act(what / 8, whom);
+        }
+    });
+}
+
+/// Counts hooks inside hooks, also when one is left by a panic.
+struct Inside<'s>(&'s Stage);
+
+impl<'s> Inside<'s> {
+    fn new(stage: &'s Stage) -> Self {
+        stage.depth.set(stage.depth.get() + 1);
+        Inside(stage)
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.depth.set(self.0.depth.get() - 1);
+    }
+}
+
+/// After a failure nothing of the table is touched any more, so that the failure is what is reported.
+struct LeftAlone;
+
+impl Drop for LeftAlone {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            STAGE.with(|stage| std::mem::forget(stage.world.take()));
+        }
+    }
+}
+
+/// Runs `f` with no hostile code.
+fn quietly<R>(f: impl FnOnce() -> R) -> R {
+    STAGE.with(|stage| {
+        let before = stage.quiet.replace(true);
+        let result = f();
+        stage.quiet.set(before);
+        result
+    })
+}
+
+trait Key: Clone + Eq + Hash + 'static {
+    fn new(id: u8) -> Self;
+    fn id(&self) -> u8;
+}
+
+/// A key that owns something. Each one that exists is in the books.
+struct Owning {
+    id: u8,
+    serial: Box<u64>,
+}
+
+impl Owning {
+    fn check(&self) {
+        STAGE.with(|stage| assert!(stage.live_keys.borrow().contains(&self.serial), "a dead key is used"));
+    }
+}
+
+impl Key for Owning {
+    fn new(id: u8) -> Self {
+        STAGE.with(|stage| {
+            let serial = stage.keys_made.get() + 1;
+            stage.keys_made.set(serial);
+            stage.live_keys.borrow_mut().insert(serial);
+            Owning { id, serial: Box::new(serial) }
+        })
+    }
+
+    fn id(&self) -> u8 {
+        self.check();
+        self.id
+    }
+}
+
+impl Clone for Owning {
+    fn clone(&self) -> Self {
+        self.check();
+        hook(May::PanicOrAct);
+        let copy = Owning::new(self.id);
+        hook(May::PanicOrAct); // if it panics now, the copy is dropped
+        copy
+    }
+
+    fn clone_from(&mut self, source: &Self) {
+        self.check();
+        hook(May::PanicOrAct);
+        self.id = source.id();
+        hook(May::PanicOrAct);
+    }
+}
+
+impl Drop for Owning {
+    fn drop(&mut self) {
+        let was_live = STAGE.with(|stage| stage.live_keys.borrow_mut().remove(&self.serial));
+        assert!(was_live, "a key is dropped twice");
+        hook(May::PanicOrAct);
+    }
+}
+
+impl PartialEq for Owning {
+    fn eq(&self, other: &Self) -> bool {
+        hook(May::Panic);
+        self.id() == other.id()
+    }
+}
+
+impl Eq for Owning {}
+
+impl Hash for Owning {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        hook(May::PanicOrAct);
+        state.write_u8(self.id() & STAGE.with(|stage| stage.weak_hash.get()));
+    }
+}
+
+/// A key that owns nothing: it is copied inside the table's lock.
+struct Plain(u8);
+
+impl Key for Plain {
+    fn new(id: u8) -> Self {
+        Plain(id)
+    }
+
+    fn id(&self) -> u8 {
+        self.0
+    }
+}
+
+#[allow(clippy::non_canonical_clone_impl)]
+impl Clone for Plain {
+    fn clone(&self) -> Self {
+        hook(May::Panic);
+        Plain(self.0)
+    }
+}
+
+impl PartialEq for Plain {
+    fn eq(&self, other: &Self) -> bool {
+        hook(May::Panic);
+        self.0 == other.0
+    }
+}
+
+impl Eq for Plain {}
+
+impl Hash for Plain {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        hook(May::PanicOrAct);
+        state.write_u8(self.0 & STAGE.with(|stage| stage.weak_hash.get()));
+    }
+}
+
+/// A hasher that hides nothing.
+#[derive(Clone, Copy, Default)]
+struct Identity(u64);
+
+impl BuildHasher for Identity {
+    type Hasher = Self;
+
+    fn build_hasher(&self) -> Self {
+        Identity(0)
+    }
+}
+
+impl Hasher for Identity {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = self.0 << 8 | u64::from(byte);
+        }
+    }
+}
+
+/// A waker whose every function is hostile. It sets a flag when it is woken, before anything else.
+fn waker(woken: &Rc<Cell<bool>>) -> Waker {
+    const VTABLE: RawWakerVTable = RawWakerVTable::new(
+        |data| {
+            hook(May::PanicOrAct);
+            // SAFETY: the data comes from `raw`, and is borrowed while the waker is.
+            let woken = unsafe { &*data.cast::<Rc<Cell<bool>>>() };
+            raw(woken)
+        },
+        |data| {
+            // SAFETY: the data comes from `raw`, and the waker is used up.
+            unsafe { take(data) }.set(true);
+            hook(May::PanicOrAct);
+        },
+        |data| {
+            // SAFETY: the data comes from `raw`, and is borrowed while the waker is.
+            unsafe { &*data.cast::<Rc<Cell<bool>>>() }.set(true);
+            hook(May::PanicOrAct);
+        },
+        |data| {
+            // SAFETY: the data comes from `raw`, and the waker is used up.
+            drop(unsafe { take(data) });
+            hook(May::PanicOrAct);
+        },
+    );
+
+    fn raw(woken: &Rc<Cell<bool>>) -> RawWaker {
+        STAGE.with(|stage| stage.live_wakers.set(stage.live_wakers.get() + 1));
+        RawWaker::new(Box::into_raw(Box::new(Rc::clone(woken))).cast_const().cast(), &VTABLE)
+    }
+
+    /// # Safety
+    /// The data comes from `raw`, and is not used again.
+    unsafe fn take(data: *const ()) -> Rc<Cell<bool>> {
+        STAGE.with(|stage| stage.live_wakers.set(stage.live_wakers.get() - 1));
+        // SAFETY: the caller's promise.
+        *unsafe { Box::from_raw(data.cast_mut().cast::<Rc<Cell<bool>>>()) }
+    }
+
+    // SAFETY: the functions above do what they must; the waker does not leave this thread.
+    unsafe { Waker::from_raw(raw(woken)) }
+}
+
+/// A limit that is reached when it is polled for the second time, and hostile before that, then, and when it is dropped.
+#[derive(Default)]
+struct Limit {
+    polled: bool,
+}
+
+impl std::future::Future for Limit {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        hook(May::PanicOrAct);
+        if std::mem::replace(&mut self.polled, true) { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Drop for Limit {
+    fn drop(&mut self) {
+        hook(May::PanicOrAct);
+    }
+}
+
+// ---- the table --------------------------------------------------------------------------------------------------------
+
+type Table<K> = KeyedRwLock<K, Identity>;
+
+enum Held<K> {
+    Read(ReadGuardArc<K, Identity>),
+    Upgradable(UpgradableGuardArc<K, Identity>),
+    Write(WriteGuardArc<K, Identity>),
+}
+
+impl<K: Key> Held<K> {
+    fn id(&self) -> u8 {
+        match self {
+            Held::Read(guard) => guard.key().id(),
+            Held::Upgradable(guard) => guard.key().id(),
+            Held::Write(guard) => guard.key().id(),
+        }
+    }
+}
+
+enum Future<K> {
+    Read(ReadArc<K, Identity>),
+    Upgradable(UpgradableReadArc<K, Identity>),
+    Write(WriteArc<K, Identity>),
+    Upgrade(Upgrade<Arc<Table<K>>>),
+    Limited(Pin<Box<dyn std::future::Future<Output = Result<Held<K>, ()>>>>),
+}
+
+struct Request<K> {
+    id: u8,
+    future: Future<K>,
+    polled: bool,
+    woken: Rc<Cell<bool>>,
+}
+
+impl<K: Key> Request<K> {
+    fn new(id: u8, future: Future<K>) -> Self {
+        Request { id, future, polled: false, woken: Rc::default() }
+    }
+
+    fn limited(id: u8, future: Future<K>) -> Self {
+        let future: Pin<Box<dyn std::future::Future<Output = _>>> = match future {
+            Future::Read(future) => Box::pin(async { future.until(Limit::default()).await.map(Held::Read) }),
+            Future::Upgradable(future) => {
+                Box::pin(async { future.until(Limit::default()).await.map(Held::Upgradable) })
+            }
+            Future::Write(future) => Box::pin(async { future.until(Limit::default()).await.map(Held::Write) }),
+            Future::Upgrade(_) | Future::Limited(_) => unreachable!(),
+        };
+        Request::new(id, Future::Limited(future))
+    }
+
+    /// The hold, or nothing if a limit was reached.
+    fn poll(&mut self) -> Poll<Option<Held<K>>> {
+        fn poll<F: std::future::Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
+            Pin::new(future).poll(&mut Context::from_waker(waker))
+        }
+        self.polled = true;
+        self.woken.set(false);
+        let waker = waker(&self.woken);
+        let outcome = match &mut self.future {
+            Future::Read(future) => poll(future, &waker).map(Held::Read).map(Some),
+            Future::Upgradable(future) => poll(future, &waker).map(Held::Upgradable).map(Some),
+            Future::Write(future) => poll(future, &waker).map(Held::Write).map(Some),
+            Future::Upgrade(future) => poll(future, &waker).map(Held::Write).map(Some),
+            Future::Limited(future) => poll(future, &waker).map(Result::ok),
+        };
+        // Not after the outcome has been returned: if a drop panics then, the compiler forgets to drop what was returned.
+        drop(waker);
+        outcome
+    }
+}
+
+/// A table, and what is held and asked for. Whatever an operation uses it takes out: hostile code never finds it, and a panic
+/// drops it.
+struct World<K> {
+    table: Arc<Table<K>>,
+    pool: usize,
+    recycle: bool,
+    held: RefCell<Vec<Held<K>>>,
+    requests: RefCell<Vec<Request<K>>>,
+    handles: RefCell<Vec<KeyHandleArc<Table<K>>>>,
+}
+
+/// So many keys, and so many of each kind of thing at once.
+const KEYS: u8 = 6;
+const CROWD: usize = 8;
+
+impl<K: Key> World<K> {
+    fn new(settings: u8, policy: u8) -> Rc<Self> {
+        let fairness = [Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(2), Fairness::Barging];
+        let (recycle, pool) = (settings % 2 == 1, usize::from(settings / 2 % 4));
+        let builder = KeyedRwLock::builder().shards(1).pool_capacity(pool).recycle_keys(recycle);
+        Rc::new(World {
+            table: Arc::new(builder.fairness(fairness[usize::from(policy % 4)]).hasher(Identity(0)).build()),
+            pool,
+            recycle,
+            held: RefCell::default(),
+            requests: RefCell::default(),
+            handles: RefCell::default(),
+        })
+    }
+
+    fn run(self: Rc<Self>, mut operations: Bytes<'_>) {
+        STAGE.with(|stage| stage.world.replace(Some(Rc::clone(&self) as Rc<dyn Act>)));
+        let _left_alone = LeftAlone;
+        while !operations.is_empty() {
+            let (what, whom) = (operations.next(), operations.next());
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.act(what, whom))) {
+                if !panic.is::<Expected>() {
+                    resume_unwind(panic);
+                }
+                quietly(|| self.check_usable());
+            }
+            quietly(|| self.check());
+        }
+        STAGE.with(|stage| {
+            stage.world.replace(None);
+            stage.quiet.set(true);
+        });
+        self.finish();
+    }
+
+    fn take<T>(pile: &RefCell<Vec<T>>, whom: u8) -> Option<T> {
+        let mut pile = pile.borrow_mut();
+        let at = usize::from(whom).checked_rem(pile.len())?;
+        Some(pile.swap_remove(at))
+    }
+
+    /// Puts something on a pile, or drops it if there is enough.
+    fn put<T>(pile: &RefCell<Vec<T>>, thing: T) {
+        let mut pile = pile.borrow_mut();
+        if pile.len() < CROWD {
+            pile.push(thing);
+        } else {
+            drop(pile);
+            drop(thing);
+        }
+    }
+
+    fn poll(&self, mut request: Request<K>) {
+        match request.poll() {
+            Poll::Ready(held) => {
+                drop(request);
+                if let Some(held) = held {
+                    Self::put(&self.held, held);
+                }
+            }
+            Poll::Pending => Self::put(&self.requests, request),
+        }
+    }
+
+    fn start(&self, key: &K, mode: u8) -> Future<K> {
+        match mode {
+            0 => Future::Read(self.table.read_arc(key)),
+            1 => Future::Upgradable(self.table.upgradable_read_arc(key)),
+            _ => Future::Write(self.table.write_arc(key)),
+        }
+    }
+
+    fn attempt(&self, key: &K, mode: u8) -> Option<Held<K>> {
+        match mode {
+            0 => self.table.try_read_arc(key).map(Held::Read),
+            1 => self.table.try_upgradable_read_arc(key).map(Held::Upgradable),
+            _ => self.table.try_write_arc(key).map(Held::Write),
+        }
+    }
+
+    fn change(&self, held: Held<K>, whom: u8) {
+        let changed = match held {
+            Held::Write(guard) if whom % 3 == 0 => return guard.unlock_fair(),
+            Held::Write(guard) if whom % 3 == 1 => Held::Read(guard.downgrade()),
+            Held::Write(guard) => Held::Upgradable(guard.downgrade_to_upgradable()),
+            Held::Upgradable(guard) if whom % 3 == 0 => match guard.try_upgrade() {
+                Ok(guard) => Held::Write(guard),
+                Err(guard) => Held::Upgradable(guard),
+            },
+            Held::Upgradable(guard) if whom % 3 == 1 => Held::Read(guard.downgrade()),
+            Held::Upgradable(guard) => {
+                return self.poll(Request::new(guard.key().id(), Future::Upgrade(guard.upgrade())));
+            }
+            Held::Read(guard) => Held::Read(guard),
+        };
+        Self::put(&self.held, changed);
+    }
+
+    /// After a panic: the table still does what it is for, on a key that was not involved.
+    fn check_usable(&self) {
+        let key = K::new(99);
+        let guard = self.table.try_write(&key).expect("nobody holds it");
+        assert!(self.table.try_read(&key).is_none());
+        let mut waiter = Request::new(99, Future::Read(self.table.read_arc(&key)));
+        assert!(waiter.poll().is_pending());
+        drop(guard);
+        assert!(waiter.woken.get() && waiter.poll().is_ready());
+    }
+
+    /// Between two operations all that exists is on the piles.
+    fn check(&self) {
+        let (held, requests, handles) = (self.held.borrow(), self.requests.borrow(), self.handles.borrow());
+        let mut live = 0;
+        for id in 0..KEYS {
+            let status = self.table.status(&K::new(id));
+            let mut holds = [0; 3];
+            for held in held.iter().filter(|held| held.id() == id) {
+                match held {
+                    Held::Read(_) => holds[0] += 1,
+                    Held::Upgradable(_) => holds[1] += 1,
+                    Held::Write(_) => holds[2] += 1,
+                }
+            }
+            let [readers, upgradable, writers] = holds;
+            assert!(writers + upgradable <= 1 && (writers == 0 || readers == 0), "{holds:?} at once");
+            let of_key = || requests.iter().filter(|request| request.id == id);
+            let used = holds != [0; 3] || of_key().count() > 0 || handles.iter().any(|handle| handle.key().id() == id);
+            assert_eq!(status.is_some(), used, "an entry that nobody uses, or the other way round");
+            live += usize::from(used);
+            let Some(status) = status else { continue };
+            // Each is counted once, as holder or as waiter; a waiting upgrade is both.
+            let counted = of_key().filter(|request| request.polled || matches!(request.future, Future::Upgrade(_)));
+            let expected = readers + upgradable + writers + counted.count() + status.waiting_upgrades();
+            assert_eq!(status.holders() + status.waiters(), expected, "{status:?}");
+        }
+        assert_eq!(self.table.len(), live);
+        let (keys, wakers) = STAGE.with(|stage| (stage.live_keys.borrow().len(), stage.live_wakers.get()));
+        if std::mem::needs_drop::<K>() {
+            let pooled = if self.recycle { self.pool } else { 0 };
+            assert!((live..=live + pooled).contains(&keys), "{keys} keys exist, and {live} entries");
+        }
+        assert!(wakers <= requests.len(), "{wakers} wakers are kept for {} requests", requests.len());
+    }
+
+    /// All holders leave. Then all who wait get in, though nobody is polled who was not woken; and nothing is left.
+    fn finish(self: Rc<Self>) {
+        self.held.take();
+        self.handles.take();
+        self.requests.borrow_mut().retain(|request| request.polled);
+        loop {
+            let woken = self.requests.borrow().iter().position(|request| request.woken.get());
+            let Some(at) = woken else { break };
+            let mut request = self.requests.borrow_mut().swap_remove(at);
+            match request.poll() {
+                Poll::Ready(held) => drop(held),
+                Poll::Pending => self.requests.borrow_mut().push(request),
+            }
+        }
+        assert!(self.requests.borrow().is_empty(), "somebody waits for a free key for ever");
+        assert_eq!(self.table.len(), 0);
+        let world = Rc::into_inner(self).expect("nobody else has it");
+        assert_eq!(Arc::strong_count(&world.table), 1);
+        drop(world);
+        STAGE.with(|stage| {
+            assert!(stage.live_keys.borrow().is_empty(), "a key was leaked");
+            assert_eq!(stage.live_wakers.get(), 0, "a waker was leaked");
+            assert_eq!(stage.depth.get(), 0);
+        });
+    }
+}
+
+impl<K: Key> Act for World<K> {
+    fn act(&self, what: u8, whom: u8) {
+        let (id, mode) = (whom % KEYS, whom / KEYS % 3);
+        match what % 16 {
+            0 | 1 => {
+                let key = K::new(id);
+                if let Some(held) = self.attempt(&key, mode) {
+                    Self::put(&self.held, held);
+                }
+            }
+            2 => {
+                let key = K::new(id);
+                drop(self.attempt(&key, mode));
+            }
+            3..=5 => {
+                let key = K::new(id);
+                let future = self.start(&key, mode);
+                let request = if whom >= 128 { Request::limited(id, future) } else { Request::new(id, future) };
+                if what % 16 == 3 { Self::put(&self.requests, request) } else { self.poll(request) }
+            }
+            6..=8 => {
+                if let Some(request) = Self::take(&self.requests, whom) {
+                    self.poll(request);
+                }
+            }
+            9 => drop(Self::take(&self.requests, whom)),
+            10 | 11 => drop(Self::take(&self.held, whom)),
+            12 => {
+                if let Some(held) = Self::take(&self.held, whom) {
+                    self.change(held, whom / 16);
+                }
+            }
+            13 => {
+                let key = K::new(id);
+                let handle = self.table.handle_arc(&key);
+                Self::put(&self.handles, handle.clone());
+            }
+            14 => {
+                if let Some(handle) = Self::take(&self.handles, whom) {
+                    if let Some(guard) = handle.try_read() {
+                        Self::put(&self.held, Held::Read(guard));
+                    }
+                }
+            }
+            _ => self.table.for_each_key(|key, status| {
+                assert!(key.id() < KEYS && status.writers() <= 1);
+                hook(May::PanicOrAct);
+            }),
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Histories of walks under shuttle's schedules, checked for linearizability: see `tests/linearizability`. Every call on
+//! the table is cut into its steps here, so calls overlap as they hardly ever do when threads run.
+
+use std::sync::Arc;
+
+use shuttle::thread;
+
+use crate::spec::{self, Clock, Log};
+use crate::walk::{self, Kind, Table, Walk};
+use crate::{any_policy, explore, random};
+
+fn histories(kind: Kind, keys: u64) {
+    let fairness = any_policy();
+    let (table, rules) = Table::new(kind, fairness);
+    let clock = Arc::new(Clock::default());
+    let walks: Vec<_> = (0..3)
+        .map(|by| {
+            let mut walk = Walk::new(table.clone(), keys, Log::new(&clock, by));
+            thread::spawn(move || {
+                (0..8).for_each(|_| walk.step(&mut random));
+                walk
+            })
+        })
+        .collect();
+    let walks = walks.into_iter().map(|walk| walk.join().unwrap()).collect();
+    let (records, _) = walk::finish(walks, fairness);
+    spec::check(rules, records);
+}
+
+pub fn walks() {
+    match random(3) {
+        0 => histories(Kind::Mutex, 2),
+        1 => histories(Kind::RwLock, 1),
+        _ => histories(Kind::Semaphore(1 + random(2) as usize), 1),
+    }
+}
+
+#[test]
+fn of_a_mutex_are_linearizable() {
+    explore(|| histories(Kind::Mutex, 2));
+}
+
+#[test]
+fn of_a_reader_writer_lock_are_linearizable() {
+    explore(|| histories(Kind::RwLock, 1));
+}
+
+#[test]
+fn of_a_semaphore_are_linearizable() {
+    explore(|| histories(Kind::Semaphore(1 + random(2) as usize), 1));
+}

@@ -1,0 +1,147 @@
+//! Larger models than loom's, under thousands of schedules that shuttle chooses at random, or by probabilistic concurrency
+//! testing (PCT: a random order of the tasks, and a few changes of it at random moments).
+//!
+//! ```text
+//! RUSTFLAGS="--cfg shuttle" cargo test --release --test shuttle
+//! ```
+//!
+//! Every run tries other schedules. `KEYLATCH_SCHEDULES` says how many each test tries.
+//!
+//! # Replaying a failure
+//! A test that fails prints its schedule, after the words "failing schedule". Give it, as it was printed or as the path of a file
+//! that it was saved to, to the test that printed it:
+//!
+//! ```text
+//! RUSTFLAGS="--cfg shuttle" KEYLATCH_REPLAY=91010a... cargo test --release --test shuttle -- --exact mutex::everything_at_once
+//! ```
+//!
+//! It also prints the seed of the scheduler. With `SHUTTLE_RANDOM_SEED` set to that, and the same number of schedules, the
+//! test goes through the same schedules again.
+//!
+//! # What is in a model
+//! Threads and tasks that do at random what a table offers (random by shuttle's own numbers, so that they are replayed, too), a
+//! [`Book`](book::Book) in which they write down what they ask for and what they get, and what the book says at the end: nobody held beside
+//! somebody that keeps him out, nobody was passed too often, nothing is left. That everybody gets what he waits for needs
+//! no book: shuttle reports it if all sleep.
+//!
+//! Blocking calls are left out: `event-listener`, on which they sleep, is unknown to shuttle. Loom runs them. Shuttle takes
+//! every atomic operation as sequentially consistent: loom and ThreadSanitizer look at orderings.
+#![cfg(shuttle)]
+
+mod book;
+#[path = "../common/mod.rs"]
+mod common;
+mod histories;
+mod mutex;
+mod rwlock;
+mod semaphore;
+#[path = "../linearizability/spec.rs"]
+mod spec;
+#[path = "../linearizability/walk.rs"]
+mod walk;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use keylatch::Fairness;
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Scheduler};
+use shuttle::thread::JoinHandle;
+use shuttle::{Config, Runner};
+
+/// How many schedules each test tries with either scheduler, if nothing else is said.
+const SCHEDULES: usize = if cfg!(debug_assertions) { 300 } else { 4000 };
+
+/// How many times PCT changes the order of the tasks, less one.
+const DEPTH: usize = 4;
+
+const REPLAY: &str = "KEYLATCH_REPLAY";
+
+/// Whether there is but one schedule, so that nothing can be said of all.
+fn replays() -> bool {
+    std::env::var_os(REPLAY).is_some()
+}
+
+/// Runs a model under many schedules, or under the one that is to be replayed.
+fn explore(model: impl Fn() + Send + Sync + 'static) {
+    let model = Arc::new(model);
+    if let Ok(replay) = std::env::var(REPLAY) {
+        let schedule = std::fs::read_to_string(&replay).unwrap_or(replay);
+        return run(ReplayScheduler::new_from_encoded(&schedule), &model);
+    }
+    let schedules =
+        std::env::var("KEYLATCH_SCHEDULES").map_or(SCHEDULES, |n| n.parse().expect("KEYLATCH_SCHEDULES is a number"));
+    let seed = Seed::new();
+    run(RandomScheduler::new_from_seed(seed.0, schedules), &model);
+    run(PctScheduler::new_from_seed(seed.0, DEPTH, schedules), &model);
+}
+
+fn run(scheduler: impl Scheduler + 'static, model: &Arc<impl Fn() + Send + Sync + 'static>) {
+    let mut config = Config::new();
+    config.stack_size = 1 << 18;
+    // That orderings are not modelled is said above.
+    config.silence_warnings = true;
+    let model = Arc::clone(model);
+    Runner::new(scheduler, config).run(move || model());
+}
+
+/// Printed if the test fails.
+struct Seed(u64);
+
+impl Seed {
+    fn new() -> Self {
+        use std::hash::BuildHasher;
+        let random = std::hash::RandomState::new().hash_one(0);
+        Seed(std::env::var("SHUTTLE_RANDOM_SEED").map_or(random, |seed| seed.parse().expect("a seed is a number")))
+    }
+}
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the schedulers were seeded with SHUTTLE_RANDOM_SEED={}", self.0);
+        }
+    }
+}
+
+/// The most that a model returns under any schedule.
+fn most(model: impl Fn() -> usize + Send + Sync + 'static) -> usize {
+    let most = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&most);
+    explore(move || {
+        seen.fetch_max(model(), Relaxed);
+    });
+    most.load(Relaxed)
+}
+
+/// Explores a model that returns how often somebody was passed, and fails by itself if that was too often. A bound that
+/// is never reached would show nothing.
+fn reaches(bound: u8, model: impl Fn() -> usize + Send + Sync + 'static) {
+    let most = most(model);
+    assert!(most == bound.into() || replays(), "passed {most} times at the most, and may be passed {bound} times");
+}
+
+fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+/// A number below `n`, the same when the schedule is replayed.
+fn random(n: u64) -> u64 {
+    thread_rng().gen_range(0..n)
+}
+
+/// The policies, small bounds first: they are what can be exceeded in a small model.
+const POLICIES: [Fairness; 5] =
+    [Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(1), Fairness::Bounded(2), Fairness::Barging];
+
+fn any_policy() -> Fairness {
+    POLICIES[random(POLICIES.len() as u64) as usize]
+}
+
+/// Whether the models do the same when they are given the same schedule: without that, nothing could be replayed.
+#[test]
+fn models_depend_on_nothing_but_the_schedule() {
+    for model in [mutex::everything as fn(), rwlock::everything, semaphore::everything, histories::walks] {
+        shuttle::check_uncontrolled_nondeterminism(model, 100);
+    }
+}

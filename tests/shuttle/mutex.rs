@@ -1,0 +1,289 @@
+//! Models of the mutex. Its keys are strings, which are dropped or recycled, so that entries are made in two steps.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use keylatch::{Fairness, KeyedMutex};
+use shuttle::future::{block_on, spawn, yield_now};
+use shuttle::thread::{self, JoinHandle};
+
+use crate::book::{Book, after, impatient};
+use crate::spec::Want::Write;
+use crate::walk::Hasher;
+use crate::{any_policy, explore, join, most, random, reaches};
+
+type Table = KeyedMutex<String, Hasher>;
+
+const NAMES: [&str; 2] = ["a", "b"];
+
+struct World {
+    locks: Arc<Table>,
+    book: Arc<Book>,
+    /// Those whom a task started, which may be aborted while they run.
+    others: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl World {
+    fn new(fairness: Fairness) -> Arc<World> {
+        let builder = KeyedMutex::builder().shards(1).pool_capacity(random(2) as usize).recycle_keys(random(2) == 0);
+        let locks = Arc::new(builder.fairness(fairness).hasher(Hasher::default()).build());
+        Arc::new(World { locks, book: Book::new(fairness, 0), others: Mutex::default() })
+    }
+
+    /// When all are done.
+    fn close(&self) -> usize {
+        let others = std::mem::take(&mut *self.others.lock().unwrap());
+        join(others);
+        assert_eq!(self.locks.len(), 0, "an entry was left");
+        self.book.close()
+    }
+
+    /// Starts a thread that is joined in the end. The lock is not shuttle's: nothing of shuttle's is done under it.
+    fn start(&self, run: impl FnOnce() + Send + 'static) {
+        let other = thread::spawn(run);
+        self.others.lock().unwrap().push(other);
+    }
+
+    /// What a task or a thread does once.
+    async fn step(self: &Arc<Self>) {
+        let World { locks, book, .. } = &**self;
+        let key = random(2);
+        let name = NAMES[key as usize];
+        match random(10) {
+            0 => {
+                let held = book.tried(key, Write, || locks.try_lock(name));
+                if held.is_some() {
+                    yield_now().await;
+                }
+            }
+            1 => {
+                let until = locks.lock(name).until(after(random(3)));
+                if let Ok(_held) = book.asked_until(key, Write, until, |output| output).await {
+                    yield_now().await;
+                }
+            }
+            // Dropped in the middle of the wait, perhaps after the hand-over.
+            2 => drop(impatient(random(4), book.asked(key, Write, locks.lock(name))).await),
+            3 => {
+                let handle = locks.handle(name);
+                let held = book.asked(key, Write, handle.lock()).await;
+                drop(handle);
+                yield_now().await;
+                drop(held);
+            }
+            4 => {
+                let handle = locks.handle_arc(name);
+                drop(book.tried(key, Write, || handle.try_lock()));
+                drop(book.asked(key, Write, handle.clone().lock()).await);
+            }
+            5 => {
+                if let Ok(held) = book.asked(key, Write, locks.lock(name)).await {
+                    yield_now().await;
+                    held.release(|guard| guard.unlock_fair());
+                }
+            }
+            // Released by another thread.
+            6 => {
+                let held = book.asked(key, Write, locks.lock_arc(name)).await;
+                self.start(move || drop(held));
+            }
+            // Begun here, with this task's waker, and finished in another thread.
+            7 => {
+                let mut asked = impatient(1, book.asked(key, Write, locks.lock_arc(name)));
+                if (&mut asked).await.is_none() {
+                    self.start(move || drop(block_on(asked.into_inner())));
+                }
+            }
+            8 => {
+                book.look(locks.status(name));
+                let mut visited = 0;
+                locks.for_each_key(|name, status| {
+                    assert!(NAMES.contains(&name.as_str()));
+                    book.look(Some(status));
+                    visited += 1;
+                });
+                assert!(visited <= NAMES.len(), "a key has two entries");
+            }
+            _ => {
+                if let Ok(mut held) = book.asked(key, Write, locks.lock(name)).await {
+                    assert_eq!(held.guard().key(), name);
+                    let status = locks.status(name).expect("it is held");
+                    assert_eq!((status.writers(), status.holders()), (1, 1));
+                    yield_now().await;
+                }
+            }
+        }
+    }
+
+    async fn steps(self: Arc<Self>, steps: usize) {
+        for _ in 0..steps {
+            self.step().await;
+        }
+    }
+}
+
+/// Threads and tasks do all kinds of things, and two tasks are aborted on the way.
+pub fn everything() {
+    let world = World::new(any_policy());
+    let steps = |n| Arc::clone(&world).steps(n);
+    let tasks: Vec<_> = (0..4).map(|_| spawn(steps(3))).collect();
+    let threads: Vec<_> = [steps(3), steps(3)].map(|steps| thread::spawn(move || block_on(steps))).into();
+    block_on(async {
+        for (at, task) in tasks.into_iter().enumerate() {
+            if at < 2 {
+                after(random(4)).await;
+                task.abort();
+            }
+            assert!(task.await.is_ok() || at < 2);
+        }
+    });
+    join(threads);
+    world.close();
+}
+
+#[test]
+fn everything_at_once() {
+    explore(everything);
+}
+
+/// One waits at the head, known to do so, while others come and go. Returns how many got in before it.
+fn passes(fairness: Fairness) -> usize {
+    let world = World::new(fairness);
+    let World { locks, book, .. } = &*world;
+    let first = book.tried(0, Write, || locks.try_lock_arc("a"));
+    let mut head = book.asked(0, Write, locks.lock_arc("a"));
+    assert!(head.poll_once().is_pending());
+    assert_eq!(locks.status("a").unwrap().waiters(), 1);
+    // In another task than it was polled by.
+    let head = thread::spawn(move || drop(block_on(head)));
+    let newcomer = |tries| {
+        let world = Arc::clone(&world);
+        async move {
+            for _ in 0..4 {
+                let World { locks, book, .. } = &*world;
+                if tries {
+                    drop(book.tried(0, Write, || locks.try_lock("a")));
+                } else {
+                    drop(book.asked(0, Write, locks.lock("a")).await);
+                }
+            }
+        }
+    };
+    let (tries, waits) = (newcomer(true), newcomer(false));
+    let newcomers = [thread::spawn(move || block_on(tries)), thread::spawn(move || block_on(waits))];
+    drop(first);
+    head.join().unwrap();
+    join(newcomers);
+    world.close()
+}
+
+#[test]
+fn a_waiter_at_the_head_is_passed_as_often_as_the_bound_says_and_no_more() {
+    for bound in 0..4 {
+        reaches(bound, move || passes(Fairness::Bounded(bound)));
+    }
+}
+
+#[test]
+fn a_waiter_in_a_fifo_queue_is_passed_by_nobody() {
+    assert_eq!(most(|| passes(Fairness::Fifo)), 0);
+}
+
+#[test]
+fn a_waiter_is_passed_without_a_bound_under_barging() {
+    assert!(most(|| passes(Fairness::Barging)) > 4 || crate::replays());
+}
+
+/// Whoever is handed the key gives up at any moment, and others still get it.
+#[test]
+fn a_key_that_was_handed_to_somebody_who_gives_up_goes_to_the_next() {
+    explore(|| {
+        let world = World::new(any_policy());
+        let World { locks, book, .. } = &*world;
+        let first = book.tried(0, Write, || locks.try_lock_arc("a"));
+        let wait = || {
+            let asked = book.asked(0, Write, locks.lock_arc("a"));
+            spawn(async move { drop(asked.await) })
+        };
+        let (quitters, stayers) = ([wait(), wait(), wait()], [wait(), wait()]);
+        let releaser = thread::spawn(move || drop(first));
+        block_on(async {
+            for quitter in quitters {
+                after(random(3)).await;
+                quitter.abort();
+                drop(quitter.await);
+            }
+            for stayer in stayers {
+                stayer.await.unwrap();
+            }
+        });
+        releaser.join().unwrap();
+        world.close();
+    });
+}
+
+#[test]
+fn an_unlock_fair_lets_no_newcomer_in_between() {
+    explore(|| {
+        let world = World::new(any_policy());
+        let World { locks, book, .. } = &*world;
+        let first = book.tried(0, Write, || locks.try_lock_arc("a")).unwrap();
+        let mut next = book.asked(0, Write, locks.lock_arc("a"));
+        assert!(next.poll_once().is_pending());
+        let entered = Arc::new(AtomicUsize::new(0));
+        let newcomers = [true, false].map(|tries| {
+            let (world, entered) = (Arc::clone(&world), Arc::clone(&entered));
+            thread::spawn(move || {
+                let World { locks, book, .. } = &*world;
+                let held = match tries {
+                    true => book.tried(0, Write, || locks.try_lock("a")),
+                    false => block_on(book.asked(0, Write, locks.lock("a"))).ok(),
+                };
+                entered.fetch_add(usize::from(held.is_some()), Relaxed);
+            })
+        });
+        let next = {
+            let entered = Arc::clone(&entered);
+            thread::spawn(move || {
+                let _held = block_on(next);
+                assert_eq!(entered.load(Relaxed), 0, "somebody came in between");
+            })
+        };
+        first.release(|guard| guard.unlock_fair());
+        next.join().unwrap();
+        join(newcomers);
+        world.close();
+    });
+}
+
+/// Many make, find and retire the entries of the same few keys, with nobody waiting.
+#[test]
+fn entries_are_made_and_retired_once() {
+    explore(|| {
+        let world = World::new(any_policy());
+        let threads: Vec<_> = (0..3)
+            .map(|_| {
+                let world = Arc::clone(&world);
+                thread::spawn(move || {
+                    let World { locks, book, .. } = &*world;
+                    for _ in 0..4 {
+                        let key = random(2);
+                        let name = NAMES[key as usize];
+                        match random(4) {
+                            0 => drop(locks.handle(name)),
+                            1 => drop(locks.lock(name)),
+                            _ => {
+                                if let Some(mut held) = book.tried(key, Write, || locks.try_lock(name)) {
+                                    assert!(locks.try_lock(name).is_none());
+                                    assert_eq!(held.guard().key(), name);
+                                }
+                            }
+                        }
+                    }
+                })
+            })
+            .collect();
+        join(threads);
+        world.close();
+    });
+}

@@ -1,0 +1,369 @@
+//! Models of the reader-writer lock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use keylatch::{Fairness, KeyedRwLock, ReadGuard, UpgradableGuard, WriteGuard};
+use shuttle::future::{block_on, spawn, yield_now};
+use shuttle::thread;
+
+use crate::book::{Book, Held, after, impatient};
+use crate::spec::Want::{Read, Upgradable, Write};
+use crate::walk::{Hasher, RwLock};
+use crate::{any_policy, explore, join, random, reaches};
+
+struct World {
+    locks: Arc<RwLock>,
+    book: Arc<Book>,
+}
+
+impl World {
+    fn new(fairness: Fairness) -> Arc<World> {
+        let builder = KeyedRwLock::builder().shards(1).pool_capacity(1).fairness(fairness);
+        let locks = Arc::new(builder.hasher(Hasher::default()).build());
+        Arc::new(World { locks, book: Book::new(fairness, 0) })
+    }
+
+    /// When all are done.
+    fn close(&self) -> usize {
+        assert_eq!(self.locks.len(), 0, "an entry was left");
+        self.book.close()
+    }
+
+    /// What a task or a thread does once.
+    async fn step(self: &Arc<Self>) {
+        let World { locks, book } = &**self;
+        // Mostly the same key.
+        let key = random(4) / 3;
+        match random(12) {
+            0 => drop(book.tried(key, Read, || locks.try_read(&key))),
+            1 => {
+                if let Some(held) = book.tried(key, Write, || locks.try_write(&key)) {
+                    self.written(key, held).await;
+                }
+            }
+            2 => {
+                if let Some(held) = book.tried(key, Upgradable, || locks.try_upgradable_read(&key)) {
+                    self.upgradable(key, held).await;
+                }
+            }
+            3 => {
+                let until = locks.read(&key).until(after(random(3)));
+                drop(book.asked_until(key, Read, until, |output| output).await);
+            }
+            4 => {
+                let until = locks.write(&key).until(after(random(3)));
+                if let Ok(held) = book.asked_until(key, Write, until, |output| output).await {
+                    self.written(key, held).await;
+                }
+            }
+            // Dropped in the middle of the wait, perhaps after the hand-over.
+            5 => match random(3) {
+                0 => drop(impatient(random(4), book.asked(key, Read, locks.read(&key))).await),
+                1 => drop(impatient(random(4), book.asked(key, Write, locks.write(&key))).await),
+                _ => drop(impatient(random(4), book.asked(key, Upgradable, locks.upgradable_read(&key))).await),
+            },
+            6 => {
+                let handle = locks.handle(&key);
+                let held = book.asked(key, Read, handle.read()).await;
+                drop(handle);
+                yield_now().await;
+                drop(held);
+            }
+            7 => {
+                book.look(locks.status(&key));
+                locks.for_each_key(|_, status| book.look(Some(status)));
+            }
+            8 => {
+                if let Ok(held) = book.asked(key, Upgradable, locks.upgradable_read(&key)).await {
+                    self.upgradable(key, held).await;
+                }
+            }
+            9 => {
+                if let Ok(held) = book.asked(key, Write, locks.write(&key)).await {
+                    self.written(key, held).await;
+                }
+            }
+            _ => {
+                if let Ok(held) = book.asked(key, Read, locks.read(&key)).await {
+                    self.reading(key, &held).await;
+                }
+            }
+        }
+    }
+
+    async fn reading(&self, key: u64, _held: &Held<ReadGuard<'_, u64, Hasher>>) {
+        let status = self.locks.status(&key).expect("it is held");
+        assert!(status.readers() >= 1 && status.writers() == 0, "{status:?}");
+        yield_now().await;
+    }
+
+    /// What a writer does with its hold.
+    async fn written(&self, key: u64, held: Held<WriteGuard<'_, u64, Hasher>>) {
+        let status = self.locks.status(&key).expect("it is held");
+        assert_eq!((status.writers(), status.holders()), (1, 1));
+        yield_now().await;
+        match random(4) {
+            0 => held.release(|guard| guard.unlock_fair()),
+            1 => self.reading(key, &held.weaken(Read, |guard| guard.downgrade())).await,
+            2 => {
+                let held = held.weaken(Upgradable, |guard| guard.downgrade_to_upgradable());
+                let status = self.locks.status(&key).expect("it is held");
+                assert_eq!((status.upgradable(), status.writers()), (1, 0));
+                Box::pin(self.upgradable(key, held)).await;
+            }
+            _ => drop(held),
+        }
+    }
+
+    /// What an upgradable reader does with its hold.
+    async fn upgradable(&self, key: u64, mut held: Held<UpgradableGuard<'_, u64, Hasher>>) {
+        yield_now().await;
+        match random(8) {
+            0 => self.reading(key, &held.weaken(Read, |guard| guard.downgrade())).await,
+            1 => match held.try_upgrade(|guard| guard.try_upgrade()) {
+                Ok(held) => self.written(key, held).await,
+                Err(held) => drop(held),
+            },
+            2 => {
+                let upgraded = held
+                    .upgrade_until(
+                        |guard| guard.upgrade().until(after(random(3))),
+                        |output| output.map_err(|((), guard)| guard),
+                    )
+                    .await;
+                match upgraded {
+                    Ok(held) => self.written(key, held).await,
+                    Err(held) => {
+                        let status = self.locks.status(&key).expect("it is held");
+                        assert_eq!((status.upgradable(), status.writers(), status.waiting_upgrades()), (1, 0, 0));
+                        drop(held);
+                    }
+                }
+            }
+            3 => {
+                let upgraded = held.upgrade_mut(|guard| guard.upgrade_mut()).await;
+                let status = self.locks.status(&key).expect("it is held");
+                assert_eq!((status.writers(), status.holders()), (1, 1));
+                yield_now().await;
+                drop(upgraded);
+                let status = self.locks.status(&key).expect("it is held");
+                assert_eq!((status.upgradable(), status.writers()), (1, 0));
+            }
+            // Dropped in the middle; the hold stays.
+            4 => {
+                drop(impatient(random(3), held.upgrade_mut(|guard| guard.upgrade_mut())).await);
+                let status = self.locks.status(&key).expect("it is held");
+                assert_eq!((status.upgradable(), status.writers(), status.waiting_upgrades()), (1, 0, 0));
+            }
+            // Dropped in the middle; the hold goes.
+            5 => drop(impatient(random(3), held.upgrade(|guard| guard.upgrade(), Ok::<_, ()>)).await),
+            6 => drop(held),
+            _ => {
+                if let Ok(held) = held.upgrade(|guard| guard.upgrade(), Ok::<_, ()>).await {
+                    self.written(key, held).await;
+                }
+            }
+        }
+    }
+
+    async fn steps(self: Arc<Self>, steps: usize) {
+        for _ in 0..steps {
+            self.step().await;
+        }
+    }
+}
+
+/// Threads and tasks do all kinds of things, and two tasks are aborted on the way.
+pub fn everything() {
+    let world = World::new(any_policy());
+    let steps = |n| Arc::clone(&world).steps(n);
+    let tasks: Vec<_> = (0..4).map(|_| spawn(steps(3))).collect();
+    let threads: Vec<_> = [steps(3), steps(3)].map(|steps| thread::spawn(move || block_on(steps))).into();
+    block_on(async {
+        for (at, task) in tasks.into_iter().enumerate() {
+            if at < 2 {
+                after(random(5)).await;
+                task.abort();
+            }
+            assert!(task.await.is_ok() || at < 2);
+        }
+    });
+    join(threads);
+    world.close();
+}
+
+#[test]
+fn everything_at_once() {
+    explore(everything);
+}
+
+/// Newcomers: a reader, one who tries to write, and a writer, each several times.
+fn newcomers(world: &Arc<World>) -> [thread::JoinHandle<()>; 3] {
+    let come = |how: fn(&World)| {
+        let world = Arc::clone(world);
+        thread::spawn(move || (0..4).for_each(|_| how(&world)))
+    };
+    [
+        come(|World { locks, book }| drop(block_on(book.asked(0, Read, locks.read(&0))))),
+        come(|World { locks, book }| drop(book.tried(0, Write, || locks.try_write(&0)))),
+        come(|World { locks, book }| drop(book.tried(0, Read, || locks.try_read(&0)))),
+    ]
+}
+
+#[test]
+fn a_writer_at_the_head_is_passed_as_often_as_the_bound_says_and_no_more() {
+    for bound in 0..3 {
+        reaches(bound, move || {
+            let world = World::new(Fairness::Bounded(bound));
+            let World { locks, book } = &*world;
+            let reader = book.tried(0, Read, || locks.try_read_arc(&0));
+            let mut head = book.asked(0, Write, locks.write_arc(&0));
+            assert!(head.poll_once().is_pending());
+            let head = thread::spawn(move || drop(block_on(head)));
+            let newcomers = newcomers(&world);
+            drop(reader);
+            head.join().unwrap();
+            join(newcomers);
+            world.close()
+        });
+    }
+}
+
+#[test]
+fn a_waiting_upgrade_is_passed_by_as_many_readers_as_the_bound_says_and_no_writer() {
+    for bound in 0..3 {
+        reaches(bound, move || {
+            let world = World::new(Fairness::Bounded(bound));
+            let World { locks, book } = &*world;
+            let upgradable = book.tried(0, Upgradable, || locks.try_upgradable_read_arc(&0)).unwrap();
+            let reader = book.tried(0, Read, || locks.try_read_arc(&0));
+            let mut head = upgradable.upgrade(|guard| guard.upgrade(), Ok::<_, ()>);
+            assert!(head.poll_once().is_pending());
+            let head = thread::spawn(move || drop(block_on(head)));
+            let newcomers = newcomers(&world);
+            drop(reader);
+            head.join().unwrap();
+            join(newcomers);
+            world.close()
+        });
+    }
+}
+
+#[test]
+fn readers_who_wait_when_a_writer_leaves_get_in_before_the_next() {
+    explore(|| {
+        let world = World::new(Fairness::Bounded(random(3) as u8));
+        let World { locks, book } = &*world;
+        let writer = book.tried(0, Write, || locks.try_write_arc(&0)).unwrap();
+        let inside = Arc::new(AtomicUsize::new(0));
+        // A writer before them, one behind them, and a newcomer.
+        let next_writer = || {
+            let (asked, inside) = (book.asked(0, Write, locks.write_arc(&0)), Arc::clone(&inside));
+            (asked, async move |held| {
+                assert_eq!(inside.load(Relaxed), 2, "a writer entered before the readers who waited");
+                drop(held);
+            })
+        };
+        let (mut before, before_enters) = next_writer();
+        assert!(before.poll_once().is_pending());
+        let readers = [0; 2].map(|_| {
+            let mut asked = book.asked(0, Read, locks.read_arc(&0));
+            assert!(asked.poll_once().is_pending());
+            asked
+        });
+        let (mut behind, behind_enters) = next_writer();
+        assert!(behind.poll_once().is_pending());
+        let (newcomer, newcomer_enters) = next_writer();
+        let writers = [
+            thread::spawn(move || block_on(async { before_enters(before.await).await })),
+            thread::spawn(move || block_on(async { behind_enters(behind.await).await })),
+            thread::spawn(move || block_on(async { newcomer_enters(newcomer.await).await })),
+        ];
+        let readers = readers.map(|asked| {
+            let inside = Arc::clone(&inside);
+            thread::spawn(move || {
+                let _held = block_on(asked);
+                inside.fetch_add(1, Relaxed);
+                thread::yield_now();
+            })
+        });
+        match random(4) {
+            0 => writer.release(|guard| guard.unlock_fair()),
+            1 => drop(writer.weaken(Read, |guard| guard.downgrade())),
+            2 => drop(writer.weaken(Upgradable, |guard| guard.downgrade_to_upgradable())),
+            _ => drop(writer),
+        }
+        join(readers);
+        join(writers);
+        world.close();
+    });
+}
+
+#[test]
+fn readers_get_in_when_the_writers_that_keep_them_out_give_up() {
+    explore(|| {
+        let world = World::new(any_policy());
+        let World { locks, book } = &*world;
+        // Stays for the whole model: nothing but the writers' giving up can let anybody in.
+        let reader = book.tried(0, Read, || locks.try_read_arc(&0));
+        let writers = [0; 2].map(|_| {
+            let asked = book.asked(0, Write, locks.write_arc(&0));
+            spawn(async move { drop(asked.await) })
+        });
+        let readers = [0; 2].map(|_| {
+            let asked = book.asked(0, Read, locks.read_arc(&0));
+            spawn(async move { drop(asked.await) })
+        });
+        let upgradable = book.asked(0, Upgradable, locks.upgradable_read_arc(&0));
+        let upgradable = spawn(async move { drop(upgradable.await) });
+        block_on(async {
+            for writer in writers {
+                after(random(3)).await;
+                writer.abort();
+                drop(writer.await);
+            }
+            for reader in readers {
+                reader.await.unwrap();
+            }
+            upgradable.await.unwrap();
+        });
+        drop(reader);
+        world.close();
+    });
+}
+
+/// An upgrade that was let in, or is about to be, is given up.
+#[test]
+fn an_upgrade_that_gives_up_lets_the_others_in() {
+    explore(|| {
+        let world = World::new(any_policy());
+        let World { locks, book } = &*world;
+        let upgradable = book.tried(0, Upgradable, || locks.try_upgradable_read_arc(&0)).unwrap();
+        let reader = book.tried(0, Read, || locks.try_read_arc(&0));
+        let upgrade = upgradable.upgrade(|guard| guard.upgrade(), Ok::<_, ()>);
+        let upgrade = spawn(async move { drop(upgrade.await) });
+        let others = [Read, Write, Upgradable].map(|want| {
+            let world = Arc::clone(&world);
+            spawn(async move {
+                let World { locks, book } = &*world;
+                match want {
+                    Read => drop(book.asked(0, Read, locks.read(&0)).await),
+                    Write => drop(book.asked(0, Write, locks.write(&0)).await),
+                    _ => drop(book.asked(0, Upgradable, locks.upgradable_read(&0)).await),
+                }
+            })
+        });
+        let leaver = thread::spawn(move || drop(reader));
+        block_on(async {
+            after(random(3)).await;
+            upgrade.abort();
+            drop(upgrade.await);
+            for other in others {
+                other.await.unwrap();
+            }
+        });
+        leaver.join().unwrap();
+        world.close();
+    });
+}

@@ -1,0 +1,168 @@
+//! Models of the semaphore.
+
+use std::sync::Arc;
+
+use keylatch::{Fairness, KeyedSemaphore};
+use shuttle::future::{block_on, spawn, yield_now};
+use shuttle::thread;
+
+use crate::book::{Book, after, impatient};
+use crate::spec::Want::Permit;
+use crate::walk::{Hasher, Semaphore};
+use crate::{any_policy, explore, join, random, reaches};
+
+struct World {
+    hosts: Arc<Semaphore>,
+    book: Arc<Book>,
+}
+
+impl World {
+    fn new(permits: usize, fairness: Fairness) -> Arc<World> {
+        let builder = KeyedSemaphore::builder(permits).shards(1).pool_capacity(1).fairness(fairness);
+        let hosts = Arc::new(builder.hasher(Hasher::default()).build());
+        Arc::new(World { hosts, book: Book::new(fairness, permits) })
+    }
+
+    /// When all are done: every permit is there again.
+    fn close(&self) -> usize {
+        assert_eq!(self.hosts.len(), 0, "an entry was left");
+        let permits: Vec<_> = (0..self.hosts.permits()).map(|_| self.hosts.try_acquire(&0)).collect();
+        assert!(permits.iter().all(Option::is_some) && self.hosts.try_acquire(&0).is_none());
+        self.book.close()
+    }
+
+    /// What a task or a thread does once.
+    async fn step(self: &Arc<Self>) {
+        let World { hosts, book } = &**self;
+        // Mostly the same key.
+        let key = random(4) / 3;
+        match random(8) {
+            0 => {
+                let permits = [0; 2].map(|_| book.tried(key, Permit, || hosts.try_acquire(&key)));
+                yield_now().await;
+                drop(permits);
+            }
+            1 => {
+                let until = hosts.acquire(&key).until(after(random(3)));
+                drop(book.asked_until(key, Permit, until, |output| output).await);
+            }
+            // Dropped in the middle of the wait, perhaps after the hand-over.
+            2 => drop(impatient(random(4), book.asked(key, Permit, hosts.acquire(&key))).await),
+            3 => {
+                let handle = hosts.handle(&key);
+                let held = book.asked(key, Permit, handle.acquire()).await;
+                drop(handle);
+                yield_now().await;
+                drop(held);
+            }
+            4 => {
+                if let Ok(held) = book.asked(key, Permit, hosts.acquire(&key)).await {
+                    yield_now().await;
+                    held.release(|permit| permit.unlock_fair());
+                }
+            }
+            5 => {
+                book.look(hosts.status(&key));
+                hosts.for_each_key(|_, status| book.look(Some(status)));
+            }
+            _ => {
+                if let Ok(_held) = book.asked(key, Permit, hosts.acquire(&key)).await {
+                    let status = hosts.status(&key).expect("it is held");
+                    assert!((1..=hosts.permits()).contains(&status.permits()), "{status:?}");
+                    yield_now().await;
+                }
+            }
+        }
+    }
+
+    async fn steps(self: Arc<Self>, steps: usize) {
+        for _ in 0..steps {
+            self.step().await;
+        }
+    }
+}
+
+/// Threads and tasks do all kinds of things, and two tasks are aborted on the way.
+pub fn everything() {
+    let world = World::new(1 + random(3) as usize, any_policy());
+    let steps = |n| Arc::clone(&world).steps(n);
+    let tasks: Vec<_> = (0..4).map(|_| spawn(steps(3))).collect();
+    let threads: Vec<_> = [steps(3), steps(3)].map(|steps| thread::spawn(move || block_on(steps))).into();
+    block_on(async {
+        for (at, task) in tasks.into_iter().enumerate() {
+            if at < 2 {
+                after(random(4)).await;
+                task.abort();
+            }
+            assert!(task.await.is_ok() || at < 2);
+        }
+    });
+    join(threads);
+    world.close();
+}
+
+#[test]
+fn everything_at_once() {
+    explore(everything);
+}
+
+#[test]
+fn a_waiter_at_the_head_is_passed_as_often_as_the_bound_says_and_no_more() {
+    for bound in 0..3 {
+        reaches(bound, move || {
+            let world = World::new(1, Fairness::Bounded(bound));
+            let World { hosts, book } = &*world;
+            let first = book.tried(0, Permit, || hosts.try_acquire_arc(&0));
+            let mut head = book.asked(0, Permit, hosts.acquire_arc(&0));
+            assert!(head.poll_once().is_pending());
+            let head = thread::spawn(move || drop(block_on(head)));
+            let newcomers = [true, false].map(|tries| {
+                let world = Arc::clone(&world);
+                thread::spawn(move || {
+                    let World { hosts, book } = &*world;
+                    for _ in 0..4 {
+                        match tries {
+                            true => drop(book.tried(0, Permit, || hosts.try_acquire(&0))),
+                            false => drop(block_on(book.asked(0, Permit, hosts.acquire(&0)))),
+                        }
+                    }
+                })
+            });
+            drop(first);
+            head.join().unwrap();
+            join(newcomers);
+            world.close()
+        });
+    }
+}
+
+/// Several permits come back while some of those they are for give up.
+#[test]
+fn permits_go_to_those_who_still_want_them() {
+    explore(|| {
+        let world = World::new(2, any_policy());
+        let World { hosts, book } = &*world;
+        let held = [0; 2].map(|_| book.tried(0, Permit, || hosts.try_acquire_arc(&0)));
+        let wait = || {
+            let asked = book.asked(0, Permit, hosts.acquire_arc(&0));
+            spawn(async move {
+                let _held = asked.await;
+                yield_now().await;
+            })
+        };
+        let (quitters, stayers) = ([wait(), wait()], [wait(), wait(), wait()]);
+        let releasers = held.map(|permit| thread::spawn(move || drop(permit)));
+        block_on(async {
+            for quitter in quitters {
+                after(random(3)).await;
+                quitter.abort();
+                drop(quitter.await);
+            }
+            for stayer in stayers {
+                stayer.await.unwrap();
+            }
+        });
+        join(releasers);
+        world.close();
+    });
+}
