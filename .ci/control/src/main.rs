@@ -2,6 +2,7 @@
 
 use std::cell::UnsafeCell;
 use std::hint::black_box;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A spin lock that is right but for one ordering: nothing is ever torn or lost on this machine, and yet it is a data race.
@@ -16,10 +17,13 @@ unsafe impl Sync for Lock {}
 
 fn spin(unlock: Ordering) {
     let shared = Lock { locked: AtomicBool::new(false), unlock, value: UnsafeCell::new(0) };
+    // Both are there before one begins: what starts and ends a thread would put them in an order.
+    let start = Barrier::new(2);
     std::thread::scope(|scope| {
         for _ in 0..2 {
-            let lock = &shared;
+            let (lock, start) = (&shared, &start);
             scope.spawn(move || {
+                start.wait();
                 for _ in 0..1000 {
                     while lock.locked.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
                         std::thread::yield_now();
