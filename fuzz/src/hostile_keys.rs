@@ -20,7 +20,7 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 use keylatch::futures::{ReadArc, UpgradableReadArc, Upgrade, WriteArc};
 use keylatch::{Fairness, KeyHandleArc, KeyedRwLock, ReadGuardArc, UpgradableGuardArc, WriteGuardArc};
 
-use crate::Bytes;
+use crate::common::Bytes;
 
 /// Lets the hostile code of these bytes meet the operations of these bytes.
 ///
