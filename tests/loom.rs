@@ -11,7 +11,8 @@
 //! | `LOOM_MAX_PREEMPTIONS=4`, all models | 1,004,644 | 75 s |
 //! | no limit, all models of two threads but `handles_come_and_go_while_the_key_is_locked` | 861,578 | 40 s |
 //!
-//! (Two cores, busy with other things.) Without a limit that one model, and those of three threads, do not end in minutes.
+//! (Two cores, busy with other things.) Without a limit that one model has not ended in two minutes; those of three threads have
+//! not been tried.
 //!
 //! The key's memory is a loom cell, so that a missing happens-before between its use and its reuse is reported as well; so is
 //! a critical section's [`Shared`].
