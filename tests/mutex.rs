@@ -132,6 +132,23 @@ fn ready_now() -> std::task::Poll<()> {
 }
 
 #[test]
+fn a_limit_that_panics_when_it_is_dropped_leaves_the_key_free() {
+    struct PanicsOnDrop;
+    impl Drop for PanicsOnDrop {
+        fn drop(&mut self) {
+            std::panic::resume_unwind(Box::new("the limit"));
+        }
+    }
+    let locks = KeyedMutex::<u64>::new();
+    let held = PanicsOnDrop;
+    // Never polled, because the key is free; dropped with all that it holds.
+    let limit = async move { drop(held) };
+    let outcome = catch_unwind(AssertUnwindSafe(|| block_on(locks.lock(&7).until(limit)).is_ok()));
+    assert_eq!(outcome.unwrap_err().downcast_ref(), Some(&"the limit"));
+    assert!(locks.is_empty(), "the guard that nobody received was leaked");
+}
+
+#[test]
 fn an_unpolled_future_is_no_waiter_but_keeps_its_entry() {
     let locks = KeyedMutex::<u64>::new();
     let mut early = locks.lock(&7);

@@ -1,19 +1,15 @@
-//! `KeyedSemaphore`: never too many, and in the promised order; with a model of its own.
+//! `KeyedSemaphore`: never too many, and in the promised order.
 
 mod common;
 
-use std::collections::VecDeque;
 use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use common::{Bell, pending, poll, poll_with, ready};
+use common::{pending, poll, ready};
 use futures_lite::future::{block_on, yield_now};
-use keylatch::futures::AcquirePermit;
 use keylatch::{Fairness, KeyedSemaphore, MAX_PERMITS, PermitGuard, PermitGuardArc};
-use proptest::prelude::*;
 
 #[test]
 fn every_form_takes_one_permit() {
@@ -153,193 +149,6 @@ fn fifty_tasks_with_five_permits_never_see_a_sixth_holder() {
         assert_eq!(entered.load(SeqCst), TASKS * ROUNDS);
         assert_eq!(most.load(SeqCst), 5, "all permits were out at some time");
         assert!(hosts.is_empty());
-    }
-}
-
-// ---- a model ----------------------------------------------------------------------------------------------------------
-
-#[derive(Clone, Debug)]
-enum Op {
-    Start,
-    Poll(usize),
-    Cancel(usize),
-    Try,
-    Release(usize),
-    ReleaseFair(usize),
-}
-
-fn op() -> impl Strategy<Value = Op> {
-    let any = any::<usize>;
-    prop_oneof![
-        3 => Just(Op::Start),
-        6 => any().prop_map(Op::Poll),
-        2 => any().prop_map(Op::Cancel),
-        3 => Just(Op::Try),
-        5 => any().prop_map(Op::Release),
-        1 => any().prop_map(Op::ReleaseFair),
-    ]
-}
-
-struct Model {
-    fairness: Fairness,
-    free: usize,
-    granted: Vec<u32>,
-    /// Who waits, and how many have passed it.
-    queue: VecDeque<(u32, u32)>,
-}
-
-impl Model {
-    fn pass(&mut self) -> bool {
-        let last = self.free == 1;
-        let Some((_, passed)) = self.queue.front_mut() else { return true };
-        match self.fairness {
-            Fairness::Fifo => false,
-            Fairness::Barging => true,
-            Fairness::Bounded(_) if !last => true,
-            Fairness::Bounded(n) if *passed < u32::from(n) => {
-                *passed += 1;
-                true
-            }
-            Fairness::Bounded(_) => false,
-        }
-    }
-
-    fn try_acquire(&mut self) -> bool {
-        let gets_in = self.free > 0 && self.pass();
-        self.free -= usize::from(gets_in);
-        gets_in
-    }
-
-    fn poll(&mut self, id: u32) -> bool {
-        if self.granted.contains(&id) {
-            self.granted.retain(|&granted| granted != id);
-            return true;
-        }
-        let place = self.queue.iter().position(|waiter| waiter.0 == id);
-        let gets_in = self.free > 0 && (place == Some(0) || self.pass());
-        match (gets_in, place) {
-            (true, Some(place)) => drop(self.queue.remove(place)),
-            (false, None) => self.queue.push_back((id, 0)),
-            _ => {}
-        }
-        self.free -= usize::from(gets_in);
-        if gets_in && place.is_some() {
-            self.settle(false);
-        }
-        gets_in
-    }
-
-    fn settle(&mut self, mut fair: bool) {
-        let mut left = self.free;
-        let mut at = 0;
-        while left > 0 && at < self.queue.len() {
-            left -= 1;
-            let grant = std::mem::take(&mut fair)
-                || match self.fairness {
-                    Fairness::Fifo => true,
-                    Fairness::Bounded(n) => self.queue[at].1 >= u32::from(n),
-                    Fairness::Barging => false,
-                };
-            if grant {
-                self.granted.extend(self.queue.remove(at).map(|waiter| waiter.0));
-                self.free -= 1;
-            } else {
-                at += 1;
-            }
-        }
-    }
-
-    fn release(&mut self, fair: bool) {
-        self.free += 1;
-        self.settle(fair);
-    }
-
-    fn cancel(&mut self, id: u32) {
-        if self.granted.contains(&id) {
-            self.granted.retain(|&granted| granted != id);
-            // What was reserved for it goes to the next, not to whoever comes first.
-            self.release(true);
-        } else {
-            let before = self.queue.len();
-            self.queue.retain(|waiter| waiter.0 != id);
-            if self.queue.len() < before {
-                self.settle(false);
-            }
-        }
-    }
-}
-
-fn run(ops: &[Op], permits: usize, fairness: Fairness) {
-    let hosts = KeyedSemaphore::<u8>::builder(permits).shards(1).fairness(fairness).build();
-    let mut model = Model { fairness, free: permits, granted: vec![], queue: VecDeque::new() };
-    let mut futures: Vec<(u32, AcquirePermit<'_, u8>, Arc<Bell>, bool)> = vec![];
-    let mut held = vec![];
-    for (op, id) in ops.iter().zip(0..) {
-        match *op {
-            Op::Start => futures.push((id, hosts.acquire(&7), Bell::new().0, false)),
-            Op::Poll(at) if !futures.is_empty() => {
-                let at = at % futures.len();
-                let (id, future, bell, woken) = &mut futures[at];
-                let expected = model.poll(*id);
-                *woken = false;
-                bell.take();
-                match poll_with(future, &bell.clone().into()) {
-                    Poll::Ready(permit) => {
-                        assert!(expected, "{op:?}: got in, but should wait");
-                        held.push(permit);
-                        drop(futures.swap_remove(at));
-                    }
-                    Poll::Pending => assert!(!expected, "{op:?}: waits, but should get in"),
-                }
-            }
-            Op::Cancel(at) if !futures.is_empty() => {
-                let (id, ..) = futures.swap_remove(at % futures.len());
-                model.cancel(id);
-            }
-            Op::Try => {
-                let permit = hosts.try_acquire(&7);
-                assert_eq!(permit.is_some(), model.try_acquire(), "{op:?}");
-                held.extend(permit);
-            }
-            Op::Release(at) if !held.is_empty() => {
-                drop(held.swap_remove(at % held.len()));
-                model.release(false);
-            }
-            Op::ReleaseFair(at) if !held.is_empty() => {
-                held.swap_remove(at % held.len()).unlock_fair();
-                model.release(true);
-            }
-            _ => {}
-        }
-        let status = hosts.status(&7);
-        assert_eq!(status.map_or(0, |status| status.permits()), permits - model.free, "{op:?}");
-        assert_eq!(status.map_or(0, |status| status.waiting_permits()), model.queue.len(), "{op:?}");
-        for (_, _, bell, woken) in &mut futures {
-            *woken |= bell.take() > 0;
-        }
-        // Nobody sleeps for whom there is a permit.
-        let first = model.queue.iter().take(model.free).map(|waiter| waiter.0);
-        for due in first.chain(model.granted.iter().copied()) {
-            assert!(futures.iter().any(|(id, _, _, woken)| *id == due && *woken), "a lost wake-up after {op:?}");
-        }
-    }
-    drop((futures, held));
-    assert!(hosts.is_empty());
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
-    #[test]
-    fn a_random_schedule_does_what_the_model_says(
-        ops in proptest::collection::vec(op(), 1..120),
-        permits in 1usize..4,
-        fairness in prop_oneof![
-            Just(Fairness::Fifo),
-            (0u8..4).prop_map(Fairness::Bounded),
-            Just(Fairness::Barging),
-        ],
-    ) {
-        run(&ops, permits, fairness);
     }
 }
 

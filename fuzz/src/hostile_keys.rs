@@ -1,9 +1,10 @@
 //! Keys and wakers whose code panics, or uses the table, whenever the bytes say so.
 //!
 //! The operations are taken from the front of the bytes; what the hostile code does is taken from their end, one byte for
-//! each time that it is called (by a key, a waker, or the limit of a wait). Where it uses the table it does so by the same operations, so it may release what somebody
-//! else holds, poll what has just been woken, or make the very entry that is being removed. There are two exceptions, as in
-//! the contract: `Eq`, and the `Clone` of a key that owns nothing, panic and no more.
+//! each time that it is called (by a key, a waker, or the limit of a wait). Where it uses the table it does so by the same
+//! operations, so it may release what somebody else holds, poll what has just been woken, or make the very entry that is
+//! being removed. There are two exceptions, as in the contract: `Eq`, and the `Clone` of a key that owns nothing, panic and
+//! no more.
 //!
 //! Expected panics are raised by `resume_unwind`, which runs no panic hook. So the fuzzer's hook, which aborts, sees only the
 //! others. Hostile code does not panic while its thread is panicking: that would abort, whatever the table does.
@@ -20,7 +21,7 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 use keylatch::futures::{ReadArc, UpgradableReadArc, Upgrade, WriteArc};
 use keylatch::{Fairness, KeyHandleArc, KeyedRwLock, ReadGuardArc, UpgradableGuardArc, WriteGuardArc};
 
-use crate::Bytes;
+use crate::common::Bytes;
 
 /// Lets the hostile code of these bytes meet the operations of these bytes.
 ///

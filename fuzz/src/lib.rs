@@ -3,7 +3,7 @@
 //!
 //! | target | bytes say | what is checked |
 //! |---|---|---|
-//! | [`schedule`] | who asks for which key, when, in which form, and who gives up | every outcome against a [`model`] of the contract |
+//! | [`schedule`] | who asks for which key, when, in which form, and who gives up | every outcome against the contract |
 //! | [`hostile_keys`] | where a key's or a waker's code panics, or uses the table | the table stays usable, nothing is leaked or dropped twice |
 //! | [`state_word`] | moves on the word of an entry | every bit against a struct with a field for each |
 //!
@@ -12,25 +12,6 @@
 #[path = "../../tests/common/mod.rs"]
 mod common;
 pub mod hostile_keys;
-pub mod model;
+#[path = "../../tests/model/schedule.rs"]
 pub mod schedule;
 pub mod state_word;
-
-/// Bytes, one after another; zeros when there are no more.
-struct Bytes<'a>(&'a [u8]);
-
-impl Bytes<'_> {
-    fn next(&mut self) -> u8 {
-        match self.0.split_first() {
-            Some((&first, rest)) => {
-                self.0 = rest;
-                first
-            }
-            None => 0,
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}

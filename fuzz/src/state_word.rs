@@ -8,7 +8,7 @@ mod word;
 
 use word::{Holds, MAX_UNITS, Mode, Refusal, Unit, Want, Word};
 
-use crate::Bytes;
+use crate::common::Bytes;
 
 /// What a word means.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]

@@ -1,5 +1,7 @@
-//! What several tests share: wakers that can be watched, and polling by hand.
+//! What several tests share: wakers that can be watched, polling by hand, and the contract of one key.
 #![allow(dead_code)]
+
+pub mod contract;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -58,5 +60,24 @@ pub fn pending<F: Future + Unpin>(future: &mut F) {
 pub fn until(mut done: impl FnMut() -> bool) {
     while !done() {
         std::thread::yield_now();
+    }
+}
+
+/// Bytes, one after another; zeros when there are no more.
+pub struct Bytes<'a>(pub &'a [u8]);
+
+impl Bytes<'_> {
+    pub fn next(&mut self) -> u8 {
+        match self.0.split_first() {
+            Some((&first, rest)) => {
+                self.0 = rest;
+                first
+            }
+            None => 0,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }

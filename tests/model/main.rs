@@ -1,0 +1,15 @@
+//! Random schedules on all three tables, checked step by step against the contract.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod schedule;
+
+use proptest::prelude::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 8000, ..ProptestConfig::default() })]
+    #[test]
+    fn a_random_schedule_does_what_the_contract_says(bytes in proptest::collection::vec(any::<u8>(), 3..400)) {
+        schedule::run(&bytes);
+    }
+}

@@ -1,0 +1,917 @@
+//! Schedules: every operation of every table, in every form, on few keys, in an order that the bytes say. Futures are polled
+//! by hand, so one thread plays all parts.
+//!
+//! After every step the table is compared with the [contract](crate::common::contract), and a few promises are checked that do
+//! not depend on how that reckons: exclusion among the guards that exist, the bound of the bypass, the readers' phase, and
+//! at the end that all who wait get in by being polled only when they were woken.
+//!
+//! `tests/model` plays random schedules, `fuzz` those that lead a fuzzer to new paths.
+
+use std::future::{Future, ready};
+use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use keylatch::mode::{Exclusive, Permit, Shared, Upgradable};
+use keylatch::{Builder, Fairness, Guard, Kind, Owner, Status};
+use keylatch::{KeyHandle, KeyHandleArc, KeyedMutex, KeyedRwLock, KeyedSemaphore};
+
+use crate::common::contract::{Holds, Id, Key, Rules, Seen, Want};
+use crate::common::{Bell, Bytes};
+
+const KEYS: u8 = 3;
+/// So many requests at once, and so many holders.
+const CROWD: usize = 10;
+const STEPS: usize = 300;
+
+/// The same in every run.
+type Hasher = BuildHasherDefault<DefaultHasher>;
+type Mutex = KeyedMutex<u8, Hasher>;
+type RwLock = KeyedRwLock<u8, Hasher>;
+type Semaphore = KeyedSemaphore<u8, Hasher>;
+
+/// Runs the schedule that these bytes describe.
+///
+/// # Panics
+/// If the table does not do what the contract says.
+pub fn run(bytes: &[u8]) {
+    let mut bytes = Bytes(bytes);
+    let (table, policy, size) = (bytes.next(), bytes.next(), bytes.next());
+    let fairness = match policy % 8 {
+        0 => Fairness::Fifo,
+        1 => Fairness::Barging,
+        n => Fairness::Bounded([0, 1, 2, 3, 16, 255][usize::from(n) - 2]),
+    };
+    let (keys, permits) = (1 + size / 32 % KEYS, 1 + usize::from(size % 4));
+    match table % 3 {
+        0 => play::<Mutex>(build(KeyedMutex::builder(), fairness, size), Rules { fairness, permits: 0 }, keys, bytes),
+        1 => play::<RwLock>(build(KeyedRwLock::builder(), fairness, size), Rules { fairness, permits: 0 }, keys, bytes),
+        _ => {
+            let table = build(KeyedSemaphore::builder(permits), fairness, size);
+            play::<Semaphore>(table, Rules { fairness, permits }, keys, bytes);
+        }
+    }
+}
+
+fn play<T: Locks<Key = u8>>(table: T, rules: Rules, keys: u8, bytes: Bytes<'_>) {
+    let table = Arc::new(table);
+    let forgotten = World::new(&table, rules, keys).run(bytes);
+    drop(table);
+    assert!(forgotten.iter().all(|bell| Arc::strong_count(bell) == 1), "a waker outlives its table");
+}
+
+fn build<T: Kind>(builder: Builder<T, u8>, fairness: Fairness, size: u8) -> T::Table<u8, Hasher> {
+    let (shards, pool) = (1 << (size / 4 % 2), usize::from(size / 8 % 4));
+    builder.hasher(Hasher::default()).fairness(fairness).shards(shards).pool_capacity(pool).build()
+}
+
+// ---- the tables, seen as one ------------------------------------------------------------------------------------------
+
+/// What an operation is called on.
+enum Source<'a, 't, T: keylatch::Table> {
+    Table(u8),
+    TableArc(u8),
+    Handle(&'a KeyHandle<'t, T>),
+    HandleArc(&'a KeyHandleArc<T>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Form {
+    Try,
+    /// With a limit that has been reached.
+    For,
+    Until,
+    Limited,
+    /// Only if there is nothing to wait for.
+    Blocking,
+}
+
+type Held<'t> = Box<dyn Hold<'t> + 't>;
+type Asked<'t> = Box<dyn Ask<'t> + 't>;
+
+/// A table: its operations, in all forms.
+trait Locks: keylatch::Table + Sized {
+    /// What can be asked for.
+    const WANTS: &'static [Want];
+
+    fn start<'t>(self: &'t Arc<Self>, source: Source<'_, 't, Self>, want: Want) -> Asked<'t>;
+    fn call<'t>(self: &'t Arc<Self>, source: Source<'_, 't, Self>, want: Want, form: Form) -> Option<Held<'t>>;
+    fn handle_of(&self, key: u8) -> KeyHandle<'_, Self>;
+    fn handle_arc_of(self: &Arc<Self>, key: u8) -> KeyHandleArc<Self>;
+    fn statuses(&self) -> (usize, [(Option<Status>, bool); KEYS as usize]);
+    fn visit(&self, visit: impl FnMut(&u8, Status));
+}
+
+/// One operation in one form, on a table with its key or on a handle.
+macro_rules! in_form {
+    ($form:ident $on:ident($($key:expr)?) $lock:ident $blocking:ident $try_now:ident $try_for:ident $try_until:ident) => {
+        match $form {
+            Form::Try => $on.$try_now($($key)?).map(held),
+            Form::For => $on.$try_for($($key,)? Duration::ZERO).map(held),
+            Form::Until => $on.$try_until($($key,)? Instant::now()).map(held),
+            Form::Limited => finished($on.$lock($($key)?).until(ready(()))).ok().map(held),
+            Form::Blocking => Some(held($on.$blocking($($key)?))),
+        }
+    };
+}
+
+macro_rules! locks {
+    ($($Table:ident {$(
+        $want:ident: $lock:ident $lock_blocking:ident $try_lock:ident $try_for:ident $try_until:ident,
+        $lock_arc:ident $lock_arc_blocking:ident $try_lock_arc:ident $try_arc_for:ident $try_arc_until:ident;
+    )+})+) => {$(
+        impl Locks for $Table {
+            const WANTS: &'static [Want] = &[$(Want::$want),+];
+
+            fn start<'t>(self: &'t Arc<Self>, source: Source<'_, 't, Self>, want: Want) -> Asked<'t> {
+                match (want, source) {
+                    $(
+                        (Want::$want, Source::Table(key)) => Box::new(self.$lock(&key)),
+                        (Want::$want, Source::TableArc(key)) => Box::new(self.$lock_arc(&key)),
+                        (Want::$want, Source::Handle(handle)) => Box::new(handle.$lock()),
+                        (Want::$want, Source::HandleArc(handle)) => Box::new(handle.$lock()),
+                    )+
+                    _ => unreachable!(),
+                }
+            }
+
+            fn call<'t>(self: &'t Arc<Self>, source: Source<'_, 't, Self>, want: Want, form: Form) -> Option<Held<'t>> {
+                match (want, source) {
+                    $(
+                        (Want::$want, Source::Table(key)) => {
+                            in_form!(form self(&key) $lock $lock_blocking $try_lock $try_for $try_until)
+                        }
+                        (Want::$want, Source::TableArc(key)) => in_form!(
+                            form self(&key) $lock_arc $lock_arc_blocking $try_lock_arc $try_arc_for $try_arc_until
+                        ),
+                        (Want::$want, Source::Handle(handle)) => {
+                            in_form!(form handle() $lock $lock_blocking $try_lock $try_for $try_until)
+                        }
+                        (Want::$want, Source::HandleArc(handle)) => {
+                            in_form!(form handle() $lock $lock_blocking $try_lock $try_for $try_until)
+                        }
+                    )+
+                    _ => unreachable!(),
+                }
+            }
+
+            fn handle_of(&self, key: u8) -> KeyHandle<'_, Self> {
+                self.handle(&key)
+            }
+
+            fn handle_arc_of(self: &Arc<Self>, key: u8) -> KeyHandleArc<Self> {
+                self.handle_arc(&key)
+            }
+
+            fn statuses(&self) -> (usize, [(Option<Status>, bool); KEYS as usize]) {
+                (self.len(), std::array::from_fn(|key| (self.status(&(key as u8)), self.is_locked(&(key as u8)))))
+            }
+
+            fn visit(&self, visit: impl FnMut(&u8, Status)) {
+                self.for_each_key(visit);
+            }
+        }
+    )+};
+}
+
+locks! {
+    Mutex {
+        Write: lock lock_blocking try_lock try_lock_for try_lock_until,
+            lock_arc lock_arc_blocking try_lock_arc try_lock_arc_for try_lock_arc_until;
+    }
+    RwLock {
+        Read: read read_blocking try_read try_read_for try_read_until,
+            read_arc read_arc_blocking try_read_arc try_read_arc_for try_read_arc_until;
+        Upgradable: upgradable_read upgradable_read_blocking try_upgradable_read try_upgradable_read_for
+            try_upgradable_read_until, upgradable_read_arc upgradable_read_arc_blocking try_upgradable_read_arc
+            try_upgradable_read_arc_for try_upgradable_read_arc_until;
+        Write: write write_blocking try_write try_write_for try_write_until,
+            write_arc write_arc_blocking try_write_arc try_write_arc_for try_write_arc_until;
+    }
+    Semaphore {
+        Permit: acquire acquire_blocking try_acquire try_acquire_for try_acquire_until,
+            acquire_arc acquire_arc_blocking try_acquire_arc try_acquire_arc_for try_acquire_arc_until;
+    }
+}
+
+fn held<'t>(guard: impl Hold<'t> + 't) -> Held<'t> {
+    Box::new(guard)
+}
+
+/// The output of a future whose limit has been reached.
+fn finished<T>(future: impl Future<Output = T>) -> T {
+    match std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("it waits, though its limit has been reached"),
+    }
+}
+
+/// A future that acquires something.
+trait Ask<'t> {
+    fn poll(&mut self, waker: &Waker) -> Poll<Held<'t>>;
+    fn forget(self: Box<Self>);
+}
+
+impl<'t, F: Future<Output: Hold<'t> + 't> + Unpin> Ask<'t> for F {
+    fn poll(&mut self, waker: &Waker) -> Poll<Held<'t>> {
+        Pin::new(self).poll(&mut Context::from_waker(waker)).map(held)
+    }
+
+    fn forget(self: Box<Self>) {
+        std::mem::forget(*self);
+    }
+}
+
+/// A guard of whatever mode and owner. What a mode does not have is never called.
+trait Hold<'t> {
+    fn key(&self) -> u8;
+    fn want(&self) -> Want;
+    fn forget(self: Box<Self>);
+
+    fn unlock_fair(self: Box<Self>) {
+        unreachable!()
+    }
+
+    /// To a reader, or to an upgradable reader.
+    fn downgrade(self: Box<Self>, _to: Want) -> Held<'t> {
+        unreachable!()
+    }
+
+    fn upgrade(self: Box<Self>) -> Asked<'t> {
+        unreachable!()
+    }
+
+    fn upgrade_now(self: Box<Self>, _form: Form) -> Held<'t> {
+        unreachable!()
+    }
+
+    /// Polls an `upgrade_mut` once, or calls another form of it; then drops or forgets what came of it.
+    fn upgrade_mut(&mut self, _form: Form, _waker: &Waker, _forget: bool) -> bool {
+        unreachable!()
+    }
+}
+
+/// What the mode [`Exclusive`] stands for depends on the table.
+trait ExclusiveIn<'t>: Owner<Key = u8> + 't {
+    fn downgrade(guard: Guard<Self, Exclusive>, to: Want) -> Held<'t>;
+}
+
+macro_rules! exclusive {
+    ($($Owner:ty: |$guard:ident, $to:ident| $downgrade:expr;)+) => {$(
+        impl<'t> ExclusiveIn<'t> for $Owner {
+            fn downgrade($guard: Guard<Self, Exclusive>, $to: Want) -> Held<'t> {
+                $downgrade
+            }
+        }
+    )+};
+}
+
+exclusive! {
+    keylatch::TableRef<'t, Mutex>: |_guard, _to| unreachable!();
+    Arc<Mutex>: |_guard, _to| unreachable!();
+    keylatch::TableRef<'t, RwLock>: |guard, to| downgraded(guard, to);
+    Arc<RwLock>: |guard, to| downgraded(guard, to);
+}
+
+fn downgraded<'t, O: Owner<Table = RwLock, Key = u8> + ExclusiveIn<'t>>(
+    guard: Guard<O, Exclusive>,
+    to: Want,
+) -> Held<'t> {
+    if to == Want::Read { Box::new(guard.downgrade()) } else { Box::new(guard.downgrade_to_upgradable()) }
+}
+
+impl<'t, O: ExclusiveIn<'t>> Hold<'t> for Guard<O, Exclusive> {
+    fn key(&self) -> u8 {
+        *Guard::key(self)
+    }
+
+    fn want(&self) -> Want {
+        Want::Write
+    }
+
+    fn forget(self: Box<Self>) {
+        std::mem::forget(*self);
+    }
+
+    fn unlock_fair(self: Box<Self>) {
+        Guard::unlock_fair(*self);
+    }
+
+    fn downgrade(self: Box<Self>, to: Want) -> Held<'t> {
+        O::downgrade(*self, to)
+    }
+}
+
+impl<'t, O: Owner<Key = u8> + 't> Hold<'t> for Guard<O, Permit> {
+    fn key(&self) -> u8 {
+        *Guard::key(self)
+    }
+
+    fn want(&self) -> Want {
+        Want::Permit
+    }
+
+    fn forget(self: Box<Self>) {
+        std::mem::forget(*self);
+    }
+
+    fn unlock_fair(self: Box<Self>) {
+        Guard::unlock_fair(*self);
+    }
+}
+
+impl<'t, O: Owner<Key = u8> + 't> Hold<'t> for Guard<O, Shared> {
+    fn key(&self) -> u8 {
+        *Guard::key(self)
+    }
+
+    fn want(&self) -> Want {
+        Want::Read
+    }
+
+    fn forget(self: Box<Self>) {
+        std::mem::forget(*self);
+    }
+}
+
+impl<'t, O: Owner<Table = RwLock, Key = u8> + ExclusiveIn<'t>> Hold<'t> for Guard<O, Upgradable> {
+    fn key(&self) -> u8 {
+        *Guard::key(self)
+    }
+
+    fn want(&self) -> Want {
+        Want::Upgradable
+    }
+
+    fn forget(self: Box<Self>) {
+        std::mem::forget(*self);
+    }
+
+    fn downgrade(self: Box<Self>, _to: Want) -> Held<'t> {
+        Box::new(Guard::<O, Upgradable>::downgrade(*self))
+    }
+
+    fn upgrade(self: Box<Self>) -> Asked<'t> {
+        Box::new(Guard::upgrade(*self))
+    }
+
+    fn upgrade_now(self: Box<Self>, form: Form) -> Held<'t> {
+        let upgraded = match form {
+            Form::Try => self.try_upgrade(),
+            Form::For => self.try_upgrade_for(Duration::ZERO),
+            Form::Until => self.try_upgrade_until(Instant::now()),
+            Form::Limited => finished(Guard::upgrade(*self).until(ready(()))).map_err(|((), guard)| guard),
+            Form::Blocking => Ok(self.upgrade_blocking()),
+        };
+        match upgraded {
+            Ok(writer) => Box::new(writer),
+            Err(reader) => Box::new(reader),
+        }
+    }
+
+    fn upgrade_mut(&mut self, form: Form, waker: &Waker, forget: bool) -> bool {
+        let upgraded = match form {
+            Form::Try | Form::For => self.try_upgrade_mut(),
+            Form::Blocking => Some(self.upgrade_mut_blocking()),
+            Form::Until | Form::Limited => {
+                let mut future = Guard::upgrade_mut(self);
+                match Pin::new(&mut future).poll(&mut Context::from_waker(waker)) {
+                    Poll::Ready(upgraded) => {
+                        if forget {
+                            std::mem::forget(upgraded);
+                        }
+                        return true;
+                    }
+                    Poll::Pending => {
+                        if forget {
+                            std::mem::forget(future);
+                        }
+                        return false;
+                    }
+                }
+            }
+        };
+        let done = upgraded.is_some();
+        if forget {
+            std::mem::forget(upgraded);
+        }
+        done
+    }
+}
+
+// ---- the schedule -----------------------------------------------------------------------------------------------------
+
+/// Whoever waits, or may wait: a request's name, and its waker.
+#[derive(Default)]
+struct Sleeper {
+    /// 0 before the first poll.
+    id: Id,
+    bell: Arc<Bell>,
+    /// Since the last poll.
+    woken: bool,
+}
+
+/// A request that has not got in.
+struct Request<'t> {
+    key: u8,
+    want: Want,
+    /// Whether it owns an `Arc` of the table.
+    owns: bool,
+    future: Asked<'t>,
+    sleeper: Sleeper,
+}
+
+/// A guard, and what an upgrade left in it that was forgotten.
+struct Holder<'t> {
+    key: u8,
+    owns: bool,
+    held: Held<'t>,
+    upgrading: Upgrading,
+}
+
+enum Upgrading {
+    No,
+    Waiting(Sleeper),
+    Done,
+}
+
+/// What is left of a request or a guard that was forgotten: a claim, a hold, a place in the queue. It stays for good.
+struct Forgotten {
+    key: u8,
+    held: Option<Want>,
+    sleeper: Option<Sleeper>,
+}
+
+enum Handle<'t, T: Locks> {
+    Borrowed(KeyHandle<'t, T>),
+    Owned(KeyHandleArc<T>),
+}
+
+impl<T: Locks<Key = u8>> Handle<'_, T> {
+    fn key(&self) -> u8 {
+        match self {
+            Handle::Borrowed(handle) => *handle.key(),
+            Handle::Owned(handle) => *handle.key(),
+        }
+    }
+}
+
+struct World<'t, T: Locks> {
+    table: &'t Arc<T>,
+    rules: Rules,
+    /// How many of the keys are used.
+    keys: u8,
+    models: [Key; KEYS as usize],
+    requests: Vec<Request<'t>>,
+    holders: Vec<Holder<'t>>,
+    handles: Vec<Handle<'t, T>>,
+    forgotten: Vec<Forgotten>,
+    next_id: Id,
+    /// For each key: the waiter at the head, and how many later requests that keep it out have got in since it is there.
+    bypass: [(Id, u32); KEYS as usize],
+}
+
+impl<'t, T: Locks<Key = u8>> World<'t, T> {
+    fn new(table: &'t Arc<T>, rules: Rules, keys: u8) -> Self {
+        World {
+            table,
+            rules,
+            keys,
+            models: std::array::from_fn(|_| Key::new(rules)),
+            requests: vec![],
+            holders: vec![],
+            handles: vec![],
+            forgotten: vec![],
+            next_id: 0,
+            bypass: [(0, 0); KEYS as usize],
+        }
+    }
+
+    /// Returns the bells of those who were forgotten.
+    fn run(mut self, mut bytes: Bytes<'_>) -> Vec<Arc<Bell>> {
+        for _ in 0..STEPS {
+            if bytes.is_empty() {
+                break;
+            }
+            self.step(bytes.next(), bytes.next());
+            self.check();
+        }
+        self.finish()
+    }
+
+    fn model(&mut self, key: u8) -> &mut Key {
+        &mut self.models[usize::from(key)]
+    }
+
+    fn id(&mut self) -> Id {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    /// One operation. `what` says which and in which form, `whom` says on which key, request, holder or handle.
+    fn step(&mut self, what: u8, whom: u8) {
+        let (form, at) = (what / 16, usize::from(whom));
+        let want = T::WANTS[usize::from(whom / 64) % T::WANTS.len()];
+        match what % 16 {
+            0 | 1 => self.start(whom, want),
+            2..=5 if !self.requests.is_empty() => self.poll(at % self.requests.len(), form == 0),
+            6 if !self.requests.is_empty() => self.cancel(at % self.requests.len()),
+            7 | 8 => self.call(whom, want, FORMS[usize::from(form) % FORMS.len()]),
+            9 | 10 if !self.holders.is_empty() => self.release(at % self.holders.len(), false),
+            11 if !self.holders.is_empty() => self.release(at % self.holders.len(), true),
+            12 if !self.holders.is_empty() => self.downgrade(at % self.holders.len(), form),
+            13 if !self.holders.is_empty() => self.upgrade(at % self.holders.len(), form),
+            14 if !self.holders.is_empty() => self.upgrade_mut(at % self.holders.len(), form),
+            15 if form == 14 && !self.holders.is_empty() => self.forget_holder(at % self.holders.len()),
+            15 if form == 15 && !self.requests.is_empty() => self.forget_request(at % self.requests.len()),
+            15 => self.other(form, whom),
+            _ => {}
+        }
+    }
+
+    /// Where to call an operation, as `whom` says: a key, or a handle if there is one. And whether the outcome owns an `Arc`.
+    fn source<'a>(keys: u8, handles: &'a [Handle<'t, T>], whom: u8) -> (u8, bool, Source<'a, 't, T>) {
+        let (key, by) = (whom % keys, whom / KEYS % 4);
+        match handles.get(usize::from(whom / 12 % 4)).filter(|_| by >= 2) {
+            Some(Handle::Borrowed(handle)) => (*handle.key(), false, Source::Handle(handle)),
+            Some(Handle::Owned(handle)) => (*handle.key(), true, Source::HandleArc(handle)),
+            None if by % 2 == 0 => (key, false, Source::Table(key)),
+            None => (key, true, Source::TableArc(key)),
+        }
+    }
+
+    fn start(&mut self, whom: u8, want: Want) {
+        if self.requests.len() == CROWD {
+            return;
+        }
+        let (key, owns, source) = Self::source(self.keys, &self.handles, whom);
+        let future = self.table.start(source, want);
+        self.requests.push(Request { key, want, owns, future, sleeper: Sleeper::default() });
+    }
+
+    /// Somebody is about to get in who is not at the head, or who was granted: counts whom it passes, by the words of the
+    /// contract.
+    fn pass(&mut self, key: u8, want: Want, id: Option<u32>) {
+        let model = &self.models[usize::from(key)];
+        let Some(head) = model.queue.first() else { return };
+        let later = id.is_none_or(|id| id > head.id && !model.granted.contains(&id));
+        if want != Want::Upgrade && later && model.keeps_out_the_head(want) {
+            let (whom, passed) = &mut self.bypass[usize::from(key)];
+            if *whom != head.id {
+                (*whom, *passed) = (head.id, 0);
+            }
+            *passed += 1;
+            let bound = match self.rules.fairness {
+                Fairness::Fifo => 0,
+                Fairness::Bounded(n) => u32::from(n),
+                Fairness::Barging => u32::MAX,
+            };
+            assert!(*passed <= bound, "{passed} have passed the head of {model:?}");
+        }
+    }
+
+    fn poll(&mut self, at: usize, moves: bool) {
+        if self.requests[at].sleeper.id == 0 {
+            self.requests[at].sleeper.id = self.id();
+        }
+        let Request { key, want, ref mut future, ref mut sleeper, .. } = self.requests[at];
+        if moves {
+            sleeper.bell = Arc::default();
+        }
+        sleeper.bell.take();
+        sleeper.woken = false;
+        let id = sleeper.id;
+        let outcome = future.poll(&Waker::from(Arc::clone(&sleeper.bell)));
+        if outcome.is_ready() {
+            self.pass(key, want, Some(id));
+        }
+        let expected = self.model(key).poll(id, want);
+        assert_eq!(outcome.is_ready(), expected, "whether {want:?} gets in: {:?}", self.model(key));
+        if let Poll::Ready(held) = outcome {
+            let Request { owns, sleeper, .. } = self.requests.swap_remove(at);
+            assert_eq!(Arc::strong_count(&sleeper.bell), 1, "a waker is kept after the wait");
+            self.push_holder(key, owns, held);
+        }
+    }
+
+    fn push_holder(&mut self, key: u8, owns: bool, held: Held<'t>) {
+        assert_eq!(held.key(), key);
+        self.holders.push(Holder { key, owns, held, upgrading: Upgrading::No });
+    }
+
+    fn cancel(&mut self, at: usize) {
+        let Request { key, want, future, sleeper, .. } = self.requests.swap_remove(at);
+        drop(future);
+        assert_eq!(Arc::strong_count(&sleeper.bell), 1, "a waker is kept after the wait");
+        if want == Want::Upgrade {
+            // It owns a hold besides.
+            let left = self.model(key).leave_queue(sleeper.id);
+            self.released(key, Key::held_after_upgrade(left), false);
+        } else {
+            self.model(key).cancel(sleeper.id, want);
+        }
+    }
+
+    fn released(&mut self, key: u8, held: Want, fair: bool) {
+        self.model(key).release(held, fair);
+        self.check_phase(key, held);
+    }
+
+    /// When a writer has left, the readers that waited by then have got in.
+    fn check_phase(&mut self, key: u8, left: Want) {
+        if left == Want::Write && matches!(self.rules.fairness, Fairness::Bounded(_)) {
+            let (_, statuses) = self.table.statuses();
+            let waiting = statuses[usize::from(key)].0.map_or(0, |status| status.waiting_readers());
+            assert_eq!(waiting, 0, "a writer has left, and readers still wait");
+        }
+    }
+
+    fn call(&mut self, whom: u8, want: Want, form: Form) {
+        if self.holders.len() == CROWD {
+            return;
+        }
+        let (key, owns, source) = Self::source(self.keys, &self.handles, whom);
+        let form = match form {
+            Form::Blocking if !self.models[usize::from(key)].clone().attempt(want) => Form::For,
+            form => form,
+        };
+        let held = self.table.call(source, want, form);
+        let id = self.id();
+        if held.is_some() {
+            self.pass(key, want, None);
+        }
+        let model = self.model(key);
+        let expected = model.attempt(want);
+        if !expected && form == Form::Limited {
+            // It queues, looks once more, and gives up. (Whose time is up does not queue.)
+            assert!(!model.poll(id, want) && !model.poll(id, want) && model.leave_queue(id) == Some(false));
+        }
+        assert_eq!(held.is_some(), expected, "whether {want:?} gets in by {form:?}: {model:?}");
+        if let Some(held) = held {
+            self.push_holder(key, owns, held);
+        }
+    }
+
+    /// What every use of an upgradable guard begins with.
+    fn fall_back(&mut self, at: usize) {
+        let Holder { key, ref mut upgrading, .. } = self.holders[at];
+        let upgraded = match std::mem::replace(upgrading, Upgrading::No) {
+            Upgrading::No => false,
+            Upgrading::Waiting(sleeper) => self.model(key).leave_queue(sleeper.id) == Some(true),
+            Upgrading::Done => true,
+        };
+        if upgraded {
+            self.model(key).change(Want::Write, Want::Upgradable);
+        }
+    }
+
+    fn release(&mut self, at: usize, fair: bool) {
+        let Holder { key, held, upgrading, .. } = self.holders.swap_remove(at);
+        let fair = fair && matches!(held.want(), Want::Write | Want::Permit);
+        let want = match upgrading {
+            Upgrading::No => held.want(),
+            Upgrading::Waiting(sleeper) => Key::held_after_upgrade(self.model(key).leave_queue(sleeper.id)),
+            Upgrading::Done => Want::Write,
+        };
+        if fair {
+            held.unlock_fair()
+        } else {
+            drop(held)
+        }
+        self.released(key, want, fair);
+    }
+
+    fn downgrade(&mut self, at: usize, form: u8) {
+        let from = self.holders[at].held.want();
+        let to = match from {
+            Want::Write if T::WANTS.len() > 1 && form % 2 == 1 => Want::Upgradable,
+            Want::Write if T::WANTS.len() > 1 => Want::Read,
+            Want::Upgradable => Want::Read,
+            _ => return,
+        };
+        self.fall_back(at);
+        let Holder { key, owns, held, .. } = self.holders.swap_remove(at);
+        let held = held.downgrade(to);
+        assert_eq!(held.want(), to);
+        self.model(key).change(from, to);
+        self.check_phase(key, from);
+        self.push_holder(key, owns, held);
+    }
+
+    fn upgrade(&mut self, at: usize, form: u8) {
+        if self.holders[at].held.want() != Want::Upgradable || self.requests.len() == CROWD {
+            return;
+        }
+        self.fall_back(at);
+        let Holder { key, owns, held, .. } = self.holders.swap_remove(at);
+        if form % 2 == 0 {
+            let (future, sleeper) = (held.upgrade(), Sleeper::default());
+            return self.requests.push(Request { key, want: Want::Upgrade, owns, future, sleeper });
+        }
+        let expected = self.model(key).attempt(Want::Upgrade);
+        let form = match FORMS[usize::from(form / 2) % FORMS.len()] {
+            Form::Blocking if !expected => Form::For,
+            form => form,
+        };
+        if !expected && form == Form::Limited {
+            let id = self.id();
+            let model = self.model(key);
+            assert!(!model.poll(id, Want::Upgrade) && model.leave_queue(id) == Some(false));
+        }
+        let held = held.upgrade_now(form);
+        assert_eq!(held.want(), if expected { Want::Write } else { Want::Upgradable }, "an upgrade by {form:?}");
+        self.push_holder(key, owns, held);
+    }
+
+    fn upgrade_mut(&mut self, at: usize, form: u8) {
+        if self.holders[at].held.want() != Want::Upgradable {
+            return;
+        }
+        self.fall_back(at);
+        let forget = form % 2 == 1;
+        let id = self.id();
+        let holder = &mut self.holders[at];
+        let model = &mut self.models[usize::from(holder.key)];
+        let expected = model.attempt(Want::Upgrade);
+        let form = match FORMS[usize::from(form / 2) % FORMS.len()] {
+            Form::Blocking if !expected => Form::Until,
+            form => form,
+        };
+        let waits = !expected && matches!(form, Form::Until | Form::Limited);
+        if waits {
+            assert!(!model.poll(id, Want::Upgrade));
+        }
+        let (bell, waker) = Bell::new();
+        assert_eq!(holder.held.upgrade_mut(form, &waker, forget), expected, "upgrade_mut by {form:?}: {model:?}");
+        match (expected, forget) {
+            (true, true) => holder.upgrading = Upgrading::Done,
+            (true, false) => model.change(Want::Write, Want::Upgradable),
+            (false, true) if waits => holder.upgrading = Upgrading::Waiting(Sleeper { id, bell, woken: false }),
+            (false, _) => assert_eq!(model.leave_queue(id), waits.then_some(false)),
+        }
+    }
+
+    /// Only what borrows the table is forgotten: a forgotten `Arc` would keep it for good, which is a leak.
+    fn forget_holder(&mut self, at: usize) {
+        if self.holders[at].owns {
+            return;
+        }
+        let Holder { key, held, upgrading, .. } = self.holders.swap_remove(at);
+        let (held_as, sleeper) = match upgrading {
+            Upgrading::No => (held.want(), None),
+            Upgrading::Waiting(sleeper) => (Want::Upgradable, Some(sleeper)),
+            Upgrading::Done => (Want::Write, None),
+        };
+        held.forget();
+        self.forgotten.push(Forgotten { key, held: Some(held_as), sleeper });
+    }
+
+    fn forget_request(&mut self, at: usize) {
+        if self.requests[at].owns {
+            return;
+        }
+        let Request { key, want, future, sleeper, .. } = self.requests.swap_remove(at);
+        future.forget();
+        let held = (want == Want::Upgrade).then_some(Want::Upgradable);
+        self.forgotten.push(Forgotten { key, held, sleeper: (sleeper.id > 0).then_some(sleeper) });
+    }
+
+    fn is_spoilt(&self, key: u8) -> bool {
+        self.forgotten.iter().any(|forgotten| forgotten.key == key)
+    }
+
+    /// Everybody who may be woken.
+    fn sleepers(&mut self) -> impl Iterator<Item = &mut Sleeper> {
+        let upgrades = self.holders.iter_mut().filter_map(|holder| match &mut holder.upgrading {
+            Upgrading::Waiting(sleeper) => Some(sleeper),
+            _ => None,
+        });
+        let forgotten = self.forgotten.iter_mut().filter_map(|forgotten| forgotten.sleeper.as_mut());
+        self.requests.iter_mut().map(|request| &mut request.sleeper).chain(upgrades).chain(forgotten)
+    }
+
+    fn other(&mut self, what: u8, whom: u8) {
+        match what % 4 {
+            0 if self.handles.len() < CROWD => self.handles.push(match whom / KEYS % 2 {
+                0 => Handle::Borrowed(self.table.handle_of(whom % self.keys)),
+                _ => Handle::Owned(self.table.handle_arc_of(whom % self.keys)),
+            }),
+            1 if !self.handles.is_empty() => {
+                let copy = match &self.handles[usize::from(whom) % self.handles.len()] {
+                    Handle::Borrowed(handle) => Handle::Borrowed(handle.clone()),
+                    Handle::Owned(handle) => Handle::Owned(handle.clone()),
+                };
+                if self.handles.len() < CROWD {
+                    self.handles.push(copy);
+                }
+            }
+            2 if !self.handles.is_empty() => {
+                drop(self.handles.swap_remove(usize::from(whom) % self.handles.len()));
+            }
+            _ => {
+                let mut seen = [None; KEYS as usize];
+                self.table.visit(|&key, status| {
+                    assert!(seen[usize::from(key)].replace(status).is_none(), "a key was visited twice");
+                    // The callback may use the table.
+                    assert!(self.table.statuses().0 > 0);
+                });
+                assert_eq!(seen, self.table.statuses().1.map(|(status, _)| status));
+            }
+        }
+    }
+
+    fn check(&mut self) {
+        for sleeper in self.sleepers() {
+            sleeper.woken |= sleeper.bell.take() > 0;
+        }
+        let (len, statuses) = self.table.statuses();
+        let mut live = 0;
+        for (key, (status, is_locked)) in (0..).zip(statuses) {
+            let model = &self.models[usize::from(key)];
+            let used = self.holders.iter().any(|holder| holder.key == key)
+                || self.requests.iter().any(|request| request.key == key)
+                || self.handles.iter().any(|handle| handle.key() == key)
+                || self.is_spoilt(key);
+            live += usize::from(used);
+            assert_eq!(status.is_some(), used, "an entry that nobody uses, or the other way round");
+            assert_eq!(is_locked, model.holds != Holds::default());
+            assert_eq!(status.map_or_else(Seen::default, Seen::from), model.seen(), "{model:?}");
+            if let Some(status) = status {
+                let Holds { readers, upgradable, writers, permits } = model.holds;
+                assert_eq!(status.holders(), readers + upgradable + writers + permits);
+                assert_eq!(status.waiters(), model.queue.len());
+            }
+            self.check_exclusion(key);
+            self.check_wakes(key);
+        }
+        assert_eq!(len, live);
+    }
+
+    /// Those who hold a guard go together, and are no more than the table counts.
+    fn check_exclusion(&self, key: u8) {
+        let model = &self.models[usize::from(key)];
+        let upgraded = |sleeper: &Sleeper| Key::held_after_upgrade(Some(model.granted.contains(&sleeper.id)));
+        let held = self.holders.iter().filter(|holder| holder.key == key).map(|holder| match &holder.upgrading {
+            Upgrading::No => holder.held.want(),
+            Upgrading::Waiting(sleeper) => upgraded(sleeper),
+            Upgrading::Done => Want::Write,
+        });
+        let forgotten = self.forgotten.iter().filter(|forgotten| forgotten.key == key);
+        let forgotten = forgotten.filter_map(|forgotten| match &forgotten.sleeper {
+            Some(sleeper) => forgotten.held.map(|_| upgraded(sleeper)),
+            None => forgotten.held,
+        });
+        let mut holds = Holds::default();
+        held.chain(forgotten).for_each(|held| *holds.of(held) += 1);
+        assert!(holds.go_together(self.rules.permits), "{holds:?}");
+        let counted = model.holds;
+        assert!(holds.readers <= counted.readers && holds.writers <= counted.writers, "{holds:?}, {counted:?}");
+        assert!(holds.upgradable <= counted.upgradable && holds.permits <= counted.permits, "{holds:?}, {counted:?}");
+    }
+
+    /// Nobody sleeps who could get in.
+    fn check_wakes(&mut self, key: u8) {
+        let model = self.model(key).clone();
+        for id in model.granted.iter().copied().chain(model.due().iter().map(|waiter| waiter.id)) {
+            let sleeper = self.sleepers().find(|sleeper| sleeper.id == id).expect("whoever waits is in the books");
+            assert!(sleeper.woken, "a lost wake-up: {model:?}");
+        }
+        let writer = model.holds.writers + model.waiting(Want::Write) + model.waiting(Want::Upgrade) > 0;
+        if matches!(self.rules.fairness, Fairness::Bounded(_)) && !writer {
+            assert_eq!(model.waiting(Want::Read), 0, "readers are kept out by nobody: {model:?}");
+        }
+    }
+
+    /// All holders leave. Then everybody who waits gets in, though nobody is polled who was not woken; but for keys that
+    /// somebody has forgotten to give up.
+    fn finish(mut self) -> Vec<Arc<Bell>> {
+        self.handles.clear();
+        // Those who have not asked yet are no waiters, and an upgrade that has not is a hold.
+        self.requests.retain(|request| request.sleeper.id > 0);
+        while let Some(Holder { held, .. }) = self.holders.pop() {
+            drop(held);
+        }
+        while let Some(at) = self.requests.iter_mut().position(|Request { sleeper, .. }| {
+            sleeper.woken |= sleeper.bell.take() > 0;
+            sleeper.woken
+        }) {
+            let Request { future, sleeper, .. } = &mut self.requests[at];
+            sleeper.woken = false;
+            if let Poll::Ready(held) = future.poll(&Waker::from(Arc::clone(&sleeper.bell))) {
+                drop(self.requests.swap_remove(at));
+                drop(held);
+            }
+        }
+        let served = self.requests.iter().all(|request| self.is_spoilt(request.key));
+        assert!(served, "somebody waits for a free key for ever");
+        self.requests.clear();
+        let left = self.table.statuses().1.map(|(status, _)| status.is_some());
+        assert_eq!(left, std::array::from_fn(|key| self.is_spoilt(key as u8)), "an entry was left");
+        assert_eq!(Arc::strong_count(self.table), 1);
+        self.forgotten.into_iter().filter_map(|forgotten| Some(forgotten.sleeper?.bell)).collect()
+    }
+}
+
+const FORMS: [Form; 5] = [Form::Try, Form::For, Form::Until, Form::Limited, Form::Blocking];
