@@ -1,0 +1,116 @@
+//! What is no keyed lock, but shows what one might cost.
+
+use std::borrow::Borrow;
+use std::hash::BuildHasher;
+
+use crossbeam_utils::CachePadded;
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::candidates::{Key, Locks, Need};
+
+/// One lock for all keys: the yardstick for waiting.
+impl Locks<u64> for Mutex<()> {
+    const LACKS: &'static [(Need, &'static str)] = &[(Need::Async, "no async"), (Need::Keys, "one lock")];
+
+    fn lock_blocking(&self, _: &u64) -> impl Sized {
+        self.lock()
+    }
+
+    fn try_lock(&self, _: &u64) -> Option<impl Sized> {
+        self.try_lock()
+    }
+}
+
+/// A fixed number of locks, to which keys are hashed. It needs no memory for keys; in return, keys that share a lock
+/// wait for each other, and whoever holds two keys may wait for itself.
+pub struct Stripes {
+    locks: Box<[CachePadded<Mutex<()>>]>,
+    hasher: RandomState,
+}
+
+impl Default for Stripes {
+    fn default() -> Self {
+        Stripes { locks: (0..256).map(|_| CachePadded::default()).collect(), hasher: RandomState::default() }
+    }
+}
+
+impl Stripes {
+    fn of<Q: ?Sized + Key>(&self, key: &Q) -> &Mutex<()> {
+        &self.locks[self.hasher.hash_one(key) as usize % self.locks.len()]
+    }
+}
+
+impl<Q: ?Sized + Key> Locks<Q> for Stripes {
+    const LACKS: &'static [(Need, &'static str)] = &[(Need::Async, "no async"), (Need::ManyHeld, "would deadlock")];
+
+    fn lock_blocking(&self, key: &Q) -> impl Sized {
+        self.of(key).lock()
+    }
+
+    fn try_lock(&self, key: &Q) -> Option<impl Sized> {
+        self.of(key).try_lock()
+    }
+}
+
+/// What every table of keys does: hash, find the shard, insert; and at the end remove. Nobody can wait for a key, so
+/// this is the least that a keyed lock of this make could cost.
+pub struct Floor<K> {
+    shards: Box<[CachePadded<Mutex<HashTable<K>>>]>,
+    hasher: RandomState,
+}
+
+struct FloorGuard<'t, 'k, Q: ?Sized + Key> {
+    table: &'t Floor<Q::Owned>,
+    hash: u64,
+    key: &'k Q,
+}
+
+impl<K> Default for Floor<K> {
+    fn default() -> Self {
+        Floor { shards: (0..64).map(|_| CachePadded::default()).collect(), hasher: RandomState::default() }
+    }
+}
+
+impl<K> Floor<K> {
+    fn shard(&self, hash: u64) -> MutexGuard<'_, HashTable<K>> {
+        // The table uses the low bits, and the top seven.
+        self.shards[(hash >> 32) as usize % self.shards.len()].lock()
+    }
+}
+
+impl<Q: ?Sized + Key> Drop for FloorGuard<'_, '_, Q> {
+    fn drop(&mut self) {
+        let mut shard = self.table.shard(self.hash);
+        if let Ok(entry) = shard.find_entry(self.hash, |key| key.borrow() == self.key) {
+            let (_key, _) = entry.remove();
+        }
+    }
+}
+
+impl<Q: ?Sized + Key> Locks<Q> for Floor<Q::Owned> {
+    const LACKS: &'static [(Need, &'static str)] = &[(Need::Contention, "no waiting")];
+
+    fn lock_blocking(&self, key: &Q) -> impl Sized {
+        insert(self, key).expect("nobody else has the key")
+    }
+
+    fn try_lock(&self, key: &Q) -> Option<impl Sized> {
+        insert(self, key)
+    }
+
+    fn lock(&self, key: &Q) -> Option<impl Future<Output = impl Send> + Send> {
+        Some(async move { insert(self, key).expect("nobody else has the key") })
+    }
+}
+
+fn insert<'t, 'k, Q: ?Sized + Key>(table: &'t Floor<Q::Owned>, key: &'k Q) -> Option<FloorGuard<'t, 'k, Q>> {
+    let hash = table.hasher.hash_one(key);
+    let mut shard = table.shard(hash);
+    if shard.find(hash, |other| other.borrow() == key).is_some() {
+        return None;
+    }
+    shard.insert_unique(hash, key.to_owned(), |key| table.hasher.hash_one(key));
+    Some(FloorGuard { table, hash, key })
+}
