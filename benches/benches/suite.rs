@@ -70,7 +70,7 @@ fn main() {
 }
 
 fn options() -> Options {
-    let mut options = Options { filter: String::new(), rounds: 15, span: Duration::from_millis(60) };
+    let mut options = Options { filter: String::new(), rounds: 13, span: Duration::from_millis(60) };
     let mut args = env::args().skip(1);
     while let Some(arg) = args.next() {
         let mut number = || args.next().and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{arg} wants a number"));

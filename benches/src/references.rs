@@ -3,10 +3,12 @@
 use std::borrow::Borrow;
 use std::hash::BuildHasher;
 
-use crossbeam_utils::CachePadded;
+use crossbeam_utils::{Backoff, CachePadded};
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
-use parking_lot::{Mutex, MutexGuard};
+use hashbrown::hash_table::Entry;
+use parking_lot::Mutex;
+use spin::mutex::{SpinMutex, SpinMutexGuard};
 
 use crate::candidates::{Key, Locks, Need};
 
@@ -57,7 +59,7 @@ impl<Q: ?Sized + Key> Locks<Q> for Stripes {
 /// What every table of keys does: hash, find the shard, insert; and at the end remove. Nobody can wait for a key, so
 /// this is the least that a keyed lock of this make could cost.
 pub struct Floor<K> {
-    shards: Box<[CachePadded<Mutex<HashTable<K>>>]>,
+    shards: Box<[CachePadded<SpinMutex<HashTable<K>>>]>,
     hasher: RandomState,
 }
 
@@ -74,18 +76,27 @@ impl<K> Default for Floor<K> {
 }
 
 impl<K> Floor<K> {
-    fn shard(&self, hash: u64) -> MutexGuard<'_, HashTable<K>> {
+    fn shard(&self, hash: u64) -> SpinMutexGuard<'_, HashTable<K>> {
         // The table uses the low bits, and the top seven.
-        self.shards[(hash >> 32) as usize % self.shards.len()].lock()
+        let shard = &self.shards[(hash >> 32) as usize % self.shards.len()];
+        let backoff = Backoff::new();
+        loop {
+            if let Some(guard) = shard.try_lock() {
+                return guard;
+            }
+            backoff.snooze();
+        }
     }
 }
 
 impl<Q: ?Sized + Key> Drop for FloorGuard<'_, '_, Q> {
     fn drop(&mut self) {
         let mut shard = self.table.shard(self.hash);
-        if let Ok(entry) = shard.find_entry(self.hash, |key| key.borrow() == self.key) {
-            let (_key, _) = entry.remove();
-        }
+        let entry = shard.find_entry(self.hash, |key| key.borrow() == self.key);
+        let removed = entry.ok().map(|entry| entry.remove().0);
+        // The key's memory is given back after the shard.
+        drop(shard);
+        drop(removed);
     }
 }
 
@@ -107,10 +118,11 @@ impl<Q: ?Sized + Key> Locks<Q> for Floor<Q::Owned> {
 
 fn insert<'t, 'k, Q: ?Sized + Key>(table: &'t Floor<Q::Owned>, key: &'k Q) -> Option<FloorGuard<'t, 'k, Q>> {
     let hash = table.hasher.hash_one(key);
-    let mut shard = table.shard(hash);
-    if shard.find(hash, |other| other.borrow() == key).is_some() {
-        return None;
+    match table.shard(hash).entry(hash, |other| other.borrow() == key, |key| table.hasher.hash_one(key)) {
+        Entry::Occupied(_) => None,
+        Entry::Vacant(place) => {
+            place.insert(key.to_owned());
+            Some(FloorGuard { table, hash, key })
+        }
     }
-    shard.insert_unique(hash, key.to_owned(), |key| table.hasher.hash_one(key));
-    Some(FloorGuard { table, hash, key })
 }
