@@ -12,7 +12,7 @@ use lockable::LockPool;
 use lockmap::LockMap;
 
 pub use crate::dash_map::TokioDashMap;
-pub use crate::references::{Floor, Stripes};
+pub use crate::references::{BareTable, Stripes};
 pub use crate::std_map::StdMap;
 
 /// The key where there is one.

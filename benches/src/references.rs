@@ -1,5 +1,6 @@
 //! What is no keyed lock, but shows what one might cost.
 
+use std::array;
 use std::borrow::Borrow;
 use std::hash::BuildHasher;
 
@@ -28,13 +29,14 @@ impl Locks<u64> for Mutex<()> {
 /// A fixed number of locks, to which keys are hashed. It needs no memory for keys; in return, keys that share a lock
 /// wait for each other, and whoever holds two keys may wait for itself.
 pub struct Stripes {
-    locks: Box<[CachePadded<Mutex<()>>]>,
+    // Of a length that is known, so that the remainder is no division.
+    locks: Box<[CachePadded<Mutex<()>>; 256]>,
     hasher: RandomState,
 }
 
 impl Default for Stripes {
     fn default() -> Self {
-        Stripes { locks: (0..256).map(|_| CachePadded::default()).collect(), hasher: RandomState::default() }
+        Stripes { locks: Box::new(array::from_fn(|_| CachePadded::default())), hasher: RandomState::default() }
     }
 }
 
@@ -56,26 +58,26 @@ impl<Q: ?Sized + Key> Locks<Q> for Stripes {
     }
 }
 
-/// What every table of keys does: hash, find the shard, insert; and at the end remove. Nobody can wait for a key, so
-/// this is the least that a keyed lock of this make could cost.
-pub struct Floor<K> {
-    shards: Box<[CachePadded<SpinMutex<HashTable<K>>>]>,
+/// What every table of keys does: hash, find the shard, insert; and at the end remove. Nobody can wait for a key. A keyed
+/// lock in a sharded hashbrown table costs that and more; less costs only one that does not touch such a table.
+pub struct BareTable<K> {
+    shards: Box<[CachePadded<SpinMutex<HashTable<K>>>; 64]>,
     hasher: RandomState,
 }
 
-struct FloorGuard<'t, 'k, Q: ?Sized + Key> {
-    table: &'t Floor<Q::Owned>,
+struct BareGuard<'t, 'k, Q: ?Sized + Key> {
+    table: &'t BareTable<Q::Owned>,
     hash: u64,
     key: &'k Q,
 }
 
-impl<K> Default for Floor<K> {
+impl<K> Default for BareTable<K> {
     fn default() -> Self {
-        Floor { shards: (0..64).map(|_| CachePadded::default()).collect(), hasher: RandomState::default() }
+        BareTable { shards: Box::new(array::from_fn(|_| CachePadded::default())), hasher: RandomState::default() }
     }
 }
 
-impl<K> Floor<K> {
+impl<K> BareTable<K> {
     fn shard(&self, hash: u64) -> SpinMutexGuard<'_, HashTable<K>> {
         // The table uses the low bits, and the top seven.
         let shard = &self.shards[(hash >> 32) as usize % self.shards.len()];
@@ -89,7 +91,7 @@ impl<K> Floor<K> {
     }
 }
 
-impl<Q: ?Sized + Key> Drop for FloorGuard<'_, '_, Q> {
+impl<Q: ?Sized + Key> Drop for BareGuard<'_, '_, Q> {
     fn drop(&mut self) {
         let mut shard = self.table.shard(self.hash);
         let entry = shard.find_entry(self.hash, |key| key.borrow() == self.key);
@@ -100,7 +102,7 @@ impl<Q: ?Sized + Key> Drop for FloorGuard<'_, '_, Q> {
     }
 }
 
-impl<Q: ?Sized + Key> Locks<Q> for Floor<Q::Owned> {
+impl<Q: ?Sized + Key> Locks<Q> for BareTable<Q::Owned> {
     const LACKS: &'static [(Need, &'static str)] = &[(Need::Contention, "no waiting")];
 
     fn lock_blocking(&self, key: &Q) -> impl Sized {
@@ -116,13 +118,13 @@ impl<Q: ?Sized + Key> Locks<Q> for Floor<Q::Owned> {
     }
 }
 
-fn insert<'t, 'k, Q: ?Sized + Key>(table: &'t Floor<Q::Owned>, key: &'k Q) -> Option<FloorGuard<'t, 'k, Q>> {
+fn insert<'t, 'k, Q: ?Sized + Key>(table: &'t BareTable<Q::Owned>, key: &'k Q) -> Option<BareGuard<'t, 'k, Q>> {
     let hash = table.hasher.hash_one(key);
     match table.shard(hash).entry(hash, |other| other.borrow() == key, |key| table.hasher.hash_one(key)) {
         Entry::Occupied(_) => None,
         Entry::Vacant(place) => {
             place.insert(key.to_owned());
-            Some(FloorGuard { table, hash, key })
+            Some(BareGuard { table, hash, key })
         }
     }
 }

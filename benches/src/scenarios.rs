@@ -14,7 +14,7 @@ use rand::{RngExt, SeedableRng};
 use rand_distr::Zipf;
 
 use crate::candidates::{
-    Floor, HOT, HOT_STR, Key, KeyedLocks, Locks, Need, OneHandle, StdMap, Stripes, TokioDashMap, recycling,
+    BareTable, HOT, HOT_STR, Key, KeyedLocks, Locks, Need, OneHandle, StdMap, Stripes, TokioDashMap, recycling,
 };
 use crate::load::{Hold, Runtime, Section, Table, Visit, Walk, quantile, timed, together};
 
@@ -39,7 +39,7 @@ pub const CANDIDATES: [&str; 12] = [
     PEERS[5],
     "256 stripes",
     "lone parking_lot",
-    "floor",
+    "bare table",
 ];
 
 /// One kind of load, and those who bear it.
@@ -167,7 +167,7 @@ trait Candidates: Key {
             Candidate::new::<TokioDashMap<Self::Owned>>("dashmap + tokio", TokioDashMap::default),
             Candidate::new::<StdMap<Self::Owned>>("std map", StdMap::default),
             Candidate::new::<Stripes>("256 stripes", Stripes::default),
-            Candidate::new::<Floor<Self::Owned>>("floor", Floor::default),
+            Candidate::new::<BareTable<Self::Owned>>("bare table", BareTable::default),
         ];
         all.extend(Self::special());
         all.sort_by_key(|candidate| CANDIDATES.iter().position(|name| *name == candidate.name));

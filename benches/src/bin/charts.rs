@@ -87,7 +87,7 @@ fn headline(report: &Report, scenarios: &[Scenario]) -> Chart {
         bars.truncate(HEADLINE_PEERS);
         bars.insert(0, bar(scenario.subject)?);
         let what = if measure.unit == "B" { format!(": {}", measure.name) } else { String::new() };
-        Some(Panel { title: format!("{name}{what}"), bars, left_out: String::new() })
+        Some(Panel { title: format!("{name}{what}"), bars, notes: Vec::new() })
     };
     let title = "keylatch and the best peers: longer is better, relative to keylatch";
     Chart { title: title.to_owned(), panels: HEADLINE.iter().filter_map(panel).collect() }
@@ -131,12 +131,15 @@ fn panel(report: &Report, scenario: &Scenario, measure: &Measure, beside: &[Meas
         }
     }
     let better = if measure.less_is_better { "less is better" } else { "more is better" };
-    let mut title = format!("{}: {} ({better})", scenario.name, measure.label());
-    for measure in beside {
-        write!(title, " · {}", measure.label()).expect("strings take all");
+    let mut notes = Vec::new();
+    if !beside.is_empty() {
+        let labels: Vec<_> = beside.iter().map(Measure::label).collect();
+        notes.push(format!("beside the bars: {} · {}", measure.unit, labels.join(" · ")));
     }
-    let left_out = if left_out.is_empty() { String::new() } else { format!("without {}", left_out.join(", ")) };
-    Panel { title, bars, left_out }
+    if !left_out.is_empty() {
+        notes.push(format!("without {}", left_out.join(", ")));
+    }
+    Panel { title: format!("{}: {} ({better})", scenario.name, measure.label()), bars, notes }
 }
 
 struct Chart {
@@ -148,8 +151,8 @@ struct Chart {
 struct Panel {
     title: String,
     bars: Vec<Bar>,
-    /// Who is missing, and why.
-    left_out: String,
+    /// What else there is to say, a line each.
+    notes: Vec<String>,
 }
 
 struct Bar {
@@ -204,7 +207,7 @@ impl Chart {
         };
         text(MARGIN, y, r#" font-size="16" font-weight="bold""#, &self.title);
         let mut rects = String::new();
-        for Panel { title, bars, left_out } in &self.panels {
+        for Panel { title, bars, notes } in &self.panels {
             y += 1.8 * ROW;
             text(MARGIN, y, r#" font-weight="bold""#, title);
             y += 0.4 * ROW;
@@ -222,9 +225,9 @@ impl Chart {
                 text(LABELS + width + 6.0, baseline, "", value);
                 y += ROW;
             }
-            if !left_out.is_empty() {
-                text(LABELS, y + 10.0, r#" font-size="11" font-style="italic""#, left_out);
-                y += 0.7 * ROW;
+            for note in notes {
+                text(LABELS, y + 10.0, r#" font-size="11" font-style="italic""#, note);
+                y += 0.75 * ROW;
             }
         }
         let height = y + MARGIN;
