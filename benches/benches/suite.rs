@@ -4,11 +4,14 @@
 //! the other does not. So each round measures every case once, a ratio is that of two cases in the same round, and the
 //! table has the medians. A goal that is missed is told in the table, and fails nothing.
 //!
-//! - `cargo bench --bench suite`: all of it, in some minutes; the results are written to `results/suite.csv`, too.
+//! - `cargo bench --bench suite`: all of it, in five or six minutes on two free cores. The results are also written to
+//!   `results/suite.csv`.
 //! - `cargo bench --bench suite -- hot`: the scenarios whose names contain `hot`; nothing is written.
-//! - `cargo bench --bench suite -- --rounds 1 --span 5`: a glance; so many rounds, with so many milliseconds for a case.
+//! - `cargo bench --bench suite -- --rounds 1 --span 5`: a glance, with so many rounds, and milliseconds for a
+//!   case.
 
 use std::env;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use keylatch_benches::heap::Counted;
@@ -53,11 +56,11 @@ fn main() {
     }
 
     let facts = format!(
-        "{} rounds of {} ms for each case. {} cores; two threads had {:.1} of them, and the further from 2, the less do \
+        "{} rounds of {} ms for each case. {} cores, of which two threads had {:.1}: the further from 2, the less do \
          threads meet.",
         parallel.len(),
         span.as_millis(),
-        std::thread::available_parallelism().map_or(0, usize::from),
+        thread::available_parallelism().map_or(0, usize::from),
         median(&parallel),
     );
     let rows = scenarios.iter().zip(&tables).flat_map(|(scenario, table)| rows(scenario, table)).collect();

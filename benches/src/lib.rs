@@ -6,7 +6,8 @@
 //! - `cargo bench --bench counts`: instructions and allocations of single operations, with limits. It needs valgrind,
 //!   and gungraun-runner in the version of gungraun.
 //!
-//! A new peer is an `impl` in [`candidates`] and a line in the lists of [`scenarios`]; a new scenario is an entry there.
+//! A new peer is an `impl` in [`candidates`] and a line in the lists of [`scenarios`]; a new scenario is an entry
+//! there.
 
 pub mod candidates;
 mod dash_map;

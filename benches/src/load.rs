@@ -2,7 +2,7 @@
 
 use std::borrow::Borrow;
 use std::hint::{black_box, spin_loop};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, LazyLock, mpsc};
 use std::thread;
@@ -68,7 +68,7 @@ pub trait Table<Q: ?Sized + Key>: Send + Sync {
     /// Holds all keys at once, and releases them in the same order.
     fn hold_all(&self, keys: &[Q::Owned]) -> Hoard;
 
-    /// Nanoseconds from the beginning of a release until a waiting thread has the key, at best half of the time.
+    /// Nanoseconds from the beginning of a release until a waiting thread has the key: the median.
     fn hand_offs(&self, key: &Q, hold: Hold, span: Duration) -> f64;
 
     /// Nanoseconds from one of two tasks that want the same key to the other. One thread runs both.
@@ -195,9 +195,9 @@ impl<Q: ?Sized + Key, L: Locks<Q>> Table<Q> for L {
         // The number of the hand-over that the one has begun, the other has asked for, and the other has got; and when
         // the release began.
         let [begun, asked, got, released] = [const { AtomicU64::new(0) }; 4];
+        // Each has a core of its own, so neither keeps the other from going on.
         let await_turn = |turn: &AtomicU64, number| {
             while turn.load(Ordering::Acquire) < number {
-                // Both have a core if the machine is quiet; if it is not, the other may need this one.
                 spin_loop();
             }
         };
@@ -315,7 +315,7 @@ pub struct Visit {
     pub stop: Arc<AtomicBool>,
 }
 
-pub type Visitor = std::pin::Pin<Box<dyn Future<Output = u64> + Send>>;
+pub type Visitor = Pin<Box<dyn Future<Output = u64> + Send>>;
 
 /// Who runs tasks, on two threads.
 #[derive(Clone, Copy)]
@@ -412,8 +412,8 @@ pub struct Shares<T> {
     pub notes: Vec<T>,
 }
 
-/// Some threads do operations at the same time, `n` at each call. `work` makes what a thread does of its number, and
-/// each has something to note things in.
+/// Some threads do operations at the same time. `work` is given a thread's number, and makes what that thread does: so
+/// many operations at a call, with something to note things in.
 pub fn together<T: Default + Send, W: FnMut(u64, &mut T)>(
     threads: usize,
     span: Duration,

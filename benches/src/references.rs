@@ -58,8 +58,8 @@ impl<Q: ?Sized + Key> Locks<Q> for Stripes {
     }
 }
 
-/// What every table of keys does: hash, find the shard, insert; and at the end remove. Nobody can wait for a key. A keyed
-/// lock in a sharded hashbrown table costs that and more; less costs only one that does not touch such a table.
+/// What every table of keys does: hash, find the shard, insert; and at the end remove. Nobody can wait for a key. A
+/// keyed lock in a sharded hashbrown table costs that and more. One that costs less does without such a table.
 pub struct BareTable<K> {
     shards: Box<[CachePadded<SpinMutex<HashTable<K>>>; 64]>,
     hasher: RandomState,

@@ -308,7 +308,7 @@ pub fn scenarios() -> Vec<Scenario> {
         Scenario::new::<u64, _>(
             Memory,
             "1,000 waiters cancelled late",
-            [Measure::less("entries left", "entries").goal(Figure, 0.0), Measure::less("heap left per key", "B")],
+            [Measure::less("left", "entries").goal(Figure, 0.0), Measure::less("heap left per key", "B")],
             &[Async, Keys, Contention],
             |table, _| table.late_cancels(&(0..1_000).collect::<Vec<_>>()),
         )
@@ -371,9 +371,9 @@ pub fn scenarios() -> Vec<Scenario> {
         ),
         visits("zipf over 10,000 keys, 1,000 smol tasks", Runtime::Smol, rate.goal(Ratio, 1.2), 1_000, &ZIPF),
         visits("zipf over 10,000 keys, 1,000 tokio tasks", Runtime::Tokio, rate.goal(Ratio, 1.4), 1_000, &ZIPF),
-        crowd(200, 100),
-        crowd(200, 10_000),
-        crowd(10_000, 100),
+        crowd("200 keys, 100 visits each, tokio tasks", 200, 100),
+        crowd("200 keys, 10,000 visits each, tokio tasks", 200, 10_000),
+        crowd("10,000 keys, 100 visits each, tokio tasks", 10_000, 100),
     ]);
     // Where they belong, and otherwise as above.
     all.sort_by_key(|scenario| Group::ALL.iter().position(|group| *group == scenario.group));
@@ -456,13 +456,13 @@ fn visits(
 /// So many keys, each to be visited so often, in random order, and all visits are due at once. Beyond the first 20,000,
 /// they are made by the tasks that have already made one. A visit holds its key over a turn of the others, so that they
 /// queue: about as many for each key as there are tasks to a key.
-fn crowd(keys: u64, visits: u64) -> Scenario {
+fn crowd(name: &'static str, keys: u64, visits: u64) -> Scenario {
     const TASKS: u64 = 20_000;
     let all: LazyLock<Arc<[u64]>, _> = LazyLock::new(move || shuffled((0..keys * visits).map(|visit| visit % keys)));
     let all = Arc::new(all);
     Scenario::new::<u64, _>(
         Group::Tasks,
-        format!("{keys} keys, {visits} visits each, tokio tasks"),
+        name,
         [Measure::more("rate", "M/s")],
         &[Need::Async, Need::Keys, Need::Contention],
         move |table, span| {

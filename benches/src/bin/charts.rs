@@ -1,9 +1,11 @@
-//! Makes of `results/suite.csv` what the docs show: the charts in `docs/charts`, and the tables of `docs/performance.md`.
+//! Makes of `results/suite.csv` what the docs show: the charts in `docs/charts`, and the tables of
+//! `docs/performance.md`.
 //!
 //! A table stands there between `<!-- table: NAME -->` and `<!-- end -->`. The names are those of the groups of
-//! scenarios, `uncontended`, `contended`, `memory` and `tasks`, for keylatch and the best peer; the same with `-all` for
-//! all candidates; and `facts`, which is a sentence.
+//! scenarios, `uncontended`, `contended`, `memory` and `tasks`, for keylatch and the best peer; the same with `-all`
+//! for all candidates; and `facts`, which is a sentence.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 use std::{fs, io};
@@ -104,16 +106,16 @@ fn grouped(report: &Report, scenarios: &[Scenario], group: Group) -> Chart {
         };
         panels.extend(alone.iter().map(|measure| panel(report, scenario, measure, beside)));
     }
-    Chart { title: group.name().to_owned(), panels }
+    Chart { title: format!("All candidates: {}", group.name()), panels }
 }
 
 fn panel(report: &Report, scenario: &Scenario, measure: &Measure, beside: &[Measure]) -> Panel {
     let mut bars = Vec::new();
-    let mut left_out = Vec::new();
+    let mut left_out = BTreeMap::<_, Vec<_>>::new();
     for (candidate, result) in report.results(scenario, measure) {
         match result {
             None => {}
-            Some(Err(reason)) => left_out.push(format!("{candidate} ({reason})")),
+            Some(Err(reason)) => left_out.entry(reason).or_default().push(candidate),
             Some(Ok(stats)) => {
                 let mut text = figure(measure.of(stats));
                 for measure in beside {
@@ -137,7 +139,8 @@ fn panel(report: &Report, scenario: &Scenario, measure: &Measure, beside: &[Meas
         notes.push(format!("beside the bars: {} · {}", measure.unit, labels.join(" · ")));
     }
     if !left_out.is_empty() {
-        notes.push(format!("without {}", left_out.join(", ")));
+        let reasons = left_out.iter().map(|(reason, candidates)| format!("{reason}: {}", candidates.join(", ")));
+        notes.push(reasons.collect::<Vec<_>>().join(" · "));
     }
     Panel { title: format!("{}: {} ({better})", scenario.name, measure.label()), bars, notes }
 }
@@ -226,7 +229,7 @@ impl Chart {
                 y += ROW;
             }
             for note in notes {
-                text(LABELS, y + 10.0, r#" font-size="11" font-style="italic""#, note);
+                text(MARGIN, y + 10.0, r#" font-size="11" font-style="italic""#, note);
                 y += 0.75 * ROW;
             }
         }
