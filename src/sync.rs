@@ -23,6 +23,14 @@ pub(crate) fn cpus() -> Option<usize> {
     }
 }
 
+/// Whether this thread is panicking. Without `std` nobody knows.
+pub(crate) fn panicking() -> bool {
+    #[cfg(feature = "std")]
+    return std::thread::panicking();
+    #[cfg(not(feature = "std"))]
+    false
+}
+
 /// Runs all of `calls`, even if some of them panic. With `std` the first panic goes on when all have run, unless the
 /// thread is panicking already; without it a second panic aborts.
 #[cfg(feature = "std")]
@@ -33,7 +41,7 @@ pub(crate) fn run_all<F: FnOnce()>(calls: impl Iterator<Item = F>) {
             first.get_or_insert(panic);
         }
     }
-    if let Some(panic) = first.filter(|_| !std::thread::panicking()) {
+    if let Some(panic) = first.filter(|_| !panicking()) {
         std::panic::resume_unwind(panic);
     }
 }

@@ -349,10 +349,10 @@ struct Entered {
 /// What must run outside every lock, after the caller's own state is in order, because it is user code: wakers that are due,
 /// and wakers that are done with. Dropping the bin wakes the ones and drops the others, all of them, even if some panic.
 ///
-/// A few wakers need no allocation, and a mutex never has more than one.
+/// Two wakers that are due need no allocation, and a mutex never has more than one.
 #[derive(Default)]
 pub(crate) struct Bin {
-    few: [Option<Waker>; 4],
+    due: [Option<Waker>; 2],
     more: Vec<Waker>,
     /// What a waiter was woken by until now.
     pub(super) old: Option<Waker>,
@@ -363,15 +363,16 @@ pub(crate) struct Bin {
 impl Bin {
     fn wake(&mut self, waker: Option<Waker>) {
         let Some(waker) = waker else { return };
-        match self.few.iter_mut().find(|place| place.is_none()) {
+        match self.due.iter_mut().find(|place| place.is_none()) {
             Some(place) => *place = Some(waker),
             None => self.more.push(waker),
         }
     }
 
     /// Whether `most` more wakers fit without an allocation.
+    #[inline]
     pub(crate) fn fits(&self, most: usize) -> bool {
-        let free = self.few.iter().filter(|place| place.is_none()).count();
+        let free = self.due.iter().filter(|place| place.is_none()).count();
         most <= free + self.more.capacity() - self.more.len()
     }
 
@@ -381,16 +382,31 @@ impl Bin {
 
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
-        self.few.iter().flatten().count() + self.more.len()
+        self.due.iter().flatten().count() + self.more.len()
     }
-}
 
-impl Drop for Bin {
-    fn drop(&mut self) {
-        let due = self.few.iter_mut().filter_map(Option::take).chain(self.more.drain(..)).map(|waker| (waker, true));
+    /// Many, so that one that panics must not keep the others from it.
+    #[cold]
+    #[inline(never)]
+    fn empty(&mut self) {
+        let due = self.due.iter_mut().filter_map(Option::take).chain(self.more.drain(..)).map(|waker| (waker, true));
         let done = self.old.take().into_iter().chain(self.fresh.take()).map(|waker| (waker, false));
         crate::sync::run_all(
             due.chain(done).map(|(waker, is_due)| move || if is_due { waker.wake() } else { drop(waker) }),
         );
+    }
+}
+
+impl Drop for Bin {
+    #[inline]
+    fn drop(&mut self) {
+        let [first, second] = &mut self.due;
+        let several = second.is_some() || self.fresh.is_some() || first.is_some() && self.old.is_some();
+        // One that panics now is the only one; but a second panic of this thread would abort.
+        if several || (first.is_some() || self.old.is_some()) && crate::sync::panicking() {
+            self.empty();
+        } else if let Some(due) = first.take() {
+            due.wake();
+        } // else the old one, if there is one, goes with its field
     }
 }
