@@ -70,6 +70,21 @@ struct Queue {
     waiting: Waiting,
 }
 
+impl Queue {
+    /// Makes two places neighbours. `NONE` is what is before the head and behind the tail.
+    #[inline]
+    fn join(&mut self, nodes: &mut Slab<Node>, left: u32, right: u32) {
+        match left {
+            NONE => self.head = right,
+            left => nodes[left].next = right,
+        }
+        match right {
+            NONE => self.tail = left,
+            right => nodes[right].prev = left,
+        }
+    }
+}
+
 /// How many wait, by what they wait for.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Waiting {
@@ -143,8 +158,8 @@ impl Room {
 
     /// Puts a waiter at the end of the queue. A waiting upgrade continues a hold: it stands at the head.
     pub(crate) fn push(&mut self, queue: u32, want: Want, waker: Waker) -> Ticket {
-        let Queue { head, tail, .. } = self.queues[queue];
-        let (prev, next) = if want == Want::Upgrade { (NONE, head) } else { (tail, NONE) };
+        let queue = &mut self.queues[queue];
+        let (prev, next) = if want == Want::Upgrade { (NONE, queue.head) } else { (queue.tail, NONE) };
         let index = self.nodes.insert(Node {
             prev,
             next,
@@ -154,22 +169,10 @@ impl Room {
             passed_in_phase: false,
             waker: Some(waker),
         });
-        *self.queues[queue].waiting.of(want) += 1;
-        self.join(queue, prev, index);
-        self.join(queue, index, next);
+        *queue.waiting.of(want) += 1;
+        queue.join(&mut self.nodes, prev, index);
+        queue.join(&mut self.nodes, index, next);
         Ticket(index)
-    }
-
-    /// Makes two places of a queue neighbours. `NONE` is what is before the head and behind the tail.
-    fn join(&mut self, queue: u32, left: u32, right: u32) {
-        match left {
-            NONE => self.queues[queue].head = right,
-            left => self.nodes[left].next = right,
-        }
-        match right {
-            NONE => self.queues[queue].tail = left,
-            right => self.nodes[right].prev = left,
-        }
     }
 
     pub(crate) fn place(&self, ticket: Ticket) -> Place {
@@ -309,8 +312,9 @@ impl Room {
 
     fn unlink(&mut self, queue: u32, index: u32) {
         let Node { prev, next, want, .. } = self.nodes[index];
-        *self.queues[queue].waiting.of(want) -= 1;
-        self.join(queue, prev, next);
+        let queue = &mut self.queues[queue];
+        *queue.waiting.of(want) -= 1;
+        queue.join(&mut self.nodes, prev, next);
     }
 
     /// How many wakers [`Room::settle`] may hand out at the most, beside these holds.
