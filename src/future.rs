@@ -103,18 +103,23 @@ pub(crate) async fn race<T, F: Future>(
     future: &mut (impl Future<Output = T> + Unpin),
     limit: F,
 ) -> Result<T, F::Output> {
-    let mut limit = pin!(limit);
-    core::future::poll_fn(|cx| {
-        if let Poll::Ready(output) = Pin::new(&mut *future).poll(cx) {
-            return Poll::Ready(Ok(output));
-        }
-        // The limit may have taken its time, or released the very lock: look once more before giving up.
-        limit.as_mut().poll(cx).map(|limit| match Pin::new(&mut *future).poll(cx) {
-            Poll::Ready(output) => Ok(output),
-            Poll::Pending => Err(limit),
+    // A local of its own: what is on its way to the caller would be leaked if the limit panicked when it is dropped.
+    let outcome;
+    {
+        let mut limit = pin!(limit);
+        outcome = core::future::poll_fn(|cx| {
+            if let Poll::Ready(output) = Pin::new(&mut *future).poll(cx) {
+                return Poll::Ready(Ok(output));
+            }
+            // The limit may have taken its time, or released the very lock: look once more before giving up.
+            limit.as_mut().poll(cx).map(|limit| match Pin::new(&mut *future).poll(cx) {
+                Poll::Ready(output) => Ok(output),
+                Poll::Pending => Err(limit),
+            })
         })
-    })
-    .await
+        .await;
+    }
+    outcome
 }
 
 impl<O: Owner, M: Mode> Future for Acquire<O, M> {

@@ -27,13 +27,12 @@
 use alloc::vec::Vec;
 use core::task::Waker;
 
+use super::slab::{NONE, Slab};
 use super::word::{Holds, Mode, Want};
 use crate::Fairness;
 
 /// The largest number of requests that can be counted as having passed one waiter.
 type Passed = u8;
-
-const NONE: u32 = u32::MAX;
 
 /// A waiter's place: the index of its node, or nothing while it does not wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -333,12 +332,12 @@ impl Room {
 impl Room {
     /// For how many nodes there is memory.
     pub(crate) fn memory(&self) -> usize {
-        self.nodes.items.capacity()
+        self.nodes.memory()
     }
 
     /// Whether nobody waits anywhere.
     pub(crate) fn is_idle(&self) -> bool {
-        self.queues.items.is_empty()
+        self.queues.places() == 0
     }
 }
 
@@ -393,99 +392,5 @@ impl Drop for Bin {
         crate::sync::run_all(
             due.chain(done).map(|(waker, is_due)| move || if is_due { waker.wake() } else { drop(waker) }),
         );
-    }
-}
-
-/// Values at indices that stay the same, with a free list. The last place is always in use, so that the memory of a burst is
-/// given back when it is over, as far as the last value that is still there.
-struct Slab<T> {
-    items: Vec<Item<T>>,
-    /// The first free place.
-    free: u32,
-}
-
-enum Item<T> {
-    /// A link of the free list, which goes both ways, because places at the end leave it.
-    Free {
-        prev: u32,
-        next: u32,
-    },
-    Used(T),
-}
-
-/// A slab keeps room for this many values.
-const SLAB_KEPT: usize = 64;
-
-impl<T> Default for Slab<T> {
-    fn default() -> Self {
-        Slab { items: Vec::new(), free: NONE }
-    }
-}
-
-impl<T> Slab<T> {
-    fn insert(&mut self, value: T) -> u32 {
-        let index = self.free;
-        if index == NONE {
-            self.items.push(Item::Used(value));
-            // A waiter is a claim of its own, and memory ends long before four thousand million of them.
-            return self.items.len() as u32 - 1;
-        }
-        self.unlink(index);
-        self.items[index as usize] = Item::Used(value);
-        index
-    }
-
-    fn remove(&mut self, index: u32) -> T {
-        let link = Item::Free { prev: NONE, next: self.free };
-        let item = core::mem::replace(&mut self.items[index as usize], link);
-        self.relink(self.free, |prev, _| *prev = index);
-        self.free = index;
-        while let Some(Item::Free { .. }) = self.items.last() {
-            self.unlink(self.items.len() as u32 - 1);
-            self.items.pop();
-        }
-        if self.items.capacity() > SLAB_KEPT && self.items.len() < self.items.capacity() / 4 {
-            self.items.shrink_to(SLAB_KEPT.max(2 * self.items.len()));
-        }
-        match item {
-            Item::Used(value) => value,
-            Item::Free { .. } => unreachable!("a ticket is used once"),
-        }
-    }
-
-    /// Takes a place out of the free list.
-    fn unlink(&mut self, index: u32) {
-        if let Item::Free { prev, next } = self.items[index as usize] {
-            match prev {
-                NONE => self.free = next,
-                prev => self.relink(prev, |_, after| *after = next),
-            }
-            self.relink(next, |before, _| *before = prev);
-        }
-    }
-
-    fn relink(&mut self, index: u32, change: impl FnOnce(&mut u32, &mut u32)) {
-        if let Some(Item::Free { prev, next }) = self.items.get_mut(index as usize) {
-            change(prev, next);
-        }
-    }
-}
-
-impl<T> core::ops::Index<u32> for Slab<T> {
-    type Output = T;
-    fn index(&self, index: u32) -> &T {
-        match &self.items[index as usize] {
-            Item::Used(value) => value,
-            Item::Free { .. } => unreachable!("a ticket is used once"),
-        }
-    }
-}
-
-impl<T> core::ops::IndexMut<u32> for Slab<T> {
-    fn index_mut(&mut self, index: u32) -> &mut T {
-        match &mut self.items[index as usize] {
-            Item::Used(value) => value,
-            Item::Free { .. } => unreachable!("a ticket is used once"),
-        }
     }
 }

@@ -1,10 +1,12 @@
 //! Slots: the memory of entries. The only module with unsafe code.
 //!
-//! A slot is one heap allocation that never moves, so that guards can point at it and at its key. Who may touch it is
+//! Slots are allocated by *chunks* and never move, so that guards can point at them and at their keys. Who may touch a slot is
 //! a matter of *tokens*, none of which can be copied:
 //!
-//! - [`Spare`]: sole owner of a slot that serves no key. It may still own an old key (`Word::DEAD_KEYED`).
-//! - [`Resident`]: the table's pointer to a live slot; at most one per slot, and it stays behind the shard lock.
+//! - [`Spare`]: sole owner of a slot that serves no key. It may still own an old key (`Word::DEAD_KEYED`). A slot that is marked
+//!   free in its chunk belongs to the chunk in the same way.
+//! - [`Resident`], or [`Filed`], which is a resident by its number: the table's pointer to a live slot; at most one per slot,
+//!   and it stays behind the shard lock.
 //! - [`Claim`]: one unit of a live slot's word: a hold, or a reference of another kind.
 //!
 //! The invariants that every `unsafe` below refers to:
@@ -14,14 +16,16 @@
 //!    here that changes the number of units makes or consumes a claim in the same step.
 //! 3. A slot dies only in `vacate`, which owns the resident and the last claim ([`Last`]). New claims come from a resident,
 //!    under the shard lock, or from another claim, so none can appear meanwhile.
-//! 4. Between `vacate` and the next `publish` the slot has one pointer, a `Spare`: that is unique ownership.
+//! 4. Between `vacate` and the next `publish` one token or the chunk's mark speaks for the slot: that is unique ownership.
 //! 5. A claim is kept only beside a reference or an `Arc` to its table, so it does not outlive the table, whose drop frees
 //!    the slots of forgotten claims.
+//! 6. A chunk and the spares and residents of its slots stay in one shard. A chunk is dropped when all its slots are marked
+//!    free, or with its shard: then nobody has a token of its slots any more, or uses it (5).
 
 #![allow(unsafe_code)]
 
 use alloc::boxed::Box;
-use core::{mem::MaybeUninit, ptr::NonNull};
+use core::{marker::PhantomData, mem::MaybeUninit, ptr::NonNull};
 
 use super::word::{Unit, Word};
 use crate::sync::{AtomicU32, AtomicUsize, Ordering, UnsafeCell};
@@ -37,11 +41,34 @@ struct Slot<K> {
 
 type Ptr<K> = NonNull<Slot<K>>;
 
+/// A slot's number in its shard: that of its chunk, and its place in the chunk.
+#[derive(Clone, Copy)]
+struct Number(u32);
+
+/// How many bits of a [`Number`] are the place in the chunk.
+const PLACE: u32 = 5;
+
+/// Some slots in one allocation.
+pub(super) struct Chunk<K> {
+    /// The first of `len`.
+    slots: Ptr<K>,
+    len: u32,
+    /// One bit for each slot: whether it is free.
+    free: u32,
+}
+
 /// A slot that serves no key, ready for use.
-pub(super) struct Spare<K>(Ptr<K>);
+#[must_use = "a slot that is neither used nor put back is lost to its chunk"]
+pub(super) struct Spare<K>(Ptr<K>, Number);
 
 /// The table's own pointer to a live slot.
-pub(super) struct Resident<K>(Ptr<K>);
+pub(super) struct Resident<K>(Ptr<K>, Number);
+
+/// A [`Resident`] in the form that a hash table keeps: half the size of a pointer.
+pub(super) struct Filed(Number);
+
+/// A look at a live slot, under the shard lock.
+pub(super) struct Live<'a, K>(Ptr<K>, PhantomData<&'a K>);
 
 /// One unit of a live slot. `pub` because sealed traits name it; nobody outside can.
 #[must_use = "a claim that is forgotten keeps its entry for ever"]
@@ -53,6 +80,8 @@ pub struct Claim<K>(Ptr<K>);
 /// Only the shard lock keeps it true: it is made and used under it.
 pub(super) struct Last<K>(Claim<K>);
 
+// SAFETY: a chunk owns its slots and the keys in them, as a `Box<[K]>` would.
+unsafe impl<K: Send> Send for Chunk<K> {}
 // SAFETY: a spare owns its slot and the key in it, as a `Box<K>` would.
 unsafe impl<K: Send> Send for Spare<K> {}
 // SAFETY: residents and claims of one slot give `&K` to several threads, and any of them may be the one that drops or
@@ -63,20 +92,128 @@ unsafe impl<K: Send + Sync> Send for Claim<K> {}
 // SAFETY: as above.
 unsafe impl<K: Send + Sync> Sync for Claim<K> {}
 
-impl<K> Spare<K> {
-    pub(super) fn alloc() -> Spare<K> {
-        let slot = Box::new(Slot {
+impl Number {
+    #[inline]
+    fn new(chunk: u32, place: u32) -> Number {
+        assert!(chunk < 1 << (u32::BITS - PLACE), "keylatch: a shard has no room for more entries");
+        Number(chunk << PLACE | place)
+    }
+
+    #[inline]
+    fn chunk(self) -> u32 {
+        self.0 >> PLACE
+    }
+
+    #[inline]
+    fn place(self) -> u32 {
+        self.0 & ((1 << PLACE) - 1)
+    }
+}
+
+impl<K> Drop for Slot<K> {
+    fn drop(&mut self) {
+        if self.word.load(Ordering::Relaxed) != Word::DEAD.bits() {
+            // SAFETY: the slot is live or keeps an old key, so its key is initialised (1), and it is not used again (6).
+            self.key.with_mut(|key| unsafe { (*key).assume_init_drop() });
+        }
+    }
+}
+
+impl<K> Chunk<K> {
+    /// How many slots a chunk has at the most. A key that is held for long keeps its whole chunk, and in larger ones there would
+    /// hardly be less to do for each slot.
+    pub(super) const MOST: usize = 1 << PLACE;
+
+    /// All its slots are free.
+    pub(super) fn alloc(len: usize) -> Chunk<K> {
+        assert!((1..=Self::MOST).contains(&len));
+        let slot = |_| Slot {
             word: AtomicUsize::new(Word::DEAD.bits()),
             tag: AtomicU32::new(0),
             queue: AtomicU32::new(0),
             key: UnsafeCell::new(MaybeUninit::uninit()),
-        });
-        Spare(NonNull::from(Box::leak(slot)))
+        };
+        let slots: Box<[Slot<K>]> = (0..len).map(slot).collect();
+        Chunk { slots: NonNull::from(Box::leak(slots)).cast(), len: len as u32, free: Self::all(len as u32) }
+    }
+
+    fn all(len: u32) -> u32 {
+        u32::MAX >> (u32::BITS - len)
+    }
+
+    pub(super) fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether no slot is free.
+    pub(super) fn is_full(&self) -> bool {
+        self.free == 0
+    }
+
+    /// Whether all slots are free.
+    pub(super) fn is_idle(&self) -> bool {
+        self.free == Self::all(self.len)
+    }
+
+    #[inline]
+    fn slot(&self, place: u32) -> Ptr<K> {
+        assert!(place < self.len);
+        // SAFETY: the place is in the allocation.
+        unsafe { self.slots.add(place as usize) }
+    }
+
+    /// Takes a free slot out of this chunk, which is the shard's chunk number `id`.
+    pub(super) fn take(&mut self, id: u32) -> Option<Spare<K>> {
+        if self.is_full() {
+            return None;
+        }
+        let place = self.free.trailing_zeros();
+        let spare = Spare(self.slot(place), Number::new(id, place));
+        self.free &= !(1 << place);
+        Some(spare)
+    }
+
+    /// Marks a slot of this chunk free.
+    pub(super) fn put(&mut self, spare: Spare<K>) {
+        let place = spare.1.place();
+        assert!(self.slot(place) == spare.0, "a spare goes back to its own chunk");
+        self.free |= 1 << place;
+    }
+
+    #[inline]
+    pub(super) fn look(&self, filed: &Filed) -> Live<'_, K> {
+        Live(self.slot(filed.0.place()), PhantomData)
+    }
+
+    #[inline]
+    pub(super) fn recall(&self, filed: Filed) -> Resident<K> {
+        Resident(self.slot(filed.0.place()), filed.0)
+    }
+}
+
+impl<K> Drop for Chunk<K> {
+    fn drop(&mut self) {
+        let slots = core::ptr::slice_from_raw_parts_mut(self.slots.as_ptr(), self.len as usize);
+        // SAFETY: the slots come from a boxed slice of this length, and are not used again (6).
+        drop(unsafe { Box::from_raw(slots) });
+    }
+}
+
+impl Filed {
+    #[inline]
+    pub(super) fn chunk(&self) -> u32 {
+        self.0.chunk()
+    }
+}
+
+impl<K> Spare<K> {
+    pub(super) fn chunk(&self) -> u32 {
+        self.1.chunk()
     }
 
     #[inline]
     fn slot(&self) -> &Slot<K> {
-        // SAFETY: a spare's slot is allocated until the spare is dropped (4).
+        // SAFETY: the chunk stays allocated while one of its slots is not marked free (6).
         unsafe { self.0.as_ref() }
     }
 
@@ -104,10 +241,7 @@ impl<K> Spare<K> {
     /// Puts a key in, for [`Spare::publish_kept`]. Returns the one that was there.
     pub(super) fn put_key(&mut self, key: K) -> Option<K> {
         let old = self.take_key();
-        self.slot().key.with_mut(|place| {
-            // SAFETY: we are the slot's only owner, and no key is in it now (4).
-            unsafe { (*place).write(key) };
-        });
+        self.write(key);
         self.slot().word.store(Word::DEAD_KEYED.bits(), Ordering::Relaxed);
         old
     }
@@ -115,16 +249,15 @@ impl<K> Spare<K> {
     /// Makes the slot live for `key`, with one unit. An old key that is still in the slot is forgotten, not dropped.
     #[inline]
     pub(super) fn publish(self, key: K, tag: u32, unit: Unit) -> (Resident<K>, Claim<K>) {
-        self.slot().key.with_mut(|place| {
-            // SAFETY: we are the slot's only owner (4).
-            unsafe { (*place).write(key) };
-        });
+        self.write(key);
         self.start(tag, unit)
     }
 
-    /// Makes the slot live for the key that is in it. Gives the spare back if there is none.
-    pub(super) fn publish_kept(self, tag: u32, unit: Unit) -> Result<(Resident<K>, Claim<K>), Spare<K>> {
-        if self.is_keyed() { Ok(self.start(tag, unit)) } else { Err(self) }
+    /// Makes the slot live for the key that is in it.
+    #[inline]
+    pub(super) fn publish_kept(self, tag: u32, unit: Unit) -> (Resident<K>, Claim<K>) {
+        assert!(self.is_keyed(), "an entry has a key");
+        self.start(tag, unit)
     }
 
     /// Makes the slot live. Its key has been initialised (1).
@@ -133,85 +266,90 @@ impl<K> Spare<K> {
         // Plain stores: nobody else sees the slot before the shard lock, under which we are, is released.
         self.slot().tag.store(tag, Ordering::Relaxed);
         self.slot().word.store(Word::born(unit).bits(), Ordering::Relaxed);
-        let slot = core::mem::ManuallyDrop::new(self).0;
-        (Resident(slot), Claim(slot))
+        (Resident(self.0, self.1), Claim(self.0))
     }
-}
 
-impl<K> Drop for Spare<K> {
-    fn drop(&mut self) {
-        let keyed = self.is_keyed();
-        // SAFETY: the slot came from a box, and we are its only owner (4).
-        unsafe { free(self.0, keyed) };
-    }
-}
-
-/// Frees a slot, with its key if it is `keyed`.
-///
-/// # Safety
-/// The caller is the only owner of `slot` and does not use it again; `keyed` tells whether its key is initialised.
-unsafe fn free<K>(slot: Ptr<K>, keyed: bool) {
-    // SAFETY: every slot comes from `Box::leak`.
-    let slot = unsafe { Box::from_raw(slot.as_ptr()) };
-    if keyed {
-        // SAFETY: the key is initialised, and not used again. If its drop panics, the box is freed all the same.
-        slot.key.with_mut(|key| unsafe { (*key).assume_init_drop() });
+    #[inline]
+    fn write(&self, key: K) {
+        self.slot().key.with_mut(|place| {
+            // SAFETY: we are the slot's only owner (4).
+            unsafe { (*place).write(key) };
+        });
     }
 }
 
 impl<K> Resident<K> {
     #[inline]
-    fn slot(&self) -> &Slot<K> {
-        // SAFETY: a slot with a resident is live (3).
-        unsafe { self.0.as_ref() }
+    pub(super) fn live(&self) -> Live<'_, K> {
+        Live(self.0, PhantomData)
     }
 
     #[inline]
-    pub(super) fn key(&self) -> &K {
-        // SAFETY: a live slot's key is initialised and not written (1).
-        self.slot().key.with(|key| unsafe { (*key).assume_init_ref() })
-    }
-
-    #[inline]
-    pub(super) fn tag(&self) -> u32 {
-        self.slot().tag.load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    pub(super) fn word(&self) -> Word {
-        Word::from_bits(self.slot().word.load(Ordering::Relaxed))
-    }
-
-    pub(super) fn queue(&self) -> u32 {
-        self.slot().queue.load(Ordering::Relaxed)
+    pub(super) fn file(self) -> Filed {
+        Filed(self.1)
     }
 
     /// Whether `claim` is one of this slot's.
     #[inline]
     pub(super) fn is_of(&self, claim: &Claim<K>) -> bool {
-        self.0 == claim.0
-    }
-
-    /// Takes a new unit, as `step` says.
-    #[inline]
-    pub(super) fn join<E>(&self, step: impl FnMut(Word) -> Result<Word, E>) -> Result<Claim<K>, E> {
-        join(self.0, self.slot(), step)
+        self.live().is_of(claim)
     }
 
     /// The entry dies: its slot is given up by the table and by the last claim, and keeps its key.
     #[inline]
     pub(super) fn vacate(self, last: Last<K>) -> Spare<K> {
         assert!(self.is_of(&last.0), "an entry is retired by its own last claim");
-        self.slot().word.store(Word::DEAD_KEYED.bits(), Ordering::Relaxed);
-        Spare(core::mem::ManuallyDrop::new(self).0)
+        let spare = Spare(self.0, self.1);
+        spare.slot().word.store(Word::DEAD_KEYED.bits(), Ordering::Relaxed);
+        spare
     }
 }
 
-impl<K> Drop for Resident<K> {
-    /// Only a table that is dropped itself drops residents: those of forgotten claims.
-    fn drop(&mut self) {
-        // SAFETY: the table is gone, and with it all claims that could still be used (5); a live slot has a key (1).
-        unsafe { free(self.0, true) };
+impl<K> Clone for Live<'_, K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K> Copy for Live<'_, K> {}
+
+impl<'a, K> Live<'a, K> {
+    #[inline]
+    fn slot(self) -> &'a Slot<K> {
+        // SAFETY: a slot with a resident is live (3).
+        unsafe { self.0.as_ref() }
+    }
+
+    #[inline]
+    pub(super) fn key(self) -> &'a K {
+        // SAFETY: a live slot's key is initialised and not written (1).
+        self.slot().key.with(|key| unsafe { (*key).assume_init_ref() })
+    }
+
+    #[inline]
+    pub(super) fn tag(self) -> u32 {
+        self.slot().tag.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn word(self) -> Word {
+        Word::from_bits(self.slot().word.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn queue(self) -> u32 {
+        self.slot().queue.load(Ordering::Relaxed)
+    }
+
+    /// Whether `claim` is one of this slot's.
+    #[inline]
+    pub(super) fn is_of(self, claim: &Claim<K>) -> bool {
+        self.0 == claim.0
+    }
+
+    /// Takes a new unit, as `step` says.
+    #[inline]
+    pub(super) fn join<E>(self, step: impl FnMut(Word) -> Result<Word, E>) -> Result<Claim<K>, E> {
+        join(self.0, self.slot(), step)
     }
 }
 

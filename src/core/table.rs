@@ -1,9 +1,9 @@
 //! The shards: how an entry is found, made and removed.
 
-use alloc::vec::Vec;
 use hashbrown::HashTable;
 
-use super::slot::{Claim, Resident, Spare};
+use super::pool::Pool;
+use super::slot::{Chunk, Claim, Filed, Live, Resident, Spare};
 use super::word::Word;
 
 /// What is kept of a key's hash: enough to find the entry again without asking the key.
@@ -24,8 +24,8 @@ impl Tag {
         Tag(claim.tag())
     }
 
-    pub(super) fn of_resident<K>(resident: &Resident<K>) -> Tag {
-        Tag(resident.tag())
+    pub(super) fn of_live<K>(live: Live<'_, K>) -> Tag {
+        Tag(live.tag())
     }
 
     /// What a slot keeps of it.
@@ -53,19 +53,17 @@ impl Tag {
     }
 }
 
-/// A shard's entries and its free list, behind the shard lock.
+/// A shard's entries and its free slots, behind the shard lock.
 pub(super) struct Shard<K> {
     /// One entry has its place in the shard itself: in an uncontended cycle the hash table is not touched at all.
     first: Option<Resident<K>>,
     first_tag: u32,
-    rest: HashTable<Resident<K>>,
-    /// The spare that was kept last, where it is at hand; there are others only beside it.
-    hot: Option<Spare<K>>,
-    spares: Vec<Spare<K>>,
-    /// How many spares are kept, `hot` included.
-    spares_kept: usize,
     /// For how many entries `rest` keeps its room.
-    rest_kept: usize,
+    rest_kept: u32,
+    rest: HashTable<Filed>,
+    /// The slot that was given up last, where it is at hand.
+    hot: Option<Spare<K>>,
+    pool: Pool<K>,
 }
 
 /// A table with more room than this many entries gives some back when it is nearly empty.
@@ -77,24 +75,19 @@ impl<K> Shard<K> {
         Shard {
             first: None,
             first_tag: 0,
+            rest_kept: u32::try_from((2 * capacity).max(REST_KEPT)).unwrap_or(u32::MAX),
             // Twice the room: a table that is more than half full when removals have worn it out grows instead of tidying up.
             rest: HashTable::with_capacity(2 * capacity.saturating_sub(1)),
             hot: None,
-            spares: {
-                let mut spares = Vec::with_capacity(capacity);
-                spares.resize_with(capacity, Spare::alloc);
-                spares
-            },
-            spares_kept,
-            rest_kept: (2 * capacity).max(REST_KEPT),
+            pool: Pool::new(capacity, spares_kept),
         }
     }
 
     #[inline]
-    pub(super) fn find(&self, tag: Tag, mut eq: impl FnMut(&K) -> bool) -> Option<&Resident<K>> {
+    pub(super) fn find(&self, tag: Tag, mut eq: impl FnMut(&K) -> bool) -> Option<Live<'_, K>> {
         if let Some(first) = &self.first {
-            if self.first_tag == tag.0 && eq(first.key()) {
-                return Some(first);
+            if self.first_tag == tag.0 && eq(first.live().key()) {
+                return Some(first.live());
             }
         }
         if self.rest.is_empty() { None } else { self.find_rest(tag, eq) }
@@ -104,8 +97,12 @@ impl<K> Shard<K> {
     // instructions, and would carry the table's registers and branches.
 
     #[inline(never)]
-    fn find_rest(&self, tag: Tag, mut eq: impl FnMut(&K) -> bool) -> Option<&Resident<K>> {
-        self.rest.find(tag.hash(), |resident| resident.tag() == tag.0 && eq(resident.key()))
+    fn find_rest(&self, tag: Tag, mut eq: impl FnMut(&K) -> bool) -> Option<Live<'_, K>> {
+        let is_it = |filed: &Filed| {
+            let live = self.pool.look(filed);
+            live.tag() == tag.0 && eq(live.key())
+        };
+        self.rest.find(tag.hash(), is_it).map(|filed| self.pool.look(filed))
     }
 
     /// Makes an entry. The caller has seen, under the same lock, that the key has none.
@@ -121,7 +118,7 @@ impl<K> Shard<K> {
 
     #[inline(never)]
     fn insert_rest(&mut self, tag: Tag, resident: Resident<K>) {
-        self.rest.insert_unique(tag.hash(), resident, |resident| Tag(resident.tag()).hash());
+        self.rest.insert_unique(tag.hash(), resident.file(), |filed| Tag::of_live(self.pool.look(filed)).hash());
     }
 
     /// The entry dies with its last claim, which is all that its word counts: `sole`. `Err` if others have a claim by now.
@@ -140,9 +137,10 @@ impl<K> Shard<K> {
 
     #[inline(never)]
     fn remove_rest(&mut self, last: &Claim<K>) -> Option<Resident<K>> {
-        let found = self.rest.find_entry(Tag::of_claim(last).hash(), |resident| resident.is_of(last));
-        let (resident, _) = found.ok()?.remove();
-        if self.rest.capacity() > self.rest_kept && self.rest.len() < self.rest.capacity() / 8 {
+        let found = self.rest.find_entry(Tag::of_claim(last).hash(), |filed| self.pool.look(filed).is_of(last));
+        let (filed, _) = found.ok()?.remove();
+        let resident = self.pool.recall(filed);
+        if self.rest.capacity() > self.rest_kept as usize && self.rest.len() < self.rest.capacity() / 8 {
             self.shrink_rest();
         }
         Some(resident)
@@ -151,42 +149,60 @@ impl<K> Shard<K> {
     /// After a burst. Moving `n` entries is paid for by the `3 n` releases, at least, since the table was that full.
     #[cold]
     fn shrink_rest(&mut self) {
-        let room = (self.rest.len() * 2).max(self.rest_kept);
-        self.rest.shrink_to(room, |resident| Tag(resident.tag()).hash());
+        let room = (self.rest.len() * 2).max(self.rest_kept as usize);
+        self.rest.shrink_to(room, |filed| Tag::of_live(self.pool.look(filed)).hash());
+    }
+
+    /// Whether [`Shard::take_spare`] has one.
+    #[inline]
+    pub(super) fn has_spare(&mut self) -> bool {
+        if self.hot.is_none() {
+            self.hot = self.pool.take();
+        }
+        self.hot.is_some()
     }
 
     #[inline]
     pub(super) fn take_spare(&mut self) -> Option<Spare<K>> {
-        self.hot.take().or_else(|| self.spares.pop())
+        self.hot.take().or_else(|| self.pool.take())
     }
 
-    /// Keeps a spare for reuse, or gives it back if there are enough.
+    /// Keeps a slot for reuse. If there are enough, what is returned is to be dropped outside the lock.
     #[inline]
-    pub(super) fn keep(&mut self, spare: Spare<K>) -> Option<Spare<K>> {
-        if self.hot.is_some() {
+    pub(super) fn keep(&mut self, spare: Spare<K>) -> Option<Chunk<K>> {
+        if self.hot.is_some() || !self.pool.keeps() {
             return self.keep_more(spare);
-        }
-        if self.spares_kept == 0 {
-            return Some(spare);
         }
         self.hot = Some(spare);
         None
     }
 
     #[inline(never)]
-    fn keep_more(&mut self, spare: Spare<K>) -> Option<Spare<K>> {
-        if self.spares.len() + 1 >= self.spares_kept {
-            return Some(spare);
-        }
-        self.spares.push(spare);
-        None
+    fn keep_more(&mut self, spare: Spare<K>) -> Option<Chunk<K>> {
+        self.pool.put(spare)
+    }
+
+    /// Whether a key that is given up now may stay with its slot.
+    pub(super) fn keeps_keys(&self) -> bool {
+        if self.hot.is_none() { self.pool.keeps() } else { self.pool.may_keep_another_key() }
+    }
+
+    /// How many slots should be [supplied](Shard::supply) next.
+    pub(super) fn wanted(&self) -> usize {
+        self.pool.wanted()
+    }
+
+    pub(super) fn supply(&mut self, chunk: Chunk<K>) -> Option<Spare<K>> {
+        self.pool.add(chunk);
+        self.pool.take()
     }
 
     pub(super) fn len(&self) -> usize {
         usize::from(self.first.is_some()) + self.rest.len()
     }
 
-    pub(super) fn residents(&self) -> impl Iterator<Item = &Resident<K>> {
-        self.first.iter().chain(&self.rest)
+    /// The live entries.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Live<'_, K>> {
+        self.first.iter().map(Resident::live).chain(self.rest.iter().map(|filed| self.pool.look(filed)))
     }
 }
