@@ -10,8 +10,11 @@ use std::pin::pin;
 use gungraun::{
     Callgrind, Dhat, DhatMetric, EventKind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main,
 };
+use key_lock::KeyLock;
 use keylatch::KeyedMutex;
-use keylatch_benches::candidates::{HOT, HOT_STR, Locks, OneHandle, StdMap, poll, recycling};
+use keylatch_benches::candidates::{
+    BareTable, HOT, HOT_STR, KeyedLocks, Locks, OneHandle, StdMap, TokioDashMap, poll, recycling,
+};
 use lockable::LockPool;
 use lockmap::LockMap;
 
@@ -20,7 +23,11 @@ use lockmap::LockMap;
 #[bench::handle(args = (warm(OneHandle::default(), &HOT)), config = limits(74, 0))]
 #[bench::lockmap(warm(LockMap::<u64, ()>::new(), &HOT))]
 #[bench::lockable(warm(LockPool::<u64>::new(), &HOT))]
+#[bench::keyed_lock(warm(KeyedLocks::<u64>::default(), &HOT))]
+#[bench::key_lock(warm(KeyLock::<u64>::new(), &HOT))]
+#[bench::dash_map(warm(TokioDashMap::<u64>::default(), &HOT))]
 #[bench::std_map(warm(StdMap::<u64>::default(), &HOT))]
+#[bench::bare_table(warm(BareTable::<u64>::default(), &HOT))]
 fn blocking_u64<L: Locks<u64>>(locks: &L) {
     drop(locks.lock_blocking(black_box(&HOT)));
 }
@@ -30,7 +37,11 @@ fn blocking_u64<L: Locks<u64>>(locks: &L) {
 #[bench::recycle_keys(args = (warm(recycling(), HOT_STR)), config = limits(281, 0))]
 #[bench::lockmap(warm(LockMap::<String, ()>::new(), HOT_STR))]
 #[bench::lockable(warm(LockPool::<String>::new(), HOT_STR))]
+#[bench::keyed_lock(warm(KeyedLocks::<String>::default(), HOT_STR))]
+#[bench::key_lock(warm(KeyLock::<String>::new(), HOT_STR))]
+#[bench::dash_map(warm(TokioDashMap::<String>::default(), HOT_STR))]
 #[bench::std_map(warm(StdMap::<String>::default(), HOT_STR))]
+#[bench::bare_table(warm(BareTable::<String>::default(), HOT_STR))]
 fn blocking_str<L: Locks<str>>(locks: &L) {
     drop(locks.lock_blocking(black_box(HOT_STR)));
 }
@@ -53,6 +64,8 @@ fn busy_try_u64<L: Locks<u64>>(locks: &L) {
 #[bench::keylatch(args = (warm(KeyedMutex::<u64>::new(), &HOT)), config = limits(188, 0))]
 #[bench::handle(args = (warm(OneHandle::default(), &HOT)), config = limits(106, 0))]
 #[bench::lockable(warm(LockPool::<u64>::new(), &HOT))]
+#[bench::key_lock(warm(KeyLock::<u64>::new(), &HOT))]
+#[bench::dash_map(warm(TokioDashMap::<u64>::default(), &HOT))]
 fn poll_u64<L: Locks<u64>>(locks: &L) {
     if let Some(future) = locks.lock(black_box(&HOT)) {
         drop(poll(pin!(future)));

@@ -5,10 +5,14 @@ use std::hash::Hash;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
+use key_lock::KeyLock;
+use keyed_lock::{r#async::KeyedLock as KeyedTaskLock, sync::KeyedLock as KeyedThreadLock};
 use keylatch::{KeyHandle, KeyedMutex};
 use lockable::LockPool;
 use lockmap::LockMap;
 
+pub use crate::dash_map::TokioDashMap;
+pub use crate::references::{BareTable, Stripes};
 pub use crate::std_map::StdMap;
 
 /// The key where there is one.
@@ -19,20 +23,47 @@ pub const HOT_STR: &str = "tenant-000042/customer-000815/invoice-07";
 const _: () = assert!(HOT_STR.len() == 40);
 
 /// A borrowed key, as all candidates together ask for it.
-pub trait Key: Eq + Hash + ToOwned<Owned: Eq + Hash + Clone + Send + Sync + 'static> + 'static {}
+pub trait Key: Eq + Hash + Sync + ToOwned<Owned: Eq + Hash + Clone + Send + Sync + 'static> + 'static {}
 
 impl Key for u64 {}
 impl Key for str {}
 
+/// What a scenario may ask of a candidate.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// Threads that wait for a key.
+    Block,
+    /// Tasks that do.
+    Async,
+    Try,
+    /// That a request may find its key held.
+    Contention,
+    /// More keys than one.
+    Keys,
+    /// Very many of them held at once.
+    ManyHeld,
+}
+
 /// A keyed lock. Its user has a borrowed key, and wants a guard.
-pub trait Locks<Q: ?Sized>: Sync {
+pub trait Locks<Q: ?Sized>: Send + Sync + 'static {
+    /// What it cannot do, each with the reason in a word or two.
+    const LACKS: &'static [(Need, &'static str)] = &[];
+
     fn lock_blocking(&self, key: &Q) -> impl Sized;
 
-    fn try_lock(&self, key: &Q) -> Option<impl Sized>;
+    /// `None` also where there is no such call.
+    fn try_lock(&self, _: &Q) -> Option<impl Sized> {
+        None::<()>
+    }
 
     /// `None` if it is for threads only.
-    fn lock(&self, _: &Q) -> Option<impl Future<Output = impl Sized>> {
+    fn lock(&self, _: &Q) -> Option<impl Future<Output = impl Send> + Send> {
         None::<Pending<()>>
+    }
+
+    /// How many keys have an entry, if it tells.
+    fn entries(&self) -> Option<usize> {
+        None
     }
 }
 
@@ -50,8 +81,12 @@ impl<Q: ?Sized + Key> Locks<Q> for KeyedMutex<Q::Owned> {
         self.try_lock(key)
     }
 
-    fn lock(&self, key: &Q) -> Option<impl Future<Output = impl Sized>> {
+    fn lock(&self, key: &Q) -> Option<impl Future<Output = impl Send> + Send> {
         Some(self.lock(key))
+    }
+
+    fn entries(&self) -> Option<usize> {
+        Some(self.len())
     }
 }
 
@@ -72,6 +107,8 @@ impl Default for OneHandle {
 }
 
 impl Locks<u64> for OneHandle {
+    const LACKS: &'static [(Need, &'static str)] = &[(Need::Keys, "one key")];
+
     fn lock_blocking(&self, _: &u64) -> impl Sized {
         self.0.lock_blocking()
     }
@@ -80,12 +117,14 @@ impl Locks<u64> for OneHandle {
         self.0.try_lock()
     }
 
-    fn lock(&self, _: &u64) -> Option<impl Future<Output = impl Sized>> {
+    fn lock(&self, _: &u64) -> Option<impl Future<Output = impl Send> + Send> {
         Some(self.0.lock())
     }
 }
 
 impl Locks<u64> for LockMap<u64, ()> {
+    const LACKS: &'static [(Need, &'static str)] = &[(Need::Async, "no async")];
+
     fn lock_blocking(&self, key: &u64) -> impl Sized {
         self.entry(*key)
     }
@@ -97,12 +136,38 @@ impl Locks<u64> for LockMap<u64, ()> {
 
 // Its calls by reference are for keys that can be made `From` one, which integers cannot.
 impl Locks<str> for LockMap<String, ()> {
+    const LACKS: &'static [(Need, &'static str)] = <LockMap<u64, ()> as Locks<u64>>::LACKS;
+
     fn lock_blocking(&self, key: &str) -> impl Sized {
         self.entry_by_ref(key)
     }
 
     fn try_lock(&self, key: &str) -> Option<impl Sized> {
         self.try_entry_by_ref(key)
+    }
+}
+
+/// The two types of one crate. They know nothing of each other, so no scenario may mix threads and tasks.
+pub struct KeyedLocks<K: Eq + Hash + Clone + Send> {
+    threads: KeyedThreadLock<K>,
+    tasks: KeyedTaskLock<K>,
+}
+
+impl<K: Eq + Hash + Clone + Send> Default for KeyedLocks<K> {
+    fn default() -> Self {
+        KeyedLocks { threads: KeyedThreadLock::new(), tasks: KeyedTaskLock::new() }
+    }
+}
+
+impl<Q: ?Sized + Key> Locks<Q> for KeyedLocks<Q::Owned> {
+    const LACKS: &'static [(Need, &'static str)] = &[(Need::Try, "no try")];
+
+    fn lock_blocking(&self, key: &Q) -> impl Sized {
+        self.threads.lock(key.to_owned())
+    }
+
+    fn lock(&self, key: &Q) -> Option<impl Future<Output = impl Send> + Send> {
+        Some(self.tasks.lock(key.to_owned()))
     }
 }
 
@@ -115,18 +180,28 @@ impl<Q: ?Sized + Key> Locks<Q> for LockPool<Q::Owned> {
         self.try_lock(key.to_owned())
     }
 
-    fn lock(&self, key: &Q) -> Option<impl Future<Output = impl Sized>> {
+    fn lock(&self, key: &Q) -> Option<impl Future<Output = impl Send> + Send> {
         Some(self.async_lock(key.to_owned()))
+    }
+
+    fn entries(&self) -> Option<usize> {
+        Some(self.num_locked())
     }
 }
 
-/// One lock for all keys: the yardstick for waiting.
-impl Locks<u64> for parking_lot::Mutex<()> {
-    fn lock_blocking(&self, _: &u64) -> impl Sized {
-        self.lock()
+impl<Q: ?Sized + Key> Locks<Q> for KeyLock<Q::Owned> {
+    // It looks at every entry once in 1,000 accesses, which with a million of them takes minutes.
+    const LACKS: &'static [(Need, &'static str)] = &[(Need::ManyHeld, "too slow")];
+
+    fn lock_blocking(&self, key: &Q) -> impl Sized {
+        self.blocking_lock(key.to_owned())
     }
 
-    fn try_lock(&self, _: &u64) -> Option<impl Sized> {
-        self.try_lock()
+    fn try_lock(&self, key: &Q) -> Option<impl Sized> {
+        self.blocking_try_lock(key.to_owned()).ok()
+    }
+
+    fn lock(&self, key: &Q) -> Option<impl Future<Output = impl Send> + Send> {
+        Some(self.lock(key.to_owned()))
     }
 }

@@ -1,13 +1,19 @@
 //! keylatch beside its peers.
 //!
-//! - `cargo bench --bench ratios`: each peer in each scenario as a ratio, with the targets that keylatch has set
-//!   itself.
-//! - `cargo bench --bench locks`: the same scenarios with criterion.
+//! - `cargo bench --bench suite`: each candidate in each scenario, with the goals that keylatch has set itself. It
+//!   writes `results/suite.csv`.
+//! - `cargo run --release --bin charts`: charts and tables for the docs, of that file.
 //! - `cargo bench --bench counts`: instructions and allocations of single operations, with limits. It needs valgrind,
 //!   and gungraun-runner in the version of gungraun.
 //!
-//! A new peer is an `impl` in [`candidates`] and a line in the lists of [`scenarios`]; a new scenario is a line there.
+//! A new peer is an `impl` in [`candidates`] and a line in the lists of [`scenarios`]; a new scenario is an entry
+//! there.
 
 pub mod candidates;
+mod dash_map;
+pub mod heap;
+pub mod load;
+mod references;
+pub mod report;
 pub mod scenarios;
 mod std_map;

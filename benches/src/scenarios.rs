@@ -1,360 +1,512 @@
-//! What the candidates go through.
+//! What the candidates go through, and what keylatch should reach there.
 
-use std::hint::{black_box, spin_loop};
-use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Barrier, LazyLock};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
+use key_lock::KeyLock;
 use keylatch::KeyedMutex;
 use lockable::LockPool;
 use lockmap::LockMap;
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use rand_distr::Zipf;
 
-use crate::candidates::{HOT, HOT_STR, Key, Locks, OneHandle, StdMap, poll, recycling};
+use crate::candidates::{
+    BareTable, HOT, HOT_STR, Key, KeyedLocks, Locks, Need, OneHandle, StdMap, Stripes, TokioDashMap, recycling,
+};
+use crate::load::{Hold, Runtime, Section, Table, Visit, Walk, quantile, timed, together};
 
-/// The candidate that the others are compared with. Every scenario begins with it.
+/// The candidate that the others are compared with.
 pub const SUBJECT: &str = "keylatch";
+
+const RECYCLING: &str = "keylatch recycle_keys";
+
+/// The keyed locks of other people. The best of them in a scenario is the one that counts.
+pub const PEERS: [&str; 6] = ["lockmap", "keyed-lock", "lockable", "key-lock", "dashmap + tokio", "std map"];
+
+/// All candidates, in the order in which they are told of: keylatch in its forms, the peers, and what is no keyed lock.
+pub const CANDIDATES: [&str; 12] = [
+    SUBJECT,
+    "keylatch handle",
+    RECYCLING,
+    PEERS[0],
+    PEERS[1],
+    PEERS[2],
+    PEERS[3],
+    PEERS[4],
+    PEERS[5],
+    "256 stripes",
+    "lone parking_lot",
+    "bare table",
+];
 
 /// One kind of load, and those who bear it.
 pub struct Scenario {
     pub name: String,
-    pub unit: Unit,
+    pub group: Group,
+    /// What a run tells, in this order.
+    pub measures: Vec<Measure>,
     pub cases: Vec<Case>,
+    /// The candidate that the goals are for.
+    pub subject: &'static str,
+    /// It runs in one of so many rounds, because it takes long.
+    pub every: usize,
+}
+
+/// Scenarios that are shown together.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    Uncontended,
+    Contended,
+    Memory,
+    Tasks,
+}
+
+impl Group {
+    pub const ALL: [Self; 4] = [Group::Uncontended, Group::Contended, Group::Memory, Group::Tasks];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Group::Uncontended => "uncontended",
+            Group::Contended => "contended",
+            Group::Memory => "memory",
+            Group::Tasks => "tasks",
+        }
+    }
+}
+
+/// One figure of a run.
+#[derive(Clone, Copy)]
+pub struct Measure {
+    pub name: &'static str,
+    pub unit: &'static str,
+    pub less_is_better: bool,
+    pub goal: Option<Goal>,
+}
+
+/// What the subject should reach.
+#[derive(Clone, Copy)]
+pub struct Goal {
+    pub of: Of,
+    pub goal: f64,
+    pub stretch: Option<f64>,
+}
+
+/// What a goal speaks of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Of {
+    /// The ratio to the best peer, as the median of those in each round.
+    Ratio,
+    /// The same of the best rounds, where the medians depend on what else wants the memory.
+    BestRounds,
+    /// The figure itself.
+    Figure,
+}
+
+impl Measure {
+    fn less(name: &'static str, unit: &'static str) -> Self {
+        Measure { name, unit, less_is_better: true, goal: None }
+    }
+
+    fn more(name: &'static str, unit: &'static str) -> Self {
+        Measure { less_is_better: false, ..Measure::less(name, unit) }
+    }
+
+    fn goal(self, of: Of, goal: f64) -> Self {
+        Measure { goal: Some(Goal { of, goal, stretch: None }), ..self }
+    }
+
+    fn stretch(mut self, stretch: f64) -> Self {
+        let goal = self.goal.as_mut().expect("a stretch is more than a goal");
+        goal.stretch = Some(stretch);
+        self
+    }
+
+    /// The name of this figure, where it stands beside others.
+    pub fn label(&self) -> String {
+        format!("{}, {}", self.name, self.unit)
+    }
 }
 
 /// A candidate in a scenario.
 pub struct Case {
     pub name: &'static str,
-    /// What the ratio of the subject to this peer should be: at most this, or at least, as the unit has it.
-    pub target: Option<f64>,
-    run: Box<dyn Fn(Duration) -> f64>,
+    /// Measures for about this long, on a new table: how keys fall into shards is luck, which several runs should even
+    /// out. Where the candidate cannot take part, the reason.
+    pub run: Result<Run, &'static str>,
 }
 
-impl Case {
-    /// The nanoseconds of one operation, from a run of this length on a new table. A new one each time, because how
-    /// keys fall into shards is luck, which several runs should even out.
-    ///
-    /// The length is a time and not a number of operations: threads that meet may be a hundred times as slow as one
-    /// alone, and what is enough for them may be over before the last of them has begun.
-    pub fn nanos(&self, span: Duration) -> f64 {
-        (self.run)(span)
+pub type Run = Box<dyn Fn(Duration) -> Vec<f64>>;
+
+/// How a scenario gets the tables that it measures.
+struct Candidate<Q: ?Sized + Key> {
+    name: &'static str,
+    lacks: &'static [(Need, &'static str)],
+    table: Box<dyn Fn() -> Arc<dyn Table<Q>>>,
+}
+
+impl<Q: ?Sized + Key> Candidate<Q> {
+    fn new<L: Locks<Q>>(name: &'static str, make: fn() -> L) -> Self {
+        Candidate { name, lacks: L::LACKS, table: Box::new(move || Arc::new(make())) }
     }
 }
 
-/// How a result is told.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
-    /// Nanoseconds per operation: less is better.
-    Nanos,
-    /// Millions of operations per second, of all threads together: more is better.
-    Millions,
+/// A type of key, and who can be locked with it.
+trait Candidates: Key {
+    /// Those that cannot be made for just any key.
+    fn special() -> Vec<Candidate<Self>>;
+
+    fn candidates() -> Vec<Candidate<Self>> {
+        let mut all = vec![
+            Candidate::new::<KeyedMutex<Self::Owned>>(SUBJECT, KeyedMutex::new),
+            Candidate::new::<KeyedLocks<Self::Owned>>("keyed-lock", KeyedLocks::default),
+            Candidate::new::<LockPool<Self::Owned>>("lockable", LockPool::new),
+            Candidate::new::<KeyLock<Self::Owned>>("key-lock", KeyLock::new),
+            Candidate::new::<TokioDashMap<Self::Owned>>("dashmap + tokio", TokioDashMap::default),
+            Candidate::new::<StdMap<Self::Owned>>("std map", StdMap::default),
+            Candidate::new::<Stripes>("256 stripes", Stripes::default),
+            Candidate::new::<BareTable<Self::Owned>>("bare table", BareTable::default),
+        ];
+        all.extend(Self::special());
+        all.sort_by_key(|candidate| CANDIDATES.iter().position(|name| *name == candidate.name));
+        all
+    }
 }
 
-impl Unit {
-    pub fn name(self) -> &'static str {
-        match self {
-            Unit::Nanos => "ns",
-            Unit::Millions => "M/s",
-        }
+impl Candidates for u64 {
+    fn special() -> Vec<Candidate<u64>> {
+        vec![
+            Candidate::new::<LockMap<u64, ()>>("lockmap", LockMap::new),
+            Candidate::new::<OneHandle>("keylatch handle", OneHandle::default),
+            Candidate::new::<parking_lot::Mutex<()>>("lone parking_lot", parking_lot::Mutex::default),
+        ]
     }
+}
 
-    pub fn of(self, nanos: f64) -> f64 {
-        match self {
-            Unit::Nanos => nanos,
-            Unit::Millions => 1e3 / nanos,
-        }
+impl Candidates for str {
+    fn special() -> Vec<Candidate<str>> {
+        vec![
+            Candidate::new::<LockMap<String, ()>>("lockmap", LockMap::new),
+            Candidate::new::<KeyedMutex<String>>(RECYCLING, recycling),
+        ]
     }
 }
 
 impl Scenario {
-    fn new<Q: ?Sized + Key>(
-        name: String,
-        unit: Unit,
-        candidates: Vec<Candidate<Q>>,
-        run: impl Fn(&dyn Table<Q>, Duration) -> f64 + Copy + 'static,
+    fn new<Q: ?Sized + Candidates, const N: usize>(
+        group: Group,
+        name: impl Into<String>,
+        measures: [Measure; N],
+        needs: &[Need],
+        run: impl Fn(Arc<dyn Table<Q>>, Duration) -> [f64; N] + Clone + 'static,
     ) -> Self {
-        let case =
-            |Candidate { name, table }| Case { name, target: None, run: Box::new(move |span| run(&*table(), span)) };
-        Scenario { name, unit, cases: candidates.into_iter().map(case).collect() }
-    }
-
-    fn with(mut self, case: Case) -> Self {
-        self.cases.push(case);
-        self
-    }
-
-    /// Sets the ratio that the subject should reach beside a peer.
-    fn target(mut self, peer: &str, ratio: f64) -> Self {
-        let case =
-            self.cases.iter_mut().find(|case| case.name == peer).expect("a target is set for a peer that takes part");
-        case.target = Some(ratio);
-        self
-    }
-}
-
-/// How a scenario gets the tables that it measures.
-struct Candidate<Q: ?Sized> {
-    name: &'static str,
-    table: fn() -> Box<dyn Table<Q>>,
-}
-
-impl<Q: ?Sized> Candidate<Q> {
-    fn new(name: &'static str, table: fn() -> Box<dyn Table<Q>>) -> Self {
-        Candidate { name, table }
-    }
-}
-
-/// Those that can be made for any type of key, and more.
-fn candidates<Q: ?Sized + Key, const N: usize>(more: [Candidate<Q>; N]) -> Vec<Candidate<Q>> {
-    let mut all = vec![
-        Candidate::<Q>::new(SUBJECT, || Box::new(KeyedMutex::<Q::Owned>::new())),
-        Candidate::<Q>::new("lockable", || Box::new(LockPool::<Q::Owned>::new())),
-        Candidate::<Q>::new("std map", || Box::new(StdMap::<Q::Owned>::default())),
-    ];
-    all.extend(more);
-    all
-}
-
-fn any_key() -> Vec<Candidate<u64>> {
-    candidates([Candidate::new("lockmap", || Box::new(LockMap::<u64, ()>::new()))])
-}
-
-/// With those that know one key only.
-fn one_key() -> Vec<Candidate<u64>> {
-    let mut all = any_key();
-    all.push(Candidate::new("keylatch handle", || Box::new(OneHandle::default())));
-    all.push(Candidate::new("lone parking_lot", || Box::new(parking_lot::Mutex::new(()))));
-    all
-}
-
-fn str_key() -> Vec<Candidate<str>> {
-    candidates([
-        Candidate::new("lockmap", || Box::new(LockMap::<String, ()>::new())),
-        Candidate::new("keylatch recycle_keys", || Box::new(recycling())),
-    ])
-}
-
-/// Without those that cannot be locked by tasks.
-fn for_tasks<Q: ?Sized + Key>(mut all: Vec<Candidate<Q>>, key: &Q) -> Vec<Candidate<Q>> {
-    all.retain(|candidate| (candidate.table)().is_for_tasks(key));
-    all
-}
-
-/// All of them, with the targets that keylatch has set itself.
-pub fn scenarios() -> Vec<Scenario> {
-    let micro = Section::microseconds("1 us", 1);
-    let two_disjoint = disjoint(2).cases.swap_remove(0);
-    vec![
-        alone("blocking, u64", one_key(), |table, n| table.blocking(&HOT, Section::EMPTY, n)).target("lockmap", 0.50),
-        alone("blocking, 40-byte str", str_key(), |table, n| table.blocking(HOT_STR, Section::EMPTY, n)),
-        alone("try, u64", one_key(), |table, n| table.tries(&HOT, n)),
-        alone("async poll, u64", for_tasks(one_key(), &HOT), |table, n| table.polls(&HOT, n)).target("lockable", 0.40),
-        alone("async poll, 40-byte str", for_tasks(str_key(), HOT_STR), |table, n| table.polls(HOT_STR, n)),
-        hot(2, Section::EMPTY).target("lockable", 10.0).target("lockmap", 0.7),
-        hot(8, Section::EMPTY),
-        hot(2, micro).target("lone parking_lot", 0.8),
-        hot(8, micro),
-        disjoint(2),
-        disjoint(8)
-            .with(Case { name: "keylatch, 2 threads", ..two_disjoint })
-            .target("lockable", 3.0)
-            .target("lockmap", 2.0)
-            .target("keylatch, 2 threads", 0.8),
-    ]
-}
-
-fn hot(threads: u64, section: Section) -> Scenario {
-    let name = format!("hot key, {threads} threads, {} section", section.name);
-    together(name, threads, one_key(), move |table, _, n| table.blocking(&HOT, section, n))
-}
-
-fn disjoint(threads: u64) -> Scenario {
-    let name = format!("disjoint keys, {threads} threads");
-    together(name, threads, any_key(), |table, thread, n| table.blocking(&thread, Section::EMPTY, n))
-}
-
-/// One thread does operations, so many at a time.
-fn alone<Q: ?Sized + Key>(
-    name: &str,
-    candidates: Vec<Candidate<Q>>,
-    work: impl Fn(&dyn Table<Q>, u64) + Copy + 'static,
-) -> Scenario {
-    const BATCH: u64 = 1_000;
-    Scenario::new(name.to_owned(), Unit::Nanos, candidates, move |table, span| {
-        let start = Instant::now();
-        let mut n = 0;
-        loop {
-            work(table, BATCH);
-            n += BATCH;
-            let elapsed = start.elapsed();
-            if elapsed >= span {
-                return nanos(elapsed, n);
-            }
-        }
-    })
-}
-
-/// Some threads do operations at the same time. `work` is told on which thread it is.
-fn together<Q: ?Sized + Key>(
-    name: String,
-    threads: u64,
-    candidates: Vec<Candidate<Q>>,
-    work: impl Fn(&dyn Table<Q>, u64, u64) + Copy + Sync + 'static,
-) -> Scenario {
-    // Few, so that all end soon after they have been stopped.
-    const BATCH: u64 = 16;
-    Scenario::new(name, Unit::Millions, candidates, move |table, span| {
-        let (begin, stop) = (Barrier::new(threads as usize + 1), AtomicBool::new(false));
-        let run = |thread| {
-            pin_to_core(thread);
-            begin.wait();
-            let start = Instant::now();
-            let mut n = 0;
-            loop {
-                work(table, thread, BATCH);
-                n += BATCH;
-                if stop.load(Ordering::Relaxed) {
-                    return (start, Instant::now(), n);
+        let case = |Candidate { name, lacks, table }: Candidate<Q>| {
+            let run = match lacks.iter().find(|(need, _)| needs.contains(need)) {
+                Some((_, reason)) => Err(*reason),
+                None => {
+                    let run = run.clone();
+                    Ok(Box::new(move |span| run(table(), span).to_vec()) as Run)
                 }
-            }
+            };
+            Case { name, run }
         };
-        thread::scope(|scope| {
-            let running: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run(thread))).collect();
-            begin.wait();
-            thread::sleep(span);
-            stop.store(true, Ordering::Relaxed);
-            running
-                .into_iter()
-                .map(|thread| thread.join().expect("no operation panics"))
-                .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1), a.2 + b.2))
-                .map_or(f64::NAN, |(start, end, n)| nanos(end - start, n))
-        })
-    })
-}
+        let cases = Q::candidates().into_iter().map(case).collect();
+        Scenario { name: name.into(), group, measures: measures.to_vec(), cases, subject: SUBJECT, every: 1 }
+    }
 
-/// Gives the threads of a scenario their cores in turn. Left to itself the scheduler may keep two of them on one core,
-/// where they take turns of some milliseconds and hardly meet.
-fn pin_to_core(thread: u64) {
-    let cores = core_affinity::get_core_ids().unwrap_or_default();
-    if !cores.is_empty() {
-        core_affinity::set_for_current(cores[thread as usize % cores.len()]);
+    fn subject(self, subject: &'static str) -> Self {
+        Scenario { subject, ..self }
+    }
+
+    fn every(self, every: usize) -> Self {
+        Scenario { every, ..self }
     }
 }
 
-fn nanos(elapsed: Duration, n: u64) -> f64 {
-    elapsed.as_nanos() as f64 / n as f64
+/// All of them.
+pub fn scenarios() -> Vec<Scenario> {
+    use Group::{Contended, Memory, Tasks, Uncontended};
+    use Need::{Async, Block, Contention, Keys, ManyHeld, Try};
+    use Of::{BestRounds, Figure, Ratio};
+    let nanos = Measure::less("time", "ns");
+    let rate = Measure::more("rate", "M/s");
+
+    let mut all = vec![
+        Scenario::new(
+            Uncontended,
+            "one u64 key, blocking",
+            [nanos.goal(Ratio, 0.40).stretch(0.28)],
+            &[Block],
+            |table, span| walking(&*table, Walk::<u64>::one(&HOT), span),
+        ),
+        Scenario::new(
+            Uncontended,
+            "one u64 key, async poll",
+            [nanos.goal(Ratio, 0.31).stretch(0.22)],
+            &[Async],
+            |table, span| [timed(span, |n| table.polls(&HOT, n))],
+        ),
+        Scenario::new(
+            Uncontended,
+            "one u64 key, try",
+            [nanos.goal(Ratio, 0.40).stretch(0.28)],
+            &[Try],
+            |table, span| [timed(span, |n| table.tries(&HOT, n))],
+        ),
+        Scenario::new(
+            Uncontended,
+            "one u64 key, try while it is held",
+            [nanos.goal(Ratio, 0.40).stretch(0.3)],
+            &[Try],
+            |table, span| [table.busy_tries(&HOT, span)],
+        ),
+        Scenario::new(
+            Uncontended,
+            "1,000,000 u64 keys in random order",
+            [nanos.goal(Ratio, 0.40).stretch(0.28)],
+            &[Block, Keys],
+            |table, span| walking(&*table, Walk::<u64>::new(MILLION.clone()), span),
+        ),
+        Scenario::new(
+            Uncontended,
+            "one 40-byte str key",
+            [nanos.goal(BestRounds, 0.40).stretch(0.3)],
+            &[Block],
+            |table, span| walking(&*table, Walk::<str>::one(HOT_STR), span),
+        )
+        .subject(RECYCLING),
+        Scenario::new(
+            Uncontended,
+            "1,024 40-byte str keys",
+            [nanos.goal(BestRounds, 0.40).stretch(0.3)],
+            &[Block, Keys],
+            |table, span| walking(&*table, Walk::<str>::new(STRINGS.clone()), span),
+        )
+        .subject(RECYCLING),
+        Scenario::new::<u64, _>(
+            Memory,
+            "1,000,000 keys held at once",
+            [
+                Measure::less("heap per held key", "B").goal(Ratio, 1.2).stretch(0.85),
+                Measure::less("heap per key after the release", "B"),
+                // "Given back": less than a byte is the table's own.
+                Measure::less("the same after as many further operations", "B").goal(Figure, 1.0),
+                Measure::less("acquire", "ns").goal(Ratio, 0.8).stretch(0.65),
+                Measure::less("release", "ns").goal(Ratio, 0.8).stretch(0.65),
+            ],
+            &[Block, Keys, ManyHeld],
+            |table, span| {
+                // As long as others run for, in a smoke test.
+                let keys = MILLION.len().min(span.as_micros() as usize * 50);
+                let hoard = table.hold_all(&MILLION[..keys]);
+                [hoard.bytes_held, hoard.bytes_kept, hoard.bytes_kept_later, hoard.acquire_nanos, hoard.release_nanos]
+            },
+        )
+        .every(5),
+        Scenario::new::<u64, _>(
+            Memory,
+            "1,000 waiters cancelled late",
+            [Measure::less("left", "entries").goal(Figure, 0.0), Measure::less("heap left per key", "B")],
+            &[Async, Keys, Contention],
+            |table, _| table.late_cancels(&(0..1_000).collect::<Vec<_>>()),
+        )
+        .every(5),
+    ];
+
+    for threads in [1, 2, 8] {
+        let measure = if threads == 1 { rate } else { rate.goal(Ratio, 4.0).stretch(5.0) };
+        all.push(disjoint(threads, 1, measure));
+    }
+    for threads in [2, 8] {
+        all.push(disjoint(threads, 64, rate));
+    }
+    let brief = Section::microseconds(1);
+    all.extend([
+        hot(2, "empty", Section::EMPTY, rate.goal(Ratio, 1.0).stretch(2.0)),
+        hot(8, "empty", Section::EMPTY, rate.goal(Ratio, 1.2).stretch(2.0)),
+        hot(2, "1 µs", brief, rate.goal(Ratio, 0.9).stretch(1.0)),
+        hot(8, "1 µs", brief, rate.goal(Ratio, 0.9).stretch(1.0)),
+        Scenario::new::<u64, _>(
+            Contended,
+            "zipf over 10,000 keys, 8 threads",
+            [rate.goal(Ratio, 3.0)],
+            &[Block, Keys, Contention],
+            |table, span| {
+                let work = |thread| {
+                    let (table, mut walk) = (&table, Walk::new_nth(ZIPF.clone(), thread, 8));
+                    move |n, _: &mut ()| table.blocking(&mut walk, Section::EMPTY, n)
+                };
+                [1e3 / together(8, span, work).nanos]
+            },
+        ),
+        Scenario::new::<u64, _>(
+            Contended,
+            "hand-off to a spinning thread",
+            [nanos.goal(Ratio, 1.3).stretch(1.0)],
+            &[Block, Contention],
+            |table, span| [table.hand_offs(&HOT, Hold::Spinning, span)],
+        ),
+        Scenario::new::<u64, _>(
+            Contended,
+            "hand-off to a parked thread",
+            [nanos.goal(Ratio, 1.0)],
+            &[Block, Contention],
+            |table, span| [table.hand_offs(&HOT, Hold::Parked, span)],
+        ),
+        Scenario::new::<u64, _>(
+            Tasks,
+            "hand-off between tasks of one thread",
+            [nanos.goal(Ratio, 0.85)],
+            &[Async, Contention],
+            |table, span| [table.task_hand_offs(&HOT, span)],
+        ),
+        Scenario::new::<u64, _>(
+            Tasks,
+            "a waiter registers and is cancelled",
+            [nanos.goal(Ratio, 1.2).stretch(0.42)],
+            &[Async, Contention],
+            |table, span| [table.cancels(&HOT, span)],
+        ),
+        visits("zipf over 10,000 keys, 1,000 smol tasks", Runtime::Smol, rate.goal(Ratio, 1.2), 1_000, &ZIPF),
+        visits("zipf over 10,000 keys, 1,000 tokio tasks", Runtime::Tokio, rate.goal(Ratio, 1.4), 1_000, &ZIPF),
+        crowd("200 keys, 100 visits each, tokio tasks", 200, 100),
+        crowd("200 keys, 10,000 visits each, tokio tasks", 200, 10_000),
+        crowd("10,000 keys, 100 visits each, tokio tasks", 10_000, 100),
+    ]);
+    // Where they belong, and otherwise as above.
+    all.sort_by_key(|scenario| Group::ALL.iter().position(|group| *group == scenario.group));
+    all
 }
 
-/// What is done while a key is held.
-#[derive(Clone, Copy)]
-struct Section {
+/// One thread, again and again.
+fn walking<Q: ?Sized + Key>(table: &dyn Table<Q>, mut walk: Walk<Q>, span: Duration) -> [f64; 1] {
+    [timed(span, |n| table.blocking(&mut walk, Section::EMPTY, n))]
+}
+
+/// Threads that never meet at a key. Each has so many of its own.
+fn disjoint(threads: usize, keys: usize, measure: Measure) -> Scenario {
+    let plural = |n, thing| if n == 1 { format!("1 {thing}") } else { format!("{n} {thing}s") };
+    Scenario::new::<u64, _>(
+        Group::Contended,
+        format!("disjoint keys, {} with {} each", plural(threads, "thread"), plural(keys, "key")),
+        [measure],
+        &[Need::Block, Need::Keys],
+        move |table, span| {
+            let work = |thread| {
+                let own: Arc<[u64]> = (thread * keys..(thread + 1) * keys).map(|key| key as u64).collect();
+                let (table, mut walk) = (&table, Walk::new(own));
+                move |n, _: &mut ()| table.blocking(&mut walk, Section::EMPTY, n)
+            };
+            [1e3 / together(threads, span, work).nanos]
+        },
+    )
+}
+
+/// Threads that all want the same key. What they wait is measured in a second run, because looking at the clock takes
+/// longer than many a wait.
+fn hot(threads: usize, name: &str, section: Section, rate: Measure) -> Scenario {
+    Scenario::new::<u64, _>(
+        Group::Contended,
+        format!("one hot key, {threads} threads, {name} section"),
+        [
+            rate,
+            Measure::less("most to least busy thread", "ratio"),
+            Measure::less("p99.9 wait", "µs"),
+            Measure::less("longest wait", "µs"),
+        ],
+        &[Need::Block, Need::Contention],
+        move |table, span| {
+            let table = &*table;
+            // Longer than others, so that what the scheduler gives to the threads evens out.
+            let span = 2 * span;
+            let run = together(threads, span, |_| {
+                let mut walk = Walk::one(&HOT);
+                move |n, _: &mut ()| table.blocking(&mut walk, section, n)
+            });
+            let timed = together(threads, span, |_| |n, waits: &mut Vec<u64>| table.waits(&HOT, section, n, waits));
+            let waits = timed.notes.concat();
+            let longest = waits.iter().max().map_or(f64::NAN, |wait| *wait as f64);
+            [1e3 / run.nanos, run.most_to_least, quantile(waits, 0.999) / 1e3, longest / 1e3]
+        },
+    )
+}
+
+/// Tasks that visit one key after the other, and let the others have their turn after each.
+fn visits(
     name: &'static str,
-    pauses: u32,
+    runtime: Runtime,
+    measure: Measure,
+    tasks: usize,
+    keys: &'static LazyLock<Arc<[u64]>>,
+) -> Scenario {
+    Scenario::new::<u64, _>(
+        Group::Tasks,
+        name,
+        [measure],
+        &[Need::Async, Need::Keys, Need::Contention],
+        move |table, span| {
+            let visit = Visit { runtime, yields_inside: false, most: u64::MAX, stop: Arc::new(AtomicBool::new(false)) };
+            [visitors(table, tasks, keys, visit, span)]
+        },
+    )
 }
 
-/// How often [`spin_loop`] has to be called for a microsecond. Spinning is counted and not timed, so that a thread that
-/// loses its core in a section has still to do the rest.
-static PAUSES: LazyLock<u32> = LazyLock::new(|| {
-    let many = Section { name: "", pauses: 10_000 };
-    let time = |_| {
-        let start = Instant::now();
-        many.run();
-        start.elapsed()
-    };
-    // The quickest of many is one that nothing has interrupted.
-    let quickest = (0..50).map(time).min().unwrap_or_default();
-    (f64::from(many.pauses) / quickest.as_secs_f64() / 1e6) as u32
+/// So many keys, each to be visited so often, in random order, and all visits are due at once. Beyond the first 20,000,
+/// they are made by the tasks that have already made one. A visit holds its key over a turn of the others, so that they
+/// queue: about as many for each key as there are tasks to a key.
+fn crowd(name: &'static str, keys: u64, visits: u64) -> Scenario {
+    const TASKS: u64 = 20_000;
+    let all: LazyLock<Arc<[u64]>, _> = LazyLock::new(move || shuffled((0..keys * visits).map(|visit| visit % keys)));
+    let all = Arc::new(all);
+    Scenario::new::<u64, _>(
+        Group::Tasks,
+        name,
+        [Measure::more("rate", "M/s")],
+        &[Need::Async, Need::Keys, Need::Contention],
+        move |table, span| {
+            let visit = Visit {
+                runtime: Runtime::Tokio,
+                yields_inside: true,
+                most: (keys * visits).div_ceil(TASKS),
+                stop: Arc::new(AtomicBool::new(false)),
+            };
+            [visitors(table, TASKS as usize, &all, visit, 5 * span)]
+        },
+    )
+    .every(3)
+}
+
+/// Millions of visits per second.
+fn visitors(table: Arc<dyn Table<u64>>, tasks: usize, keys: &Arc<[u64]>, visit: Visit, span: Duration) -> f64 {
+    let task = |task| Arc::clone(&table).visitor(Walk::new_nth(Arc::clone(keys), task, tasks), visit.clone());
+    1e3 / visit.runtime.run((0..tasks).map(task), span, &visit.stop)
+}
+
+/// A million keys, each once.
+static MILLION: LazyLock<Arc<[u64]>> = LazyLock::new(|| shuffled(0..1_000_000));
+
+/// As many as fit into the nearest caches, so that a candidate's own memory decides.
+static STRINGS: LazyLock<Arc<[String]>> = LazyLock::new(|| {
+    (0..1_024).map(|n| format!("tenant-{:06}/customer-{:06}/invoice-{:02}", n % 7, n, n % 100)).collect()
 });
 
-impl Section {
-    const EMPTY: Self = Section { name: "empty", pauses: 0 };
+/// Some keys are visited much more often than others.
+static ZIPF: LazyLock<Arc<[u64]>> = LazyLock::new(|| {
+    let zipf = Zipf::new(10_000.0, 0.99).expect("the parameters are in range");
+    random().sample_iter(zipf).map(|rank| rank as u64).take(1 << 16).collect()
+});
 
-    fn microseconds(name: &'static str, n: u32) -> Self {
-        Section { name, pauses: n * *PAUSES }
-    }
-
-    #[inline]
-    fn run(self) {
-        for _ in 0..self.pauses {
-            spin_loop();
-        }
-    }
+fn shuffled(keys: impl Iterator<Item = u64>) -> Arc<[u64]> {
+    let mut keys: Vec<_> = keys.collect();
+    keys.shuffle(&mut random());
+    keys.into()
 }
 
-/// [`Locks`] as scenarios need it. They have candidates of different types in one list; so operations are done `n` at a
-/// time behind one virtual call, which then costs nothing.
-trait Table<Q: ?Sized>: Sync {
-    fn blocking(&self, key: &Q, section: Section, n: u64);
-    fn tries(&self, key: &Q, n: u64);
-    fn polls(&self, key: &Q, n: u64);
-    fn is_for_tasks(&self, key: &Q) -> bool;
-}
-
-impl<Q: ?Sized, L: Locks<Q>> Table<Q> for L {
-    fn blocking(&self, key: &Q, section: Section, n: u64) {
-        for _ in 0..n {
-            let guard = self.lock_blocking(black_box(key));
-            section.run();
-            drop(guard);
-        }
-    }
-
-    fn tries(&self, key: &Q, n: u64) {
-        for _ in 0..n {
-            let guard = self.try_lock(black_box(key));
-            assert!(guard.is_some(), "nobody else has the key");
-        }
-    }
-
-    fn polls(&self, key: &Q, n: u64) {
-        for _ in 0..n {
-            let guard = poll(pin!(self.lock(black_box(key)).expect("it is for tasks")));
-            assert!(guard.is_ready(), "nobody else has the key");
-        }
-    }
-
-    fn is_for_tasks(&self, key: &Q) -> bool {
-        self.lock(key).is_some()
-    }
-}
-
-/// How many cores two threads have together at this moment. Where others have the rest, threads meet less than they
-/// should.
-pub fn cores() -> f64 {
-    let section = Section::microseconds("", 5_000);
-    let start = Instant::now();
-    thread::scope(|scope| {
-        for thread in 0..2 {
-            scope.spawn(move || {
-                pin_to_core(thread);
-                section.run();
-            });
-        }
-    });
-    2.0 * 5e-3 / start.elapsed().as_secs_f64()
-}
-
-/// How many keys have a waiter that is cancelled after the holder has left.
-pub const LATE_CANCELS: u64 = 1_000;
-
-/// How many of those keys still have an entry afterwards, for each candidate.
-pub fn late_cancels() -> [(&'static str, usize); 3] {
-    fn left<L: Locks<u64>>(locks: L, entries: impl FnOnce(&L) -> usize) -> usize {
-        for key in 0..LATE_CANCELS {
-            let guard = locks.try_lock(&key);
-            let mut waiter = pin!(locks.lock(&key).expect("it is for tasks"));
-            assert!(guard.is_some() && poll(waiter.as_mut()).is_pending());
-            drop(guard);
-            // And now the waiter.
-        }
-        entries(&locks)
-    }
-    [
-        (SUBJECT, left(KeyedMutex::new(), KeyedMutex::len)),
-        ("lockable", left(LockPool::new(), LockPool::num_locked)),
-        ("std map", left(StdMap::default(), StdMap::entries)),
-    ]
+/// The same numbers each time.
+fn random() -> SmallRng {
+    SmallRng::seed_from_u64(42)
 }
 
 #[cfg(test)]
@@ -364,10 +516,18 @@ mod tests {
     #[test]
     fn every_case_runs() {
         for scenario in scenarios() {
-            assert_eq!(scenario.cases[0].name, SUBJECT);
+            assert!(scenario.cases.iter().any(|case| case.name == scenario.subject && case.run.is_ok()));
             for case in &scenario.cases {
-                assert!(case.nanos(Duration::from_millis(1)) > 0.0, "{} in {}", case.name, scenario.name);
+                let Ok(run) = &case.run else { continue };
+                let figures = run(Duration::from_millis(1));
+                assert_eq!(figures.len(), scenario.measures.len(), "{} in {}", case.name, scenario.name);
+                assert!(!figures[0].is_infinite(), "{} in {}", case.name, scenario.name);
             }
         }
+    }
+
+    #[test]
+    fn strings_have_40_bytes() {
+        assert!(STRINGS.iter().all(|key| key.len() == 40));
     }
 }

@@ -315,12 +315,13 @@ impl<K> Core<K> {
         self.shard(tag).with(|shard| shard.supply(chunk))
     }
 
-    /// Keeps a slot for reuse. What is returned must be dropped outside the lock: the key, and a chunk if there are enough.
+    /// Keeps a slot for reuse.
     #[inline]
-    fn put_away(&self, shard: &mut Shard<K>, mut spare: Spare<K>) -> (Option<K>, Option<Chunk<K>>) {
-        let keeps_key = !core::mem::needs_drop::<K>() || self.recycle_keys && shard.keeps_keys();
-        let key = if keeps_key { None } else { spare.take_key() };
-        (key, shard.keep(spare))
+    fn put_away(&self, shard: &mut Shard<K>, mut spare: Spare<K>, dead: &mut Dead<K>) {
+        if core::mem::needs_drop::<K>() && !(self.recycle_keys && shard.keeps_keys()) {
+            dead.key = spare.take_key();
+        }
+        shard.keep(spare, &mut dead.chunk);
     }
 
     /// Asks for an entry from which the caller has a claim already, which it keeps.
@@ -385,12 +386,12 @@ impl<K> Core<K> {
     #[inline]
     fn retire(&self, last: Claim<K>, sole: Word) -> Result<(), Claim<K>> {
         let tag = Tag::of_claim(&last);
-        let dead = self.shard(tag).with(|shard| {
+        let mut dead = Dead { key: None, chunk: None };
+        self.shard(tag).with(|shard| {
             let spare = shard.retire(last, sole)?;
-            Ok(self.put_away(shard, spare))
-        })?;
-        drop(dead);
-        Ok(())
+            self.put_away(shard, spare, &mut dead);
+            Ok(())
+        })
     }
 
     /// A holder leaves others waiting: `Err` if nobody waits any more.
@@ -711,6 +712,13 @@ impl<K> Core<K> {
     }
 }
 
+/// What the end of an entry leaves to be dropped outside the shard lock: its key, and a chunk if there are slots enough. It is
+/// handed out by reference, because it is mostly empty, and large.
+struct Dead<K> {
+    key: Option<K>,
+    chunk: Option<Chunk<K>>,
+}
+
 /// A free slot outside the shard lock. It goes back if it is not used, whatever panics.
 struct Lent<'a, K> {
     core: &'a Core<K>,
@@ -721,7 +729,8 @@ struct Lent<'a, K> {
 impl<K> Drop for Lent<'_, K> {
     fn drop(&mut self) {
         if let Some(spare) = self.spare.take() {
-            drop(self.core.shard(self.tag).with(|shard| self.core.put_away(shard, spare)));
+            let mut dead = Dead { key: None, chunk: None };
+            self.core.shard(self.tag).with(|shard| self.core.put_away(shard, spare, &mut dead));
         }
     }
 }

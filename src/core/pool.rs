@@ -35,11 +35,12 @@ impl<K> Pool<K> {
         pool
     }
 
-    /// How many slots the next chunk should have: more for those who have had many already; but not more than are kept, so
-    /// that a chunk is not made and given back again and again.
+    /// How many slots the next chunk should have: 1, 1, 2, 4, …, as many as there are already, roughly; but not more than are
+    /// kept, so that a chunk is not made and given back again and again.
     pub(super) fn wanted(&self) -> usize {
-        let doubled = 1 << self.chunks.places().min(Chunk::<K>::MOST.trailing_zeros() as usize);
-        doubled.min(self.kept.max(1) as usize)
+        let doublings = self.chunks.places().saturating_sub(1);
+        let as_many = 1 << doublings.min(Chunk::<K>::MOST.trailing_zeros() as usize);
+        as_many.min(self.kept.max(1) as usize)
     }
 
     #[cold]

@@ -35,6 +35,10 @@ impl<T> Slab<T> {
     pub(super) fn insert(&mut self, value: T) -> u32 {
         let index = self.free;
         if index == NONE {
+            if self.items.len() == self.items.capacity() {
+                // Twice the room, but from one on, and not from four: on a microcontroller there may never be more.
+                self.items.reserve_exact(self.items.len().max(1));
+            }
             self.items.push(Item::Used(value));
             // Memory ends long before four thousand million of them.
             return self.items.len() as u32 - 1;

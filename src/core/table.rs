@@ -167,19 +167,19 @@ impl<K> Shard<K> {
         self.hot.take().or_else(|| self.pool.take())
     }
 
-    /// Keeps a slot for reuse. If there are enough, what is returned is to be dropped outside the lock.
+    /// Keeps a slot for reuse. If there are enough, a chunk is `idle`, to be dropped outside the lock.
     #[inline]
-    pub(super) fn keep(&mut self, spare: Spare<K>) -> Option<Chunk<K>> {
-        if self.hot.is_some() || !self.pool.keeps() {
-            return self.keep_more(spare);
+    pub(super) fn keep(&mut self, spare: Spare<K>, idle: &mut Option<Chunk<K>>) {
+        if self.hot.is_none() && self.pool.keeps() {
+            self.hot = Some(spare);
+        } else {
+            self.keep_more(spare, idle);
         }
-        self.hot = Some(spare);
-        None
     }
 
     #[inline(never)]
-    fn keep_more(&mut self, spare: Spare<K>) -> Option<Chunk<K>> {
-        self.pool.put(spare)
+    fn keep_more(&mut self, spare: Spare<K>, idle: &mut Option<Chunk<K>>) {
+        *idle = self.pool.put(spare);
     }
 
     /// Whether a key that is given up now may stay with its slot.

@@ -1,0 +1,121 @@
+//! Every candidate in every scenario, and how keylatch does beside the best keyed peer.
+//!
+//! On a busy machine a figure drifts by tens of per cent within minutes; a ratio of figures that were taken one after
+//! the other does not. So each round measures every case once, a ratio is that of two cases in the same round, and the
+//! table has the medians. A goal that is missed is told in the table, and fails nothing.
+//!
+//! - `cargo bench --bench suite`: all of it, in five or six minutes on two free cores. The results are also written to
+//!   `results/suite.csv`.
+//! - `cargo bench --bench suite -- hot`: the scenarios whose names contain `hot`; nothing is written.
+//! - `cargo bench --bench suite -- --rounds 1 --span 5`: a glance, with so many rounds, and milliseconds for a
+//!   case.
+
+use std::env;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use keylatch_benches::heap::Counted;
+use keylatch_benches::load::cores;
+use keylatch_benches::report::{Report, Row, Stats, median};
+use keylatch_benches::scenarios::{Case, Scenario, scenarios};
+
+#[global_allocator]
+static HEAP: Counted = Counted;
+
+/// No new round is begun after this time.
+const LIMIT: Duration = Duration::from_secs(8 * 60);
+
+struct Options {
+    filter: String,
+    rounds: usize,
+    span: Duration,
+}
+
+/// What each round has measured: of each case, a list for each measure.
+type Table = Vec<Vec<Vec<f64>>>;
+
+fn main() {
+    let start = Instant::now();
+    let Options { filter, rounds, span } = options();
+    let mut scenarios = scenarios();
+    scenarios.retain(|scenario| scenario.name.contains(&filter));
+    let empty = |scenario: &Scenario| vec![vec![Vec::new(); scenario.measures.len()]; scenario.cases.len()];
+    let mut tables: Vec<Table> = scenarios.iter().map(empty).collect();
+    let mut parallel = Vec::new();
+    for round in 0..rounds {
+        if round > 0 && start.elapsed() > LIMIT {
+            break;
+        }
+        eprintln!("round {} of {rounds}, {:.0} s", round + 1, start.elapsed().as_secs_f64());
+        parallel.push(cores());
+        for (scenario, table) in scenarios.iter().zip(&mut tables) {
+            if round % scenario.every == 0 {
+                measure(scenario, round / scenario.every, span, table);
+            }
+        }
+    }
+
+    let facts = format!(
+        "{} rounds of {} ms for each case. {} cores, of which two threads had {:.1}: the further from 2, the less do \
+         threads meet.",
+        parallel.len(),
+        span.as_millis(),
+        thread::available_parallelism().map_or(0, usize::from),
+        median(&parallel),
+    );
+    let rows = scenarios.iter().zip(&tables).flat_map(|(scenario, table)| rows(scenario, table)).collect();
+    let report = Report { facts, rows };
+    println!("{}\n{}", report.full_table(&scenarios), report.facts);
+    println!("Instructions and allocations are counted by `cargo bench --bench counts`.");
+    if filter.is_empty() {
+        report.write(&Report::path()).expect("the results can be written");
+    }
+}
+
+fn options() -> Options {
+    let mut options = Options { filter: String::new(), rounds: 13, span: Duration::from_millis(60) };
+    let mut args = env::args().skip(1);
+    while let Some(arg) = args.next() {
+        let mut number = || args.next().and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{arg} wants a number"));
+        match arg.as_str() {
+            "--rounds" => options.rounds = number(),
+            "--span" => options.span = Duration::from_millis(number() as u64),
+            // What cargo adds.
+            "--bench" => {}
+            _ => options.filter = arg,
+        }
+    }
+    options
+}
+
+fn measure(Scenario { cases, .. }: &Scenario, round: usize, span: Duration, table: &mut Table) {
+    for i in 0..cases.len() {
+        // Each round begins with another case, so that the first place is nobody's handicap.
+        let i = (i + round) % cases.len();
+        if let Ok(run) = &cases[i].run {
+            for (figures, figure) in table[i].iter_mut().zip(run(span)) {
+                figures.push(figure);
+            }
+        }
+    }
+}
+
+fn rows(scenario: &Scenario, table: &Table) -> Vec<Row> {
+    let subject = scenario.cases.iter().position(|case| case.name == scenario.subject).expect("it takes part");
+    let mut rows = Vec::new();
+    for (i, measure) in scenario.measures.iter().enumerate() {
+        for (Case { name, run }, figures) in scenario.cases.iter().zip(table) {
+            let result = match run {
+                Err(reason) => Err(reason.to_string()),
+                Ok(_) => Stats::new(measure, &figures[i], &table[subject][i]).ok_or_else(|| "not told".to_owned()),
+            };
+            rows.push(Row {
+                scenario: scenario.name.clone(),
+                measure: measure.label(),
+                candidate: name.to_string(),
+                result,
+            });
+        }
+    }
+    rows
+}

@@ -1,0 +1,301 @@
+//! What has been measured: as a file, and as tables.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use crate::scenarios::{CANDIDATES, Goal, Measure, Of, PEERS, SUBJECT, Scenario};
+
+/// The results of a suite.
+pub struct Report {
+    /// On what they were measured, and how often.
+    pub facts: String,
+    pub rows: Vec<Row>,
+}
+
+/// A candidate in a measure of a scenario.
+pub struct Row {
+    pub scenario: String,
+    pub measure: String,
+    pub candidate: String,
+    /// What it reached, or why it did not take part.
+    pub result: Result<Stats, String>,
+}
+
+/// What the rounds have in common.
+#[derive(Clone, Copy)]
+pub struct Stats {
+    pub median: f64,
+    pub best: f64,
+    pub lower_quartile: f64,
+    pub upper_quartile: f64,
+    pub rounds: usize,
+    /// The subject's figure, divided by this candidate's in the same round: the median.
+    pub ratio: f64,
+}
+
+impl Stats {
+    /// `subject` has the subject's figures of the same rounds. `None` if the candidate does not tell this figure.
+    pub fn new(measure: &Measure, figures: &[f64], subject: &[f64]) -> Option<Self> {
+        if figures.is_empty() || figures.iter().any(|figure| figure.is_nan()) {
+            return None;
+        }
+        let sorted = sorted(figures.iter().copied());
+        let ratios = sorted_ratios(figures, subject);
+        Some(Stats {
+            median: at(&sorted, 2),
+            best: if measure.less_is_better { sorted[0] } else { sorted[sorted.len() - 1] },
+            lower_quartile: at(&sorted, 1),
+            upper_quartile: at(&sorted, 3),
+            rounds: figures.len(),
+            ratio: at(&ratios, 2),
+        })
+    }
+}
+
+fn sorted_ratios(figures: &[f64], subject: &[f64]) -> Vec<f64> {
+    // Nothing beside nothing is the same.
+    let ratio = |(subject, figure): (&f64, &f64)| if subject == figure { 1.0 } else { subject / figure };
+    sorted(subject.iter().zip(figures).map(ratio))
+}
+
+fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut values: Vec<_> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+fn at(sorted: &[f64], quarter: usize) -> f64 {
+    sorted[(sorted.len() * quarter / 4).min(sorted.len() - 1)]
+}
+
+pub fn median(values: &[f64]) -> f64 {
+    at(&sorted(values.iter().copied()), 2)
+}
+
+/// How the subject does beside the best peer.
+pub struct Verdict<'a> {
+    pub peer: &'a str,
+    pub peer_figure: f64,
+    pub ratio: f64,
+}
+
+impl Report {
+    /// Where the results are kept.
+    pub fn path() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("results/suite.csv")
+    }
+
+    pub fn write(&self, path: &Path) -> io::Result<()> {
+        let mut text = format!("# {}\n", self.facts).into_bytes();
+        let mut csv = csv::Writer::from_writer(&mut text);
+        csv.write_record(COLUMNS)?;
+        for Row { scenario, measure, candidate, result } in &self.rows {
+            let (name, unit) = measure.rsplit_once(", ").unwrap_or((measure, ""));
+            let [scenario, name, unit, candidate] = [scenario, name, unit, candidate].map(str::to_owned);
+            let mut record = vec![scenario, name, unit, candidate];
+            match result {
+                Ok(Stats { median, best, lower_quartile, upper_quartile, rounds, ratio }) => {
+                    record.extend([median, best, lower_quartile, upper_quartile].map(|figure| format!("{figure:.4}")));
+                    record.extend([rounds.to_string(), format!("{ratio:.4}"), String::new()]);
+                }
+                Err(reason) => {
+                    record.extend([const { String::new() }; 6]);
+                    record.push(reason.clone());
+                }
+            }
+            csv.write_record(record)?;
+        }
+        drop(csv);
+        fs::create_dir_all(path.parent().unwrap_or(path))?;
+        fs::write(path, text)
+    }
+
+    pub fn read(path: &Path) -> io::Result<Self> {
+        let text = fs::read_to_string(path)?;
+        let facts = text.lines().next().unwrap_or_default().trim_start_matches("# ").to_owned();
+        let mut csv = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(text.as_bytes());
+        let mut rows = Vec::new();
+        for record in csv.records() {
+            let record = record?;
+            let figure = |column: usize| record[column].parse().unwrap_or(f64::NAN);
+            let result = match &record[COLUMNS.len() - 1] {
+                "" => Ok(Stats {
+                    median: figure(4),
+                    best: figure(5),
+                    lower_quartile: figure(6),
+                    upper_quartile: figure(7),
+                    rounds: figure(8) as usize,
+                    ratio: figure(9),
+                }),
+                reason => Err(reason.to_owned()),
+            };
+            rows.push(Row {
+                scenario: record[0].to_owned(),
+                measure: format!("{}, {}", &record[1], &record[2]),
+                candidate: record[3].to_owned(),
+                result,
+            });
+        }
+        Ok(Report { facts, rows })
+    }
+
+    /// What each candidate has reached, in the order of [`CANDIDATES`]. `None` for those who are not for such keys.
+    pub fn results<'a>(
+        &'a self,
+        scenario: &'a Scenario,
+        measure: &'a Measure,
+    ) -> impl Iterator<Item = (&'static str, Option<&'a Result<Stats, String>>)> {
+        let label = measure.label();
+        CANDIDATES.into_iter().map(move |candidate| {
+            let row = self
+                .rows
+                .iter()
+                .find(|row| row.candidate == candidate && row.scenario == scenario.name && row.measure == label);
+            (candidate, row.map(|row| &row.result))
+        })
+    }
+
+    pub fn stats(&self, scenario: &Scenario, measure: &Measure, candidate: &str) -> Option<Stats> {
+        let mut results = self.results(scenario, measure);
+        results.find(|(name, _)| *name == candidate)?.1?.as_ref().ok().copied()
+    }
+
+    /// `None` if the subject, or every peer, was left out.
+    pub fn verdict(&self, scenario: &Scenario, measure: &Measure) -> Option<Verdict<'static>> {
+        let own = self.stats(scenario, measure, scenario.subject)?;
+        let peers = PEERS.into_iter().filter_map(|peer| Some((peer, self.stats(scenario, measure, peer)?)));
+        let order = |stats: &Stats| if measure.less_is_better { measure.of(stats) } else { -measure.of(stats) };
+        let (peer, theirs) = peers.min_by(|a, b| order(&a.1).total_cmp(&order(&b.1)))?;
+        let ratio = match measure.judged() {
+            Of::BestRounds => own.best / theirs.best,
+            Of::Ratio | Of::Figure => theirs.ratio,
+        };
+        Some(Verdict { peer, peer_figure: measure.of(&theirs), ratio })
+    }
+
+    /// A table in markdown: a row for each measure, and a column for each candidate.
+    pub fn full_table<'a>(&self, scenarios: impl IntoIterator<Item = &'a Scenario>) -> String {
+        let mut table =
+            header(&["scenario", "measure"], &CANDIDATES, &["best keyed peer", "ratio", "goal", "stretch", "met"]);
+        for (scenario, measure) in measures(scenarios) {
+            let cells = self.results(scenario, measure).map(|(_, result)| match result {
+                None => "–".to_owned(),
+                Some(Err(reason)) => format!("– ({reason})"),
+                Some(Ok(stats)) => figure(measure.of(stats)),
+            });
+            let peer = self.verdict(scenario, measure).map_or(String::new(), |verdict| verdict.peer.to_owned());
+            let title = [scenario.name.clone(), measure.title()];
+            row(&mut table, title.into_iter().chain(cells).chain([peer]).chain(self.judgement(scenario, measure)));
+        }
+        table
+    }
+
+    /// The same with keylatch and the best peer only.
+    pub fn short_table<'a>(&self, scenarios: impl IntoIterator<Item = &'a Scenario>) -> String {
+        let mut table =
+            header(&["scenario", "measure", "keylatch", "best keyed peer"], &[], &["ratio", "goal", "stretch", "met"]);
+        for (scenario, measure) in measures(scenarios) {
+            let Some(own) = self.stats(scenario, measure, scenario.subject) else { continue };
+            let peer = match self.verdict(scenario, measure) {
+                None => "–".to_owned(),
+                Some(verdict) => format!("{} {}", figure(verdict.peer_figure), verdict.peer),
+            };
+            let how = scenario.subject.strip_prefix(SUBJECT).unwrap_or_default();
+            let own = format!("{}{how}", figure(measure.of(&own)));
+            let title = [scenario.name.clone(), measure.title(), own, peer];
+            row(&mut table, title.into_iter().chain(self.judgement(scenario, measure)));
+        }
+        table
+    }
+
+    /// Ratio, goal, stretch, and which of them is met.
+    fn judgement(&self, scenario: &Scenario, measure: &Measure) -> [String; 4] {
+        let ratio = self.verdict(scenario, measure).map(|verdict| verdict.ratio);
+        let told = ratio.filter(|ratio| ratio.is_finite()).map_or(String::new(), |ratio| format!("{ratio:.2}"));
+        let Some(Goal { of, goal, stretch }) = measure.goal else {
+            return [told, String::new(), String::new(), String::new()];
+        };
+        let reached = match of {
+            Of::Figure => self.stats(scenario, measure, scenario.subject).map(|stats| stats.median),
+            Of::Ratio | Of::BestRounds => ratio,
+        };
+        let reaches = |goal| {
+            reached.is_some_and(|reached| if measure.less_is_better { reached <= goal } else { reached >= goal })
+        };
+        let met = if stretch.is_some_and(reaches) {
+            "stretch"
+        } else if reaches(goal) {
+            "yes"
+        } else {
+            "NO"
+        };
+        let limit = |limit| {
+            let sign = if measure.less_is_better { "≤" } else { "≥" };
+            if of == Of::Figure { format!("{sign} {limit} {}", measure.unit) } else { format!("{sign} {limit:.2} ×") }
+        };
+        [told, limit(goal), stretch.map_or(String::new(), limit), met.to_owned()]
+    }
+}
+
+const COLUMNS: [&str; 11] = [
+    "scenario",
+    "measure",
+    "unit",
+    "candidate",
+    "median",
+    "best",
+    "lower quartile",
+    "upper quartile",
+    "rounds",
+    "keylatch / candidate",
+    "not measured because",
+];
+
+impl Measure {
+    fn judged(&self) -> Of {
+        self.goal.map_or(Of::Ratio, |goal| goal.of)
+    }
+
+    /// The figure that is told.
+    pub fn of(&self, stats: &Stats) -> f64 {
+        if self.judged() == Of::BestRounds { stats.best } else { stats.median }
+    }
+
+    fn title(&self) -> String {
+        if self.judged() == Of::BestRounds { format!("{} (best round)", self.label()) } else { self.label() }
+    }
+}
+
+fn measures<'a>(
+    scenarios: impl IntoIterator<Item = &'a Scenario>,
+) -> impl Iterator<Item = (&'a Scenario, &'a Measure)> {
+    scenarios.into_iter().flat_map(|scenario| scenario.measures.iter().map(move |measure| (scenario, measure)))
+}
+
+fn header(first: &[&str], candidates: &[&str], last: &[&str]) -> String {
+    let columns = [first, candidates, last].concat();
+    let mut table = String::new();
+    row(&mut table, columns.iter());
+    row(&mut table, columns.iter().map(|_| "---"));
+    table
+}
+
+fn row(table: &mut String, cells: impl IntoIterator<Item = impl AsRef<str>>) {
+    table.push('|');
+    for cell in cells {
+        write!(table, " {} |", cell.as_ref()).expect("strings take everything");
+    }
+    table.push('\n');
+}
+
+/// Three digits that mean something.
+pub fn figure(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        ..0.1 => format!("{value:.3}"),
+        0.1..10.0 => format!("{value:.2}"),
+        10.0..100.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
