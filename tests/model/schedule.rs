@@ -553,7 +553,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
 
     /// Somebody is about to get in who is not at the head, or who was granted: counts whom it passes, by the words of the
     /// contract.
-    fn pass(&mut self, key: u8, want: Want, id: Option<u32>) {
+    fn pass(&mut self, key: u8, want: Want, id: Option<Id>) {
         let model = &self.models[usize::from(key)];
         let Some(head) = model.queue.first() else { return };
         let later = id.is_none_or(|id| id > head.id && !model.granted.contains(&id));
