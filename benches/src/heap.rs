@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 static COUNTING: AtomicBool = AtomicBool::new(false);
 static BYTES: AtomicI64 = AtomicI64::new(0);
 
-/// The system's allocator. While there is a [`Growth`], it keeps account of the bytes that are asked for, which are fewer
-/// than the system takes for them. At other times it only looks whether it should.
+/// The system's allocator. While there is a [`Growth`], it keeps account of the bytes that are asked for, which are
+/// fewer than the system takes for them. At other times it only looks whether it should.
 pub struct Counted;
 
 /// By how many bytes the heap has grown since this was made. There can be one of them at a time.
