@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::future::ready as at_once;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use common::{Bell, pending, poll_with, ready};
@@ -42,13 +42,23 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The counters are the process's: one test at a time. What the test harness allocates meanwhile is a few kilobytes.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+/// One after the other, and without the usual harness: the counters are the process's, and the harness allocates.
+fn main() {
+    let run = |name: &str, test: fn()| {
+        // On a thread of its own, because one of them gives its CPUs away.
+        std::thread::spawn(test).join().unwrap_or_else(|panic| resume_unwind(panic));
+        println!("test {name} ... ok");
+    };
+    run("ten_million_keys", ten_million_keys_leave_an_empty_table_of_bounded_size);
+    #[cfg(target_os = "linux")]
+    run("sixty_four_threads", sixty_four_threads_on_one_cpu_finish);
+    run("a_forgotten_guard", a_forgotten_guard_harms_its_key_only);
+    run("a_forgotten_owned_guard", a_forgotten_owned_guard_keeps_its_table_and_harms_its_key_only);
+    run("a_table_may_be_dropped", a_table_may_be_dropped_while_what_borrows_it_has_been_forgotten);
 }
 
-const HARNESS: isize = 8 << 10;
+/// What the process allocates beside: the first thread that blocks, for example, makes its parker.
+const OTHERS: isize = 8 << 10;
 const ALL: [Fairness; 4] = [Fairness::Fifo, Fairness::Bounded(1), Fairness::Bounded(16), Fairness::Barging];
 
 /// A small generator, so that every run does the same.
@@ -156,7 +166,6 @@ impl Tables {
 }
 
 /// Ten million where that takes seconds, that is, where it was optimised.
-#[test]
 fn ten_million_keys_leave_an_empty_table_of_bounded_size() {
     const KEYS: u64 = if cfg!(debug_assertions) { 100_000 } else { 10_000_000 };
     const PARTS: u64 = 10;
@@ -164,7 +173,6 @@ fn ten_million_keys_leave_an_empty_table_of_bounded_size() {
     /// Of the heap, in use by three tables with a pool of 64 entries each, by their waiters and by two hundred held keys.
     const ROOM: isize = 64 << 10;
 
-    let _alone = alone();
     for recycle in [false, true] {
         let tables = Tables::new(recycle);
         let mut kept = [0; PARTS as usize];
@@ -189,9 +197,9 @@ fn ten_million_keys_leave_an_empty_table_of_bounded_size() {
         assert!(most < ROOM, "{most} bytes were in use");
         // Flat: what is kept after the first part is kept for good, and no more.
         let first = kept[0];
-        assert!(kept.iter().all(|&now| now < first + HARNESS), "the heap grows: {kept:?}");
+        assert!(kept.iter().all(|&now| now < first + OTHERS), "the heap grows: {kept:?}");
         drop(tables);
-        assert!(LIVE.load(Relaxed) - before < HARNESS, "something was leaked");
+        assert!(LIVE.load(Relaxed) - before < OTHERS, "something was leaked");
     }
 }
 
@@ -218,7 +226,6 @@ fn pin_to_one_cpu() {
 }
 
 #[cfg(target_os = "linux")]
-#[test]
 fn sixty_four_threads_on_one_cpu_finish() {
     const THREADS: usize = 64;
     const ROUNDS: usize = if cfg!(debug_assertions) { 50 } else { 500 };
@@ -232,7 +239,6 @@ fn sixty_four_threads_on_one_cpu_finish() {
         counter.store(old + 1, Relaxed);
     }
 
-    let _alone = alone();
     pin_to_one_cpu();
     for fairness in ALL {
         let mutex = Arc::new(KeyedMutex::<u8>::builder().shards(1).fairness(fairness).build());
@@ -287,9 +293,7 @@ fn sixty_four_threads_on_one_cpu_finish() {
 
 // ---- what is forgotten ------------------------------------------------------------------------------------------------
 
-#[test]
 fn a_forgotten_guard_harms_its_key_only() {
-    let _alone = alone();
     let before = LIVE.load(Relaxed);
     for fairness in ALL {
         let mutex = KeyedMutex::<String>::builder().shards(1).fairness(fairness).build();
@@ -326,14 +330,12 @@ fn a_forgotten_guard_harms_its_key_only() {
         assert_eq!((mutex.len(), rwlock.len(), semaphore.len()), (1, 3, 1), "{fairness:?}");
     }
     // Borrowed guards do not keep the table: its drop frees what they have forgotten.
-    assert!(LIVE.load(Relaxed) - before < HARNESS, "something was leaked");
+    assert!(LIVE.load(Relaxed) - before < OTHERS, "something was leaked");
 }
 
-#[test]
 fn a_forgotten_owned_guard_keeps_its_table_and_harms_its_key_only() {
     // In a static, because such a table is never freed; and what can be reached is no leak to a sanitizer.
     static LOCKS: LazyLock<Arc<KeyedMutex<String>>> = LazyLock::new(Arc::default);
-    let _alone = alone();
     std::mem::forget(LOCKS.try_lock_arc("forgotten"));
     let mut future = LOCKS.lock_arc("forgotten");
     pending(&mut future);
@@ -346,9 +348,7 @@ fn a_forgotten_owned_guard_keeps_its_table_and_harms_its_key_only() {
 }
 
 /// The keys are `Arc`s, so that their counts tell whether all were dropped; and so are the wakers.
-#[test]
 fn a_table_may_be_dropped_while_what_borrows_it_has_been_forgotten() {
-    let _alone = alone();
     for fairness in ALL {
         for recycle in [false, true] {
             let before = LIVE.load(Relaxed);
@@ -397,7 +397,7 @@ fn a_table_may_be_dropped_while_what_borrows_it_has_been_forgotten() {
             assert_eq!(Arc::strong_count(&bell), 1, "a waker was leaked");
             assert!(keys.iter().all(|key| Arc::strong_count(key) == 1), "a key was leaked");
             drop((keys, bell));
-            assert!(LIVE.load(Relaxed) - before < HARNESS, "something was leaked");
+            assert!(LIVE.load(Relaxed) - before < OTHERS, "something was leaked");
         }
     }
 }
