@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use crate::scenarios::{CANDIDATES, Goal, Measure, Of, PEERS, SUBJECT, Scenario};
+use crate::scenarios::{CANDIDATES, Goal, Measure, Of, SUBJECT, Scenario};
 
 /// The results of a suite.
 pub struct Report {
@@ -164,7 +164,7 @@ impl Report {
     /// `None` if the subject, or every peer, was left out.
     pub fn verdict(&self, scenario: &Scenario, measure: &Measure) -> Option<Verdict<'static>> {
         let own = self.stats(scenario, measure, scenario.subject)?;
-        let peers = PEERS.into_iter().filter_map(|peer| Some((peer, self.stats(scenario, measure, peer)?)));
+        let peers = scenario.rivals.iter().filter_map(|peer| Some((*peer, self.stats(scenario, measure, peer)?)));
         let order = |stats: &Stats| if measure.less_is_better { measure.of(stats) } else { -measure.of(stats) };
         let (peer, theirs) = peers.min_by(|a, b| order(&a.1).total_cmp(&order(&b.1)))?;
         let ratio = match measure.judged() {
@@ -177,7 +177,7 @@ impl Report {
     /// A table in markdown: a row for each measure, and a column for each candidate.
     pub fn full_table<'a>(&self, scenarios: impl IntoIterator<Item = &'a Scenario>) -> String {
         let mut table =
-            header(&["scenario", "measure"], &CANDIDATES, &["best keyed peer", "ratio", "goal", "stretch", "met"]);
+            header(&["scenario", "measure"], &CANDIDATES, &["best peer", "ratio", "goal", "stretch", "met"]);
         for (scenario, measure) in measures(scenarios) {
             let cells = self.results(scenario, measure).map(|(_, result)| match result {
                 None => "–".to_owned(),
@@ -194,7 +194,7 @@ impl Report {
     /// The same with keylatch and the best peer only.
     pub fn short_table<'a>(&self, scenarios: impl IntoIterator<Item = &'a Scenario>) -> String {
         let mut table =
-            header(&["scenario", "measure", "keylatch", "best keyed peer"], &[], &["ratio", "goal", "stretch", "met"]);
+            header(&["scenario", "measure", "keylatch", "best peer"], &[], &["ratio", "goal", "stretch", "met"]);
         for (scenario, measure) in measures(scenarios) {
             let Some(own) = self.stats(scenario, measure, scenario.subject) else { continue };
             let peer = match self.verdict(scenario, measure) {

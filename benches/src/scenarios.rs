@@ -51,6 +51,8 @@ pub struct Scenario {
     pub cases: Vec<Case>,
     /// The candidate that the goals are for.
     pub subject: &'static str,
+    /// The best of these is what it is compared with.
+    pub rivals: &'static [&'static str],
     /// It runs in one of so many rounds, because it takes long.
     pub every: usize,
 }
@@ -213,11 +215,23 @@ impl Scenario {
             Case { name, run }
         };
         let cases = Q::candidates().into_iter().map(case).collect();
-        Scenario { name: name.into(), group, measures: measures.to_vec(), cases, subject: SUBJECT, every: 1 }
+        Scenario {
+            name: name.into(),
+            group,
+            measures: measures.to_vec(),
+            cases,
+            subject: SUBJECT,
+            rivals: &PEERS,
+            every: 1,
+        }
     }
 
     fn subject(self, subject: &'static str) -> Self {
         Scenario { subject, ..self }
+    }
+
+    fn rivals(self, rivals: &'static [&'static str]) -> Self {
+        Scenario { rivals, ..self }
     }
 
     fn every(self, every: usize) -> Self {
@@ -326,8 +340,9 @@ pub fn scenarios() -> Vec<Scenario> {
     all.extend([
         hot(2, "empty", Section::EMPTY, rate.goal(Ratio, 1.0).stretch(2.0)),
         hot(8, "empty", Section::EMPTY, rate.goal(Ratio, 1.2).stretch(2.0)),
-        hot(2, "1 µs", brief, rate.goal(Ratio, 0.9).stretch(1.0)),
-        hot(8, "1 µs", brief, rate.goal(Ratio, 0.9).stretch(1.0)),
+        // The best that waiting can be: the keyed peers that come near do so because they wait in such a lock.
+        hot(2, "1 µs", brief, rate.goal(Ratio, 0.9).stretch(1.0)).rivals(&["lone parking_lot"]),
+        hot(8, "1 µs", brief, rate.goal(Ratio, 0.9).stretch(1.0)).rivals(&["lone parking_lot"]),
         Scenario::new::<u64, _>(
             Contended,
             "zipf over 10,000 keys, 8 threads",
@@ -417,20 +432,23 @@ fn hot(threads: usize, name: &str, section: Section, rate: Measure) -> Scenario 
             Measure::less("longest wait", "µs"),
         ],
         &[Need::Block, Need::Contention],
-        move |table, span| {
-            let table = &*table;
-            // Longer than others, so that what the scheduler gives to the threads evens out.
-            let span = 2 * span;
-            let run = together(threads, span, |_| {
-                let mut walk = Walk::one(&HOT);
-                move |n, _: &mut ()| table.blocking(&mut walk, section, n)
-            });
-            let timed = together(threads, span, |_| |n, waits: &mut Vec<u64>| table.waits(&HOT, section, n, waits));
-            let waits = timed.notes.concat();
-            let longest = waits.iter().max().map_or(f64::NAN, |wait| *wait as f64);
-            [1e3 / run.nanos, run.most_to_least, quantile(waits, 0.999) / 1e3, longest / 1e3]
-        },
+        move |table, span| crowding(&*table, threads, section, span),
     )
+}
+
+/// Millions of operations per second, how much more the busiest thread got than the least busy, and the p99.9 and the longest
+/// wait in microseconds.
+pub fn crowding(table: &dyn Table<u64>, threads: usize, section: Section, span: Duration) -> [f64; 4] {
+    // Longer than others, so that what the scheduler gives to the threads evens out.
+    let span = 2 * span;
+    let run = together(threads, span, |_| {
+        let mut walk = Walk::one(&HOT);
+        move |n, _: &mut ()| table.blocking(&mut walk, section, n)
+    });
+    let timed = together(threads, span, |_| |n, waits: &mut Vec<u64>| table.waits(&HOT, section, n, waits));
+    let waits = timed.notes.concat();
+    let longest = waits.iter().max().map_or(f64::NAN, |wait| *wait as f64);
+    [1e3 / run.nanos, run.most_to_least, quantile(waits, 0.999) / 1e3, longest / 1e3]
 }
 
 /// Tasks that visit one key after the other, and let the others have their turn after each.

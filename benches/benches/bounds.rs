@@ -1,0 +1,43 @@
+//! What the policy trades: throughput on a hot key against how long somebody waits for it. The default bound was chosen by
+//! this table.
+//!
+//! `cargo bench --bench bounds`, a minute and a half on two free cores.
+
+use std::time::Duration;
+
+use keylatch::{Fairness, KeyedMutex};
+use keylatch_benches::load::Section;
+use keylatch_benches::report::{figure, median};
+use keylatch_benches::scenarios::crowding;
+
+const ROUNDS: usize = 13;
+const SPAN: Duration = Duration::from_millis(60);
+
+fn main() {
+    use Fairness::{Barging, Bounded, Fifo};
+    let policies =
+        [Fifo, Bounded(1), Bounded(4), Bounded(8), Bounded(16), Bounded(32), Bounded(64), Bounded(255), Barging];
+    println!(
+        "| threads, section | policy | rate, M/s | most to least busy thread | p99.9 wait, µs | longest wait, µs |"
+    );
+    println!("| --- | --- | ---: | ---: | ---: | ---: |");
+    for (name, section) in [("empty", Section::EMPTY), ("1 µs", Section::microseconds(1))] {
+        for threads in [2, 8] {
+            let mut figures = vec![[const { Vec::new() }; 4]; policies.len()];
+            for round in 0..ROUNDS {
+                for i in 0..policies.len() {
+                    // Each round begins with another policy, so that the first place is nobody's handicap.
+                    let i = (i + round) % policies.len();
+                    let table = KeyedMutex::builder().fairness(policies[i]).build();
+                    for (series, figure) in figures[i].iter_mut().zip(crowding(&table, threads, section, SPAN)) {
+                        series.push(figure);
+                    }
+                }
+            }
+            for (policy, figures) in policies.iter().zip(&figures) {
+                let [rate, share, p999, longest] = figures.each_ref().map(|series| figure(median(series)));
+                println!("| {threads}, {name} | `{policy:?}` | {rate} | {share} | {p999} | {longest} |");
+            }
+        }
+    }
+}
