@@ -54,6 +54,7 @@ fn main() {
     waiting_allocates_nothing_in_steady_state();
     a_release_that_wakes_one_waiter_allocates_nothing_whatever_the_lock();
     an_owned_key_costs_its_own_allocation_and_no_more();
+    recycled_keys_are_as_many_as_free_entries_are_kept();
     capacity_makes_room_before_anything_allocates();
     capacity_stays_enough_while_keys_come_and_go();
     pool_capacity_is_the_number_of_free_entries_kept();
@@ -124,6 +125,23 @@ fn an_owned_key_costs_its_own_allocation_and_no_more() {
     let guard = names.lock_blocking(NAME);
     assert_eq!(allocations(|_| drop(names.try_lock(NAME))), 0, "the key has an entry");
     drop(guard);
+}
+
+fn recycled_keys_are_as_many_as_free_entries_are_kept() {
+    let names: [String; 20] = std::array::from_fn(|n| format!("{n:1000}"));
+    let builder = || KeyedMutex::<String>::builder().shards(1).recycle_keys(true);
+    let round = |locks: &KeyedMutex<String>| drop(names.each_ref().map(|name| locks.lock_blocking(name.as_str())));
+
+    let locks = builder().build();
+    assert_eq!(allocations(|_| round(&locks)), 0, "all keys of a round are recycled in the next");
+    for pool in [0, 1, 4, 7] {
+        let locks = builder().pool_capacity(pool as usize).build();
+        let empty = bytes();
+        round(&locks);
+        // All the rest of what is kept is less than one of these keys. Some went with a group of entries that was given back.
+        let kept = (bytes() - empty) / 1000;
+        assert!((pool * 2 / 3..=pool).contains(&kept), "a pool of {pool}: {kept}");
+    }
 }
 
 fn capacity_makes_room_before_anything_allocates() {
