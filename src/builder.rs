@@ -87,9 +87,10 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// How many free entries are kept for reuse, over all shards. 0 turns reuse off.
     ///
     /// An entry that is reused saves an allocation, and with [`recycle_keys`](Builder::recycle_keys) its key saves one more.
-    /// A free entry takes as much memory as a live one, less its place in the table. Entries are allocated by groups, of 32 at
-    /// the most and no more than are kept; a group is given back as a whole, so each shard may keep one more. The default is 64
-    /// for each shard.
+    /// A free entry takes as much memory as a live one, less its place in the table. Entries are allocated by groups of up to 16,
+    /// or up to 8 where a shard keeps fewer, and a group is given back as a whole: nearly two groups more may stay in each
+    /// shard, and the rest of a group whose memory is in use by a single key. What [`capacity`](Builder::capacity) has made
+    /// beyond the pool is given back in the same way, as keys come and go. The default is 64 for each shard.
     pub fn pool_capacity(mut self, n: usize) -> Self {
         self.spares = Some(n);
         self

@@ -103,7 +103,8 @@ pub(crate) async fn race<T, F: Future>(
     future: &mut (impl Future<Output = T> + Unpin),
     limit: F,
 ) -> Result<T, F::Output> {
-    // A local of its own: what is on its way to the caller would be leaked if the limit panicked when it is dropped.
+    // What is already on its way to the caller is leaked if something that is dropped then panics. So the limit, and what it
+    // became, are dropped while the outcome is in a local.
     let outcome;
     {
         let mut limit = pin!(limit);
@@ -111,11 +112,15 @@ pub(crate) async fn race<T, F: Future>(
             if let Poll::Ready(output) = Pin::new(&mut *future).poll(cx) {
                 return Poll::Ready(Ok(output));
             }
+            let Poll::Ready(expired) = limit.as_mut().poll(cx) else { return Poll::Pending };
             // The limit may have taken its time, or released the very lock: look once more before giving up.
-            limit.as_mut().poll(cx).map(|limit| match Pin::new(&mut *future).poll(cx) {
-                Poll::Ready(output) => Ok(output),
-                Poll::Pending => Err(limit),
-            })
+            match Pin::new(&mut *future).poll(cx) {
+                Poll::Ready(output) => {
+                    drop(expired);
+                    Poll::Ready(Ok(output))
+                }
+                Poll::Pending => Poll::Ready(Err(expired)),
+            }
         })
         .await;
     }

@@ -74,8 +74,8 @@
 //! 6. *No poisoning.* A panic while a key is held drops the guard, and the key is free.
 //! 7. *No re-entry.* Asking again for a key that one holds waits: see [below](#re-entry).
 //! 8. *Memory follows use.* After a burst the memory that it took is given back, in step with the releases, but for a
-//!    bounded pool of free entries ([`Builder::pool_capacity`]). Entries come in groups of up to 32, and a key that is still in
-//!    use keeps its group.
+//!    bounded pool of free entries ([`Builder::pool_capacity`]). Entries come in groups of up to 16, and a key in use keeps its
+//!    group: with one key in forty of a burst still held a third of the memory may stay.
 //! 9. *No allocation on the fast path.* In steady state acquiring and releasing a key allocates nothing, if the key owns
 //!    nothing, or is recycled ([`Builder::recycle_keys`]). Nor does waiting, but for a release that wakes several waiters at once.
 //!

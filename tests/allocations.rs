@@ -134,6 +134,10 @@ fn recycled_keys_are_as_many_as_free_entries_are_kept() {
 
     let locks = builder().build();
     assert_eq!(allocations(|_| round(&locks)), 0, "all keys of a round are recycled in the next");
+    // Nor does a burst leave entries without old keys in the way of those with.
+    let burst: [String; 190] = std::array::from_fn(|n| format!("{n:1000}"));
+    drop(burst.each_ref().map(|name| locks.lock_blocking(name.as_str())));
+    assert_eq!(allocations(|_| round(&locks)), 0, "all keys of a round are recycled in the next, after a burst, too");
     for pool in [0, 1, 4, 7] {
         let locks = builder().pool_capacity(pool as usize).build();
         let empty = bytes();
@@ -198,8 +202,8 @@ fn pool_capacity_is_the_number_of_free_entries_kept() {
         (bytes() - empty) / size_of::<Key>() as isize
     };
     assert_eq!(kept(0), 0);
-    // A shard allocates entries by groups, here of two or three, and gives back none that is in use in part.
-    assert!((10..=10 + 4 * 2).contains(&kept(10)), "{}", kept(10));
+    // A shard allocates entries by groups, here of up to eight, and may keep nearly two groups more.
+    assert!((10..=10 + 4 * 14).contains(&kept(10)), "{}", kept(10));
     // All that there were, some of which were allocated beside others that were needed.
     assert!((100..=200).contains(&kept(400)), "{}", kept(400));
 }
@@ -220,14 +224,14 @@ fn guarantee_8_memory_follows_use() {
         assert!(took > 24 * keys as isize);
         assert!(3 * kept < took, "{shards} shards: {kept} bytes of {took} are kept");
 
-        // The same with some keys still held, each of which keeps the 32 slots that were allocated together.
+        // The same with some keys still held, each of which keeps the 16 slots that were allocated together.
         let empty = bytes();
         guards.extend((0..keys).map(|key| locks.lock_blocking(&key)));
         let full = bytes();
         let mut n = 0;
         guards.retain(|_| {
             n += 1;
-            n % 400 == 0
+            n % 64 == 0
         });
         for key in 0..keys {
             drop(locks.try_lock(&(key + keys)));

@@ -321,3 +321,28 @@ fn a_key_that_was_made_in_vain_may_panic_in_its_drop() {
     drop(RACED.take().unwrap());
     assert_eq!(locks.len(), 0);
 }
+
+#[test]
+fn old_keys_that_panic_together_when_they_are_dropped_do_not_abort() {
+    thread_local!(static ARMED: Cell<bool> = const { Cell::new(false) });
+    #[derive(Clone, PartialEq, Eq, Hash)]
+    struct Bomb(u32);
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            if ARMED.get() {
+                std::panic::resume_unwind(Box::new("a bomb"));
+            }
+        }
+    }
+    let locks = KeyedMutex::<Bomb>::builder().shards(1).pool_capacity(16).recycle_keys(true).build();
+    let keys: Vec<_> = (0..100).map(Bomb).collect();
+    let mut guards: Vec<_> = keys.iter().map(|key| locks.try_lock(key)).collect();
+    // Some of each group of entries, which stay with their keys; and then the rest, with which the groups are given back.
+    guards.iter_mut().enumerate().filter(|(n, _)| n % 16 < 10).for_each(|(_, guard)| *guard = None);
+    ARMED.set(true);
+    let panics = guards.drain(..).map(|guard| catch_unwind(AssertUnwindSafe(|| drop(guard)))).filter(Result::is_err);
+    let panics = panics.count();
+    ARMED.set(false);
+    assert!(panics > 0);
+    assert!(locks.is_empty());
+}

@@ -149,6 +149,26 @@ fn a_limit_that_panics_when_it_is_dropped_leaves_the_key_free() {
 }
 
 #[test]
+fn a_limit_whose_output_panics_when_it_is_dropped_leaves_the_key_free() {
+    struct PanicsOnDrop;
+    impl Drop for PanicsOnDrop {
+        fn drop(&mut self) {
+            std::panic::resume_unwind(Box::new("the output"));
+        }
+    }
+    let locks = KeyedMutex::<u64>::new();
+    let mut held = locks.try_lock(&7);
+    // It releases the very lock, so the second look gets it.
+    let limit = std::future::poll_fn(|_| {
+        held = None;
+        std::task::Poll::Ready(PanicsOnDrop)
+    });
+    let outcome = catch_unwind(AssertUnwindSafe(|| block_on(locks.lock(&7).until(limit)).is_ok()));
+    assert_eq!(outcome.unwrap_err().downcast_ref(), Some(&"the output"));
+    assert!(locks.is_empty(), "the guard that nobody received was leaked");
+}
+
+#[test]
 fn an_unpolled_future_is_no_waiter_but_keeps_its_entry() {
     let locks = KeyedMutex::<u64>::new();
     let mut early = locks.lock(&7);

@@ -34,7 +34,7 @@
 //! 3. *While `QUEUED` is set, holds change under the room lock only.* The moves without a lock are compare-exchanges
 //!    that refuse a word with `QUEUED`. So whoever sets the flag, or adds itself behind it, is seen by the next release: no
 //!    wake-up is lost, and no fence is needed.
-//! 4. *A waiter is a claim.* So a release that meets `QUEUED` is never the last unit, and the slot outlives the hand-over.
+//! 4. *A waiter is a unit*: a claim, or a hold that waits for its upgrade. So a release that meets `QUEUED` is never the last unit, and the slot outlives the hand-over.
 //! 5. *A grant is a hold.* When the queue lets a waiter in, the waiter's claim becomes a hold in the same exchange that
 //!    gives the releaser's up. A granted waiter that gives up releases, like any holder.
 //!
@@ -52,10 +52,10 @@
 //! shard lock is released. The queue's index in the slot is only used under the room lock.
 //!
 //! # What was weighed
-//! - *Chunks of up to 32 slots* rather than a slot per allocation, which came first: the table can then keep the number of a slot,
+//! - *Chunks of up to 16 slots* rather than a slot per allocation, which came first: the table can then keep the number of a slot,
 //!   of 32 bits, in place of a pointer, and the slots of one burst lie side by side. With a million keys held that took a
-//!   quarter off the time to acquire one, and 17 % off the memory. The price is that one survivor of a burst keeps the slots
-//!   beside it, and some instructions where the last slot of a chunk is taken or the first given back.
+//!   quarter off the time to acquire one, and 17 % off the memory. The price is that one survivor of a burst, or the key that gets
+//!   its slot next, keeps the slots beside it, and some instructions where the last slot of a chunk is taken or the first given back.
 //! - *One entry inside the shard* (`Shard::first`) before the hash table: the table comes into play only when two keys of
 //!   one shard are live. That spares the cycle of lock and unlock hashbrown's search, insertion and removal.
 //! - *A claim that becomes a hold*, rather than a hold beside a claim: a waiter that gets in, an upgrade and a downgrade are one
@@ -284,8 +284,8 @@ impl<K> Core<K> {
     where
         Q: ?Sized + equivalent::Equivalent<K> + alloc::borrow::ToOwned<Owned = K>,
     {
-        let mut lent = Lent { core: self, tag, spare: spare.or_else(|| self.more(tag)) };
-        let Some(spare) = &mut lent.spare else { unreachable!("a chunk has slots") };
+        let mut lent = Lent { core: self, tag, spare: Some(spare.unwrap_or_else(|| self.more(tag))) };
+        let Some(spare) = &mut lent.spare else { unreachable!("it has just been put in") };
         match spare.key_mut() {
             Some(old) => key.clone_into(old),
             None => drop(spare.put_key(key.to_owned())),
@@ -310,9 +310,10 @@ impl<K> Core<K> {
 
     /// Gives a shard more slots, one of them for the caller.
     #[cold]
-    fn more(&self, tag: Tag) -> Option<Spare<K>> {
+    fn more(&self, tag: Tag) -> Spare<K> {
         let chunk = Chunk::alloc(self.shard(tag).with(|shard| shard.wanted()));
-        self.shard(tag).with(|shard| shard.supply(chunk))
+        let (spare, _) = self.shard(tag).with(|shard| shard.supply(chunk));
+        spare.expect("keylatch: a shard can count no more keys: more shards can")
     }
 
     /// Keeps a slot for reuse.
@@ -717,6 +718,26 @@ impl<K> Core<K> {
 struct Dead<K> {
     key: Option<K>,
     chunk: Option<Chunk<K>>,
+}
+
+impl<K> Drop for Dead<K> {
+    #[inline]
+    fn drop(&mut self) {
+        if core::mem::needs_drop::<K>() && self.chunk.is_some() {
+            self.drop_keys();
+        }
+    }
+}
+
+impl<K> Dead<K> {
+    /// All of the keys, even if the drop of one panics.
+    #[cold]
+    #[inline(never)]
+    fn drop_keys(&mut self) {
+        let Dead { key, chunk } = self;
+        let keys = core::iter::from_fn(|| key.take().or_else(|| chunk.as_mut()?.take_key()));
+        crate::sync::run_all(keys.map(|key| move || drop(key)));
+    }
 }
 
 /// A free slot outside the shard lock. It goes back if it is not used, whatever panics.

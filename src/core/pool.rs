@@ -6,95 +6,105 @@ use super::slot::{Chunk, Filed, Live, Resident, Spare};
 /// The chunks of a shard.
 pub(super) struct Pool<K> {
     chunks: Slab<Linked<K>>,
-    /// The first chunk that has a free slot.
-    open: u32,
+    /// The first chunk of each [`List`].
+    heads: [u32; 2],
     /// How many slots are free, over all chunks.
     free: u32,
-    /// How many free slots are kept for reuse.
-    kept: u32,
+    /// How many of them have an old key.
+    keyed: u32,
 }
 
 struct Linked<K> {
     chunk: Chunk<K>,
-    /// Neighbours among the chunks that have a free slot.
+    /// Neighbours in the list.
     prev: u32,
     next: u32,
 }
 
+/// Chunks that have a free slot are in a list: those first of which an old key can be had.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum List {
+    Keyed,
+    Free,
+}
+
+impl<K> Linked<K> {
+    fn list(&self) -> Option<List> {
+        match &self.chunk {
+            chunk if chunk.has_keyed() => Some(List::Keyed),
+            chunk if chunk.has_free() => Some(List::Free),
+            _ => None,
+        }
+    }
+}
+
 impl<K> Pool<K> {
-    /// A pool that has so many slots and keeps so many free ones.
-    pub(super) fn new(capacity: usize, kept: usize) -> Self {
-        let mut pool =
-            Pool { chunks: Slab::default(), open: NONE, free: 0, kept: u32::try_from(kept).unwrap_or(u32::MAX) };
+    /// A pool that has so many slots.
+    pub(super) fn new(capacity: usize) -> Self {
+        let mut pool = Pool { chunks: Slab::default(), heads: [NONE; 2], free: 0, keyed: 0 };
         let mut missing = capacity;
         while missing > 0 {
             let slots = missing.min(Chunk::<K>::MOST);
-            pool.add(Chunk::alloc(slots));
+            if pool.add(Chunk::alloc(slots)).is_err() {
+                break;
+            }
             missing -= slots;
         }
         pool
     }
 
-    /// How many slots the next chunk should have: 1, 1, 2, 4, …, as many as there are already, roughly; but not more than are
-    /// kept, so that a chunk is not made and given back again and again.
-    pub(super) fn wanted(&self) -> usize {
+    /// How many slots the next chunk should have, if so many free ones are kept: 1, 1, 2, 4, …, as many as there are already,
+    /// roughly; but hardly more than are kept, so that a chunk is not made and given back again and again.
+    pub(super) fn wanted(&self, kept: u32) -> usize {
         let doublings = self.chunks.places().saturating_sub(1);
         let as_many = 1 << doublings.min(Chunk::<K>::MOST.trailing_zeros() as usize);
-        as_many.min(self.kept.max(1) as usize)
+        as_many.min(kept.max(8) as usize)
     }
 
+    /// `Err` if there are as many chunks as can be told apart.
     #[cold]
-    pub(super) fn add(&mut self, chunk: Chunk<K>) {
+    pub(super) fn add(&mut self, chunk: Chunk<K>) -> Result<(), Chunk<K>> {
+        if self.chunks.places() + 1 >= Chunk::<K>::CHUNKS {
+            return Err(chunk);
+        }
         self.free += chunk.len();
         let id = self.chunks.insert(Linked { chunk, prev: NONE, next: NONE });
-        self.open(id);
+        self.link(id, List::Free);
+        Ok(())
     }
 
+    /// A free slot: one with an old key, if there is one.
     pub(super) fn take(&mut self) -> Option<Spare<K>> {
-        let id = self.open;
-        if id == NONE {
-            return None;
-        }
-        let chunk = &mut self.chunks[id].chunk;
-        let spare = chunk.take(id);
-        let is_full = chunk.is_full();
+        let id = *self.heads.iter().find(|&&head| head != NONE)?;
+        let spare = self.change(id, |chunk| chunk.take(id));
         self.free -= 1;
-        if is_full {
-            self.close(id);
-        }
+        self.keyed = self.keyed.saturating_sub(1);
         spare
     }
 
-    /// Returns the slot's chunk if it is idle and not worth keeping, to be dropped outside the lock: it may still have old
-    /// keys.
-    pub(super) fn put(&mut self, spare: Spare<K>) -> Option<Chunk<K>> {
+    /// Returns the slot's chunk if it is idle and there are enough free slots without it, `kept` of them and one beside the
+    /// pool. It is to be dropped outside the lock: it may have old keys.
+    pub(super) fn put(&mut self, spare: Spare<K>, kept: u32) -> Option<Chunk<K>> {
         let id = spare.chunk();
-        let chunk = &mut self.chunks[id].chunk;
-        let (was_full, len) = (chunk.is_full(), chunk.len());
-        chunk.put(spare);
-        let is_idle = chunk.is_idle();
+        let keyed = self.chunks[id].chunk.keyed();
+        self.change(id, |chunk| chunk.put(spare));
+        let chunk = &self.chunks[id].chunk;
         self.free += 1;
-        if was_full {
-            self.open(id);
-        }
-        // One more is kept beside the pool.
-        if !is_idle || self.free - len + 1 < self.kept {
+        self.keyed += chunk.keyed() - keyed;
+        if !chunk.is_idle() || self.free - chunk.len() + 1 < kept {
             return None;
         }
-        self.close(id);
-        self.free -= len;
+        self.free -= chunk.len();
+        self.keyed -= chunk.keyed();
+        if let Some(list) = self.chunks[id].list() {
+            self.unlink(id, list);
+        }
         Some(self.chunks.remove(id).chunk)
     }
 
-    /// Whether old keys may stay in one more slot than there are free ones, and in the one beside the pool.
-    pub(super) fn may_keep_another_key(&self) -> bool {
-        self.free + 1 < self.kept
-    }
-
-    /// Whether free slots are kept at all.
-    #[inline]
-    pub(super) fn keeps(&self) -> bool {
-        self.kept > 0
+    /// How many free slots have an old key.
+    pub(super) fn keyed(&self) -> u32 {
+        self.keyed
     }
 
     pub(super) fn look(&self, filed: &Filed) -> Live<'_, K> {
@@ -105,8 +115,25 @@ impl<K> Pool<K> {
         self.chunks[filed.chunk()].chunk.recall(filed)
     }
 
-    fn open(&mut self, id: u32) {
-        let next = core::mem::replace(&mut self.open, id);
+    /// Changes a chunk, and moves it to the list where it belongs then.
+    fn change<R>(&mut self, id: u32, change: impl FnOnce(&mut Chunk<K>) -> R) -> R {
+        let linked = &mut self.chunks[id];
+        let before = linked.list();
+        let result = change(&mut linked.chunk);
+        let after = linked.list();
+        if before != after {
+            if let Some(list) = before {
+                self.unlink(id, list);
+            }
+            if let Some(list) = after {
+                self.link(id, list);
+            }
+        }
+        result
+    }
+
+    fn link(&mut self, id: u32, list: List) {
+        let next = core::mem::replace(&mut self.heads[list as usize], id);
         let linked = &mut self.chunks[id];
         (linked.prev, linked.next) = (NONE, next);
         if next != NONE {
@@ -114,10 +141,10 @@ impl<K> Pool<K> {
         }
     }
 
-    fn close(&mut self, id: u32) {
+    fn unlink(&mut self, id: u32, list: List) {
         let Linked { prev, next, .. } = self.chunks[id];
         match prev {
-            NONE => self.open = next,
+            NONE => self.heads[list as usize] = next,
             prev => self.chunks[prev].next = next,
         }
         if next != NONE {

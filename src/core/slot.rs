@@ -46,16 +46,22 @@ type Ptr<K> = NonNull<Slot<K>>;
 struct Number(u32);
 
 /// How many bits of a [`Number`] are the place in the chunk.
-const PLACE: u32 = 5;
+const PLACE: u32 = 4;
 
 /// Some slots in one allocation.
 pub(super) struct Chunk<K> {
     /// The first of `len`.
     slots: Ptr<K>,
-    len: u32,
+    len: u16,
     /// One bit for each slot: whether it is free.
-    free: u32,
+    free: Places,
+    /// Which of the free slots still own an old key that is worth keeping.
+    keyed: Places,
 }
+
+/// A set of places in a chunk.
+type Places = u16;
+const _: () = assert!(1 << PLACE == Places::BITS);
 
 /// A slot that serves no key, ready for use.
 #[must_use = "a slot that is neither used nor put back is lost to its chunk"]
@@ -95,7 +101,6 @@ unsafe impl<K: Send + Sync> Sync for Claim<K> {}
 impl Number {
     #[inline]
     fn new(chunk: u32, place: u32) -> Number {
-        assert!(chunk < 1 << (u32::BITS - PLACE), "keylatch: a shard has no room for more entries");
         Number(chunk << PLACE | place)
     }
 
@@ -124,6 +129,9 @@ impl<K> Chunk<K> {
     /// hardly be less to do for each slot.
     pub(super) const MOST: usize = 1 << PLACE;
 
+    /// How many chunks can be told apart.
+    pub(super) const CHUNKS: usize = 1 << (u32::BITS - PLACE) as usize;
+
     /// All its slots are free.
     pub(super) fn alloc(len: usize) -> Chunk<K> {
         assert!((1..=Self::MOST).contains(&len));
@@ -134,20 +142,16 @@ impl<K> Chunk<K> {
             key: UnsafeCell::new(MaybeUninit::uninit()),
         };
         let slots: Box<[Slot<K>]> = (0..len).map(slot).collect();
-        Chunk { slots: NonNull::from(Box::leak(slots)).cast(), len: len as u32, free: Self::all(len as u32) }
+        let len = len as u16;
+        Chunk { slots: NonNull::from(Box::leak(slots)).cast(), len, free: Self::all(len), keyed: 0 }
     }
 
-    fn all(len: u32) -> u32 {
-        u32::MAX >> (u32::BITS - len)
+    fn all(len: u16) -> Places {
+        Places::MAX >> (Places::BITS as u16 - len)
     }
 
     pub(super) fn len(&self) -> u32 {
-        self.len
-    }
-
-    /// Whether no slot is free.
-    pub(super) fn is_full(&self) -> bool {
-        self.free == 0
+        self.len.into()
     }
 
     /// Whether all slots are free.
@@ -155,21 +159,41 @@ impl<K> Chunk<K> {
         self.free == Self::all(self.len)
     }
 
+    pub(super) fn has_free(&self) -> bool {
+        self.free != 0
+    }
+
+    /// How many free slots have an old key.
+    pub(super) fn keyed(&self) -> u32 {
+        self.keyed.count_ones()
+    }
+
+    pub(super) fn has_keyed(&self) -> bool {
+        self.keyed != 0
+    }
+
+    /// Takes an old key out of a chunk that is in no pool any more.
+    pub(super) fn take_key(&mut self) -> Option<K> {
+        self.take(0)?.take_key()
+    }
+
     #[inline]
     fn slot(&self, place: u32) -> Ptr<K> {
-        assert!(place < self.len);
+        assert!(place < self.len());
         // SAFETY: the place is in the allocation.
         unsafe { self.slots.add(place as usize) }
     }
 
-    /// Takes a free slot out of this chunk, which is the shard's chunk number `id`.
+    /// Takes a free slot out of this chunk, which is the shard's chunk number `id`: one with an old key, if there is one.
     pub(super) fn take(&mut self, id: u32) -> Option<Spare<K>> {
-        if self.is_full() {
+        let from = if self.has_keyed() { self.keyed } else { self.free };
+        if from == 0 {
             return None;
         }
-        let place = self.free.trailing_zeros();
+        let place = from.trailing_zeros();
         let spare = Spare(self.slot(place), Number::new(id, place));
         self.free &= !(1 << place);
+        self.keyed &= !(1 << place);
         Some(spare)
     }
 
@@ -178,6 +202,9 @@ impl<K> Chunk<K> {
         let place = spare.1.place();
         assert!(self.slot(place) == spare.0, "a spare goes back to its own chunk");
         self.free |= 1 << place;
+        if core::mem::needs_drop::<K>() && spare.is_keyed() {
+            self.keyed |= 1 << place;
+        }
     }
 
     #[inline]

@@ -58,8 +58,8 @@ pub(super) struct Shard<K> {
     /// One entry has its place in the shard itself: in an uncontended cycle the hash table is not touched at all.
     first: Option<Resident<K>>,
     first_tag: u32,
-    /// For how many entries `rest` keeps its room.
-    rest_kept: u32,
+    /// How many free slots are kept for reuse, `hot` included; and for twice as many entries `rest` keeps its room.
+    spares_kept: u32,
     rest: HashTable<Filed>,
     /// The slot that was given up last, where it is at hand.
     hot: Option<Spare<K>>,
@@ -75,11 +75,11 @@ impl<K> Shard<K> {
         Shard {
             first: None,
             first_tag: 0,
-            rest_kept: u32::try_from((2 * capacity).max(REST_KEPT)).unwrap_or(u32::MAX),
+            spares_kept: u32::try_from(spares_kept).unwrap_or(u32::MAX),
             // Twice the room: a table that is more than half full when removals have worn it out grows instead of tidying up.
             rest: HashTable::with_capacity(2 * capacity.saturating_sub(1)),
             hot: None,
-            pool: Pool::new(capacity, spares_kept),
+            pool: Pool::new(capacity),
         }
     }
 
@@ -140,16 +140,21 @@ impl<K> Shard<K> {
         let found = self.rest.find_entry(Tag::of_claim(last).hash(), |filed| self.pool.look(filed).is_of(last));
         let (filed, _) = found.ok()?.remove();
         let resident = self.pool.recall(filed);
-        if self.rest.capacity() > self.rest_kept as usize && self.rest.len() < self.rest.capacity() / 8 {
+        if self.rest.capacity() > self.rest_kept() && self.rest.len() < self.rest.capacity() / 8 {
             self.shrink_rest();
         }
         Some(resident)
     }
 
+    #[inline]
+    fn rest_kept(&self) -> usize {
+        (2 * self.spares_kept as usize).max(REST_KEPT)
+    }
+
     /// After a burst. Moving `n` entries is paid for by the `3 n` releases, at least, since the table was that full.
     #[cold]
     fn shrink_rest(&mut self) {
-        let room = (self.rest.len() * 2).max(self.rest_kept as usize);
+        let room = (self.rest.len() * 2).max(self.rest_kept());
         self.rest.shrink_to(room, |filed| Tag::of_live(self.pool.look(filed)).hash());
     }
 
@@ -170,7 +175,7 @@ impl<K> Shard<K> {
     /// Keeps a slot for reuse. If there are enough, a chunk is `idle`, to be dropped outside the lock.
     #[inline]
     pub(super) fn keep(&mut self, spare: Spare<K>, idle: &mut Option<Chunk<K>>) {
-        if self.hot.is_none() && self.pool.keeps() {
+        if self.hot.is_none() && self.spares_kept > 0 {
             self.hot = Some(spare);
         } else {
             self.keep_more(spare, idle);
@@ -179,22 +184,30 @@ impl<K> Shard<K> {
 
     #[inline(never)]
     fn keep_more(&mut self, spare: Spare<K>, idle: &mut Option<Chunk<K>>) {
-        *idle = self.pool.put(spare);
+        *idle = self.pool.put(spare, self.spares_kept);
     }
 
     /// Whether a key that is given up now may stay with its slot.
     pub(super) fn keeps_keys(&self) -> bool {
-        if self.hot.is_none() { self.pool.keeps() } else { self.pool.may_keep_another_key() }
+        // `hot` has one, if it is there.
+        self.pool.keyed() + u32::from(self.hot.is_some()) < self.spares_kept
     }
 
     /// How many slots should be [supplied](Shard::supply) next.
     pub(super) fn wanted(&self) -> usize {
-        self.pool.wanted()
+        self.pool.wanted(self.spares_kept)
     }
 
-    pub(super) fn supply(&mut self, chunk: Chunk<K>) -> Option<Spare<K>> {
-        self.pool.add(chunk);
-        self.pool.take()
+    /// Takes a slot of a new chunk. If there is one by now without it, or no room for it, gives the chunk back, to be dropped
+    /// outside the lock.
+    pub(super) fn supply(&mut self, chunk: Chunk<K>) -> (Option<Spare<K>>, Option<Chunk<K>>) {
+        match self.take_spare() {
+            Some(spare) => (Some(spare), Some(chunk)),
+            None => {
+                let too_many = self.pool.add(chunk).err();
+                (self.pool.take(), too_many)
+            }
+        }
     }
 
     pub(super) fn len(&self) -> usize {

@@ -5,7 +5,7 @@
 //!
 //! | bits | name | meaning |
 //! |---|---|---|
-//! | 0 | `DEAD` | the slot serves no key: it is on a free list, or on its way to one |
+//! | 0 | `DEAD` | the slot serves no key: it is free, or on its way to be |
 //! | 1 | `QUEUED` | somebody waits: holds change under the room lock only (in a dead slot: an old key is kept) |
 //! | 2 | `WRITER` | an exclusive hold |
 //! | 3 | `UPGRADABLE` | an upgradable hold |
@@ -23,7 +23,8 @@
 //! | 0 | 0 | 1 | any | any | held by an upgradable reader, perhaps beside readers |
 //! | 1 | 0 | 0 | 0 | 0 | dead |
 //!
-//! `QUEUED` needs at least one claim: a waiter's own. A live word without a unit does not exist.
+//! `QUEUED` needs at least one unit: a waiter's claim, or the hold that waits for an upgrade. A live word without a unit does not
+//! exist.
 
 use core::fmt;
 
