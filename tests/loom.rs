@@ -184,6 +184,29 @@ fn a_slot_is_reused_for_another_key_only_when_nobody_has_it() {
     });
 }
 
+/// The third and the fourth entry are in one group: whoever leaves it last gives it back, while the other goes on.
+#[test]
+fn a_group_of_slots_is_given_back_when_the_last_of_it_is_left() {
+    model(|| {
+        let locks = locks(Fairness::default());
+        let [first, second, third, fourth] = [1, 2, 3, 4].map(|key| locks.try_lock_arc(&key).unwrap());
+        let other = {
+            let locks = Arc::clone(&locks);
+            thread::spawn(move || {
+                drop(third);
+                let again = locks.try_lock(&5).unwrap();
+                assert_eq!(*again.key(), 5);
+            })
+        };
+        drop(second);
+        drop(fourth);
+        other.join().unwrap();
+        assert_eq!((locks.len(), *first.key()), (1, 1));
+        drop(first);
+        assert!(locks.is_empty());
+    });
+}
+
 #[test]
 fn handles_come_and_go_while_the_key_is_locked() {
     two_threads(
