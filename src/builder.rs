@@ -61,6 +61,8 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// bytes (one or two cache lines) even while it is empty. The default is 64, or four for each CPU where that is more;
     /// without `std`, which tells the number of CPUs, it is 16. One shard is right where there is one core. 0, or more than
     /// [`MAX_SHARDS`], makes [`build`](Builder::build) panic.
+    ///
+    /// A shard can count some four thousand million keys at once; to lock one more panics.
     pub fn shards(mut self, n: usize) -> Self {
         self.shards = Some(n);
         self
@@ -87,7 +89,7 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// How many free entries are kept for reuse, over all shards. 0 turns reuse off.
     ///
     /// An entry that is reused saves an allocation, and with [`recycle_keys`](Builder::recycle_keys) its key saves one more.
-    /// A free entry takes as much memory as a live one, less its place in the table. Entries are allocated by groups of up to 16,
+    /// A free entry takes as much memory as a live one: the table keeps room for all of them. Entries are allocated by groups of up to 16,
     /// or up to 8 where a shard keeps fewer, and a group is given back as a whole: nearly two groups more may stay in each
     /// shard, and the rest of a group whose memory is in use by a single key. What [`capacity`](Builder::capacity) has made
     /// beyond the pool is given back in the same way, as keys come and go. The default is 64 for each shard.

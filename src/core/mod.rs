@@ -54,7 +54,7 @@
 //! # What was weighed
 //! - *Chunks of up to 16 slots* rather than a slot per allocation, which came first: the table can then keep the number of a slot,
 //!   of 32 bits, in place of a pointer, and the slots of one burst lie side by side. With a million keys held that took a
-//!   quarter off the time to acquire one, and 17 % off the memory. The price is that one survivor of a burst, or the key that gets
+//!   quarter off the time to acquire one, and 16 % off the memory. The price is that one survivor of a burst, or the key that gets
 //!   its slot next, keeps the slots beside it, and some instructions where the last slot of a chunk is taken or the first given back.
 //! - *One entry inside the shard* (`Shard::first`) before the hash table: the table comes into play only when two keys of
 //!   one shard are live. That spares the cycle of lock and unlock hashbrown's search, insertion and removal.

@@ -31,8 +31,8 @@ enum List {
 impl<K> Linked<K> {
     fn list(&self) -> Option<List> {
         match &self.chunk {
-            chunk if chunk.has_keyed() => Some(List::Keyed),
-            chunk if chunk.has_free() => Some(List::Free),
+            chunk if chunk.keyed() > 0 => Some(List::Keyed),
+            chunk if chunk.free() > 0 => Some(List::Free),
             _ => None,
         }
     }
@@ -67,7 +67,7 @@ impl<K> Pool<K> {
         if self.chunks.places() + 1 >= Chunk::<K>::CHUNKS {
             return Err(chunk);
         }
-        self.free += chunk.len();
+        self.free += chunk.free();
         let id = self.chunks.insert(Linked { chunk, prev: NONE, next: NONE });
         self.link(id, List::Free);
         Ok(())
@@ -76,29 +76,24 @@ impl<K> Pool<K> {
     /// A free slot: one with an old key, if there is one.
     pub(super) fn take(&mut self) -> Option<Spare<K>> {
         let id = *self.heads.iter().find(|&&head| head != NONE)?;
-        let spare = self.change(id, |chunk| chunk.take(id));
-        self.free -= 1;
-        self.keyed = self.keyed.saturating_sub(1);
-        spare
+        self.change(id, |chunk| chunk.take(id))
     }
 
     /// Returns the slot's chunk if it is idle and there are enough free slots without it, `kept` of them and one beside the
     /// pool. It is to be dropped outside the lock: it may have old keys.
     pub(super) fn put(&mut self, spare: Spare<K>, kept: u32) -> Option<Chunk<K>> {
         let id = spare.chunk();
-        let keyed = self.chunks[id].chunk.keyed();
         self.change(id, |chunk| chunk.put(spare));
-        let chunk = &self.chunks[id].chunk;
-        self.free += 1;
-        self.keyed += chunk.keyed() - keyed;
-        if !chunk.is_idle() || self.free - chunk.len() + 1 < kept {
+        let linked = &self.chunks[id];
+        let (free, keyed) = (linked.chunk.free(), linked.chunk.keyed());
+        if !linked.chunk.is_idle() || self.free - free + 1 < kept {
             return None;
         }
-        self.free -= chunk.len();
-        self.keyed -= chunk.keyed();
-        if let Some(list) = self.chunks[id].list() {
+        if let Some(list) = linked.list() {
             self.unlink(id, list);
         }
+        self.free -= free;
+        self.keyed -= keyed;
         Some(self.chunks.remove(id).chunk)
     }
 
@@ -115,11 +110,15 @@ impl<K> Pool<K> {
         self.chunks[filed.chunk()].chunk.recall(filed)
     }
 
-    /// Changes a chunk, and moves it to the list where it belongs then.
+    /// Changes a chunk, moves it to the list where it belongs then, and keeps the sums.
     fn change<R>(&mut self, id: u32, change: impl FnOnce(&mut Chunk<K>) -> R) -> R {
         let linked = &mut self.chunks[id];
         let before = linked.list();
+        self.free -= linked.chunk.free();
+        self.keyed -= linked.chunk.keyed();
         let result = change(&mut linked.chunk);
+        self.free += linked.chunk.free();
+        self.keyed += linked.chunk.keyed();
         let after = linked.list();
         if before != after {
             if let Some(list) = before {

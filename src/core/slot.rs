@@ -150,26 +150,19 @@ impl<K> Chunk<K> {
         Places::MAX >> (Places::BITS as u16 - len)
     }
 
-    pub(super) fn len(&self) -> u32 {
-        self.len.into()
-    }
-
     /// Whether all slots are free.
     pub(super) fn is_idle(&self) -> bool {
         self.free == Self::all(self.len)
     }
 
-    pub(super) fn has_free(&self) -> bool {
-        self.free != 0
+    /// How many slots are free.
+    pub(super) fn free(&self) -> u32 {
+        self.free.count_ones()
     }
 
-    /// How many free slots have an old key.
+    /// How many of them have an old key.
     pub(super) fn keyed(&self) -> u32 {
         self.keyed.count_ones()
-    }
-
-    pub(super) fn has_keyed(&self) -> bool {
-        self.keyed != 0
     }
 
     /// Takes an old key out of a chunk that is in no pool any more.
@@ -179,14 +172,14 @@ impl<K> Chunk<K> {
 
     #[inline]
     fn slot(&self, place: u32) -> Ptr<K> {
-        assert!(place < self.len());
+        assert!(place < self.len.into());
         // SAFETY: the place is in the allocation.
         unsafe { self.slots.add(place as usize) }
     }
 
     /// Takes a free slot out of this chunk, which is the shard's chunk number `id`: one with an old key, if there is one.
     pub(super) fn take(&mut self, id: u32) -> Option<Spare<K>> {
-        let from = if self.has_keyed() { self.keyed } else { self.free };
+        let from = if self.keyed != 0 { self.keyed } else { self.free };
         if from == 0 {
             return None;
         }

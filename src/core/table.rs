@@ -148,7 +148,7 @@ impl<K> Shard<K> {
 
     #[inline]
     fn rest_kept(&self) -> usize {
-        (2 * self.spares_kept as usize).max(REST_KEPT)
+        (self.spares_kept as usize).saturating_mul(2).max(REST_KEPT)
     }
 
     /// After a burst. Moving `n` entries is paid for by the `3 n` releases, at least, since the table was that full.

@@ -1,5 +1,6 @@
 //! Tests of the core that need its inside. What can be seen from outside is tested in `tests/`.
 
 mod overflow;
+mod pool;
 mod queue;
 mod word;
