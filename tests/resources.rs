@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use common::{Bell, pending, poll_with, ready};
+use common::{Bell, Random, pending, poll_with, ready};
 use futures_lite::future::block_on;
 use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore};
 
@@ -60,18 +60,6 @@ fn main() {
 /// What the process allocates beside: the first thread that blocks, for example, makes its parker.
 const OTHERS: isize = 8 << 10;
 const ALL: [Fairness; 4] = [Fairness::Fifo, Fairness::Bounded(1), Fairness::Bounded(16), Fairness::Barging];
-
-/// A small generator, so that every run does the same.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % below
-    }
-}
 
 // ---- many keys --------------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+use common::Random;
 use futures_lite::future::{or, yield_now};
 use keylatch::{Fairness, KeyedMutex, KeyedRwLock};
 
@@ -33,18 +34,6 @@ impl Guarded {
     fn count(&self) -> u64 {
         // SAFETY: there is one holder.
         unsafe { *self.0.get() }
-    }
-}
-
-/// A small generator, so that every run does the same.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % below
     }
 }
 

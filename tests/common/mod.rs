@@ -81,3 +81,15 @@ impl Bytes<'_> {
         self.0.is_empty()
     }
 }
+
+/// A small generator, so that every run does the same. The seed is not zero.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % below
+    }
+}

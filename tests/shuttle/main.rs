@@ -40,14 +40,18 @@ mod spec;
 #[path = "../linearizability/walk.rs"]
 mod walk;
 
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use keylatch::Fairness;
+use shuttle::future::{block_on, spawn};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Scheduler};
-use shuttle::thread::JoinHandle;
+use shuttle::thread::{self, JoinHandle};
 use shuttle::{Config, Runner};
+
+use crate::book::after;
 
 /// How many schedules each test tries with either scheduler, if nothing else is said.
 const SCHEDULES: usize = if cfg!(debug_assertions) { 300 } else { 4000 };
@@ -123,6 +127,22 @@ fn reaches(bound: u8, model: impl Fn() -> usize + Send + Sync + 'static) {
 
 fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+/// Four tasks and two threads that all do `steps`. Two of the tasks are aborted on the way, after up to `turns` turns each.
+fn crowd<F: Future<Output = ()> + Send + 'static>(steps: impl Fn() -> F, turns: u64) {
+    let tasks: Vec<_> = (0..4).map(|_| spawn(steps())).collect();
+    let threads = [steps(), steps()].map(|steps| thread::spawn(move || block_on(steps)));
+    block_on(async {
+        for (at, task) in tasks.into_iter().enumerate() {
+            if at < 2 {
+                after(random(turns)).await;
+                task.abort();
+            }
+            assert!(task.await.is_ok() || at < 2);
+        }
+    });
+    join(threads);
 }
 
 /// A number below `n`, the same when the schedule is replayed.

@@ -10,7 +10,7 @@ use shuttle::thread::{self, JoinHandle};
 use crate::book::{Book, after, impatient};
 use crate::spec::Want::Write;
 use crate::walk::Hasher;
-use crate::{any_policy, explore, join, most, random, reaches};
+use crate::{any_policy, crowd, explore, join, most, random, reaches};
 
 type Table = KeyedMutex<String, Hasher>;
 
@@ -125,19 +125,7 @@ impl World {
 /// Threads and tasks do all kinds of things, and two tasks are aborted on the way.
 pub fn everything() {
     let world = World::new(any_policy());
-    let steps = |n| Arc::clone(&world).steps(n);
-    let tasks: Vec<_> = (0..4).map(|_| spawn(steps(3))).collect();
-    let threads: Vec<_> = [steps(3), steps(3)].map(|steps| thread::spawn(move || block_on(steps))).into();
-    block_on(async {
-        for (at, task) in tasks.into_iter().enumerate() {
-            if at < 2 {
-                after(random(4)).await;
-                task.abort();
-            }
-            assert!(task.await.is_ok() || at < 2);
-        }
-    });
-    join(threads);
+    crowd(|| Arc::clone(&world).steps(3), 4);
     world.close();
 }
 
