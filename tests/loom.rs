@@ -207,6 +207,28 @@ fn a_group_of_slots_is_given_back_when_the_last_of_it_is_left() {
     });
 }
 
+/// Both find no slot, and each makes a group of two. One group is enough for both: the other is given back unused.
+#[test]
+fn two_threads_that_need_more_slots_do_with_one_group() {
+    model(|| {
+        let locks = locks(Fairness::default());
+        let [first, second] = [1, 2].map(|key| locks.try_lock_arc(&key).unwrap());
+        let use_key = |locks: &Locks, key| {
+            let guard = locks.try_lock(&key).unwrap();
+            assert_eq!(*guard.key(), key);
+        };
+        let other = {
+            let locks = Arc::clone(&locks);
+            thread::spawn(move || use_key(&locks, 3))
+        };
+        use_key(&locks, 4);
+        other.join().unwrap();
+        assert_eq!((*first.key(), *second.key(), locks.len()), (1, 2, 2));
+        drop((first, second));
+        assert!(locks.is_empty());
+    });
+}
+
 #[test]
 fn handles_come_and_go_while_the_key_is_locked() {
     two_threads(

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::Random;
 use futures_lite::future::{or, yield_now};
-use keylatch::{Fairness, KeyedMutex, KeyedRwLock};
+use keylatch::{Fairness, KeyedMutex, KeyedRwLock, MutexGuard};
 
 const ALL: [Fairness; 4] = [Fairness::Fifo, Fairness::Bounded(1), Fairness::Bounded(16), Fairness::Barging];
 
@@ -46,7 +46,7 @@ struct World {
 
 impl World {
     fn new(keys: usize, fairness: Fairness, recycle: bool) -> Arc<Self> {
-        let builder = KeyedMutex::builder().shards(2).pool_capacity(3);
+        let builder = KeyedMutex::builder().shards(2).pool_capacity(1 + keys / 2);
         Arc::new(World {
             locks: Arc::new(builder.fairness(fairness).recycle_keys(recycle).build()),
             names: (0..keys).map(|key| format!("key {key}")).collect(),
@@ -62,6 +62,19 @@ impl World {
         self.bumps[key].fetch_add(1, Relaxed);
     }
 
+    /// Some keys at once, as far as they are free, so that nobody waits in a circle.
+    fn several(&self, random: &mut Random) -> Vec<MutexGuard<'_, String>> {
+        let mut guards = Vec::new();
+        for _ in 0..random.next(20) {
+            let key = random.next(self.names.len() as u64) as usize;
+            if let Some(guard) = self.locks.try_lock(self.names[key].as_str()) {
+                self.work(key, guard.key());
+                guards.insert(random.next(guards.len() as u64 + 1) as usize, guard);
+            }
+        }
+        guards
+    }
+
     fn check(&self) {
         assert_eq!(self.locks.len(), 0, "an entry was left");
         for (key, name) in self.names.iter().enumerate() {
@@ -74,7 +87,7 @@ impl World {
     fn blocking(&self, random: &mut Random) {
         let key = random.next(self.names.len() as u64) as usize;
         let (locks, name) = (&self.locks, self.names[key].as_str());
-        match random.next(8) {
+        match random.next(9) {
             0 => drop(locks.try_lock(name).map(|guard| self.work(key, guard.key()))),
             1 => {
                 let timeout = Duration::from_micros(random.next(30));
@@ -106,6 +119,7 @@ impl World {
                 assert!(status.is_none_or(|status| status.holders() == status.writers() && status.writers() <= 1));
                 locks.for_each_key(|name, status| assert!(name.starts_with("key ") && status.writers() <= 1));
             }
+            6 => drop(self.several(random)),
             _ => {
                 let guard = locks.lock_blocking(name);
                 self.work(key, guard.key());
@@ -142,6 +156,11 @@ impl World {
                 self.work(key, guard.key());
                 // To another thread, and dropped there.
                 smol::unblock(move || drop(guard)).await;
+            }
+            5 => {
+                let guards = self.several(random);
+                yield_now().await;
+                drop(guards);
             }
             _ => {
                 let guard = locks.lock(name).await;
@@ -204,6 +223,12 @@ fn threads_and_tasks_on_one_key() {
 #[test]
 fn threads_and_tasks_on_few_keys() {
     mixed(5, 4, 16);
+}
+
+/// So many that slots come and go by groups.
+#[test]
+fn threads_and_tasks_on_many_keys() {
+    mixed(100, 4, 16);
 }
 
 #[test]

@@ -411,6 +411,11 @@ impl<K: Key> Request<K> {
 /// drops it.
 struct World<K> {
     table: Arc<Table<K>>,
+    keys: u8,
+    /// So many of each kind of thing at once.
+    crowd: usize,
+    /// So many operations so far.
+    acts: Cell<usize>,
     pool: usize,
     recycle: bool,
     held: RefCell<Vec<Held<K>>>,
@@ -418,17 +423,24 @@ struct World<K> {
     handles: RefCell<Vec<KeyHandleArc<Table<K>>>>,
 }
 
-/// So many keys, and so many of each kind of thing at once.
-const KEYS: u8 = 6;
-const CROWD: usize = 8;
+/// So many keys, ...
+const FEW: u8 = 6;
+/// ... or so many: then slots come and go by groups.
+const MANY: u8 = 40;
+/// A key that no operation names.
+const OTHER: u8 = 99;
 
 impl<K: Key> World<K> {
     fn new(settings: u8, policy: u8) -> Rc<Self> {
         let fairness = [Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(2), Fairness::Barging];
         let (recycle, pool) = (settings % 2 == 1, usize::from(settings / 2 % 4));
+        let (keys, crowd, pool) = if policy / 4 % 4 == 3 { (MANY, 30, 6 * pool) } else { (FEW, 8, pool) };
         let builder = KeyedRwLock::builder().shards(1).pool_capacity(pool).recycle_keys(recycle);
         Rc::new(World {
             table: Arc::new(builder.fairness(fairness[usize::from(policy % 4)]).hasher(Identity(0)).build()),
+            keys,
+            crowd,
+            acts: Cell::new(0),
             pool,
             recycle,
             held: RefCell::default(),
@@ -464,9 +476,9 @@ impl<K: Key> World<K> {
     }
 
     /// Puts something on a pile, or drops it if there is enough.
-    fn put<T>(pile: &RefCell<Vec<T>>, thing: T) {
+    fn put<T>(&self, pile: &RefCell<Vec<T>>, thing: T) {
         let mut pile = pile.borrow_mut();
-        if pile.len() < CROWD {
+        if pile.len() < self.crowd {
             pile.push(thing);
         } else {
             drop(pile);
@@ -479,10 +491,10 @@ impl<K: Key> World<K> {
             Poll::Ready(held) => {
                 drop(request);
                 if let Some(held) = held {
-                    Self::put(&self.held, held);
+                    self.put(&self.held, held);
                 }
             }
-            Poll::Pending => Self::put(&self.requests, request),
+            Poll::Pending => self.put(&self.requests, request),
         }
     }
 
@@ -517,15 +529,15 @@ impl<K: Key> World<K> {
             }
             Held::Read(guard) => Held::Read(guard),
         };
-        Self::put(&self.held, changed);
+        self.put(&self.held, changed);
     }
 
     /// After a panic: the table still does what it is for, on a key that was not involved.
     fn check_usable(&self) {
-        let key = K::new(99);
+        let key = K::new(OTHER);
         let guard = self.table.try_write(&key).expect("nobody holds it");
         assert!(self.table.try_read(&key).is_none());
-        let mut waiter = Request::new(99, Future::Read(self.table.read_arc(&key)));
+        let mut waiter = Request::new(OTHER, Future::Read(self.table.read_arc(&key)));
         assert!(waiter.poll().is_pending());
         drop(guard);
         assert!(waiter.woken.get() && waiter.poll().is_ready());
@@ -535,7 +547,7 @@ impl<K: Key> World<K> {
     fn check(&self) {
         let (held, requests, handles) = (self.held.borrow(), self.requests.borrow(), self.handles.borrow());
         let mut live = 0;
-        for id in 0..KEYS {
+        for id in 0..self.keys {
             let status = self.table.status(&K::new(id));
             let mut holds = [0; 3];
             for held in held.iter().filter(|held| held.id() == id) {
@@ -595,12 +607,15 @@ impl<K: Key> World<K> {
 
 impl<K: Key> Act for World<K> {
     fn act(&self, what: u8, whom: u8) {
-        let (id, mode) = (whom % KEYS, whom / KEYS % 3);
+        let (id, mode) = (whom % self.keys, whom / self.keys % 3);
+        // Many keys come in floods: else there would hardly be a dozen at once.
+        let rises = self.keys > FEW && self.acts.get() / 32 % 2 == 0;
+        self.acts.set(self.acts.get() + 1);
         match what % 16 {
-            0 | 1 => {
+            what if what < 2 || what == 10 && rises => {
                 let key = K::new(id);
                 if let Some(held) = self.attempt(&key, mode) {
-                    Self::put(&self.held, held);
+                    self.put(&self.held, held);
                 }
             }
             2 => {
@@ -611,7 +626,7 @@ impl<K: Key> Act for World<K> {
                 let key = K::new(id);
                 let future = self.start(&key, mode);
                 let request = if whom >= 128 { Request::limited(id, future) } else { Request::new(id, future) };
-                if what % 16 == 3 { Self::put(&self.requests, request) } else { self.poll(request) }
+                if what % 16 == 3 { self.put(&self.requests, request) } else { self.poll(request) }
             }
             6..=8 => {
                 if let Some(request) = Self::take(&self.requests, whom) {
@@ -628,17 +643,17 @@ impl<K: Key> Act for World<K> {
             13 => {
                 let key = K::new(id);
                 let handle = self.table.handle_arc(&key);
-                Self::put(&self.handles, handle.clone());
+                self.put(&self.handles, handle.clone());
             }
             14 => {
                 if let Some(handle) = Self::take(&self.handles, whom) {
                     if let Some(guard) = handle.try_read() {
-                        Self::put(&self.held, Held::Read(guard));
+                        self.put(&self.held, Held::Read(guard));
                     }
                 }
             }
             _ => self.table.for_each_key(|key, status| {
-                assert!(key.id() < KEYS && status.writers() <= 1);
+                assert!(key.id() < self.keys && status.writers() <= 1);
                 hook(May::PanicOrAct);
             }),
         }

@@ -1,4 +1,5 @@
-//! Schedules: every operation of every table, in every form, on few keys, in an order that the bytes say. Futures are polled
+//! Schedules: every operation of every table, in every form, in an order that the bytes say. Mostly on few keys; one in eight
+//! is on many, so that entries are made, kept and given back by groups. Futures are polled
 //! by hand, so one thread plays all parts.
 //!
 //! After every step the table is compared with the [contract](crate::common::contract), and a few promises are checked that do
@@ -21,9 +22,9 @@ use keylatch::{KeyHandle, KeyHandleArc, KeyedMutex, KeyedRwLock, KeyedSemaphore}
 use crate::common::contract::{Holds, Id, Key, Rules, Seen, Want};
 use crate::common::{Bell, Bytes};
 
-const KEYS: u8 = 3;
-/// So many requests at once, and so many holders.
-const CROWD: usize = 10;
+const FEW: u8 = 3;
+/// More than two shards have in one group each.
+const MANY: u8 = 40;
 const STEPS: usize = 300;
 
 /// The same in every run.
@@ -44,7 +45,8 @@ pub fn run(bytes: &[u8]) {
         1 => Fairness::Barging,
         n => Fairness::Bounded([0, 1, 2, 3, 16, 255][usize::from(n) - 2]),
     };
-    let (keys, permits) = (1 + size / 32 % KEYS, 1 + usize::from(size % 4));
+    let keys = if size / 32 == 7 { MANY } else { 1 + size / 32 % FEW };
+    let permits = 1 + usize::from(size % 4);
     match table % 3 {
         0 => play::<Mutex>(build(KeyedMutex::builder(), fairness, size), Rules { fairness, permits: 0 }, keys, bytes),
         1 => play::<RwLock>(build(KeyedRwLock::builder(), fairness, size), Rules { fairness, permits: 0 }, keys, bytes),
@@ -63,7 +65,7 @@ fn play<T: Locks<Key = u8>>(table: T, rules: Rules, keys: u8, bytes: Bytes<'_>) 
 }
 
 fn build<T: Kind>(builder: Builder<T, u8>, fairness: Fairness, size: u8) -> T::Table<u8, Hasher> {
-    let (shards, pool) = (1 << (size / 4 % 2), usize::from(size / 8 % 4));
+    let (shards, pool) = (1 << (size / 4 % 2), usize::from(size / 8 % 4) * if size / 32 == 7 { 8 } else { 1 });
     builder.hasher(Hasher::default()).fairness(fairness).shards(shards).pool_capacity(pool).build()
 }
 
@@ -100,7 +102,9 @@ trait Locks: keylatch::Table + Sized {
     fn call<'t>(self: &'t Arc<Self>, source: Source<'_, 't, Self>, want: Want, form: Form) -> Option<Held<'t>>;
     fn handle_of(&self, key: u8) -> KeyHandle<'_, Self>;
     fn handle_arc_of(self: &Arc<Self>, key: u8) -> KeyHandleArc<Self>;
-    fn statuses(&self) -> (usize, [(Option<Status>, bool); KEYS as usize]);
+    fn is_locked_at(&self, key: u8) -> bool;
+    fn status_at(&self, key: u8) -> Option<Status>;
+    fn len_now(&self) -> usize;
     fn visit(&self, visit: impl FnMut(&u8, Status));
 }
 
@@ -165,8 +169,16 @@ macro_rules! locks {
                 self.handle_arc(&key)
             }
 
-            fn statuses(&self) -> (usize, [(Option<Status>, bool); KEYS as usize]) {
-                (self.len(), std::array::from_fn(|key| (self.status(&(key as u8)), self.is_locked(&(key as u8)))))
+            fn is_locked_at(&self, key: u8) -> bool {
+                self.is_locked(&key)
+            }
+
+            fn status_at(&self, key: u8) -> Option<Status> {
+                self.status(&key)
+            }
+
+            fn len_now(&self) -> usize {
+                self.len()
             }
 
             fn visit(&self, visit: impl FnMut(&u8, Status)) {
@@ -463,14 +475,16 @@ struct World<'t, T: Locks> {
     rules: Rules,
     /// How many of the keys are used.
     keys: u8,
-    models: [Key; KEYS as usize],
+    models: Vec<Key>,
+    /// So many requests at once, and so many holders and handles.
+    crowd: usize,
     requests: Vec<Request<'t>>,
     holders: Vec<Holder<'t>>,
     handles: Vec<Handle<'t, T>>,
     forgotten: Vec<Forgotten>,
     next_id: Id,
     /// For each key: the waiter at the head, and how many later requests that keep it out have got in since it is there.
-    bypass: [(Id, u32); KEYS as usize],
+    bypass: Vec<(Id, u32)>,
 }
 
 impl<'t, T: Locks<Key = u8>> World<'t, T> {
@@ -479,25 +493,32 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
             table,
             rules,
             keys,
-            models: std::array::from_fn(|_| Key::new(rules)),
+            models: (0..keys).map(|_| Key::new(rules)).collect(),
+            crowd: usize::from(keys).max(10),
             requests: vec![],
             holders: vec![],
             handles: vec![],
             forgotten: vec![],
             next_id: 0,
-            bypass: [(0, 0); KEYS as usize],
+            bypass: vec![(0, 0); keys.into()],
         }
     }
 
     /// Returns the bells of those who were forgotten.
     fn run(mut self, mut bytes: Bytes<'_>) -> Vec<Arc<Bell>> {
-        for _ in 0..STEPS {
+        for step in 0..STEPS {
             if bytes.is_empty() {
                 break;
             }
-            self.step(bytes.next(), bytes.next());
-            self.check();
+            // Many keys come in floods: else there would hardly be a dozen at once.
+            let rises = self.keys > FEW && step / 32 % 2 == 0;
+            self.step(bytes.next(), bytes.next(), rises);
+            // Many keys take long to look at.
+            if self.keys <= FEW || step % 8 == 0 {
+                self.check();
+            }
         }
+        self.check();
         self.finish()
     }
 
@@ -511,7 +532,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
     }
 
     /// One operation. `what` says which and in which form, `whom` says on which key, request, holder or handle.
-    fn step(&mut self, what: u8, whom: u8) {
+    fn step(&mut self, what: u8, whom: u8, rises: bool) {
         let (form, at) = (what / 16, usize::from(whom));
         let want = T::WANTS[usize::from(whom / 64) % T::WANTS.len()];
         match what % 16 {
@@ -519,6 +540,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
             2..=5 if !self.requests.is_empty() => self.poll(at % self.requests.len(), form == 0),
             6 if !self.requests.is_empty() => self.cancel(at % self.requests.len()),
             7 | 8 => self.call(whom, want, FORMS[usize::from(form) % FORMS.len()]),
+            9 | 10 if rises => self.call(whom, want, FORMS[usize::from(form) % FORMS.len()]),
             9 | 10 if !self.holders.is_empty() => self.release(at % self.holders.len(), false),
             11 if !self.holders.is_empty() => self.release(at % self.holders.len(), true),
             12 if !self.holders.is_empty() => self.downgrade(at % self.holders.len(), form),
@@ -533,7 +555,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
 
     /// Where to call an operation, as `whom` says: a key, or a handle if there is one. And whether the outcome owns an `Arc`.
     fn source<'a>(keys: u8, handles: &'a [Handle<'t, T>], whom: u8) -> (u8, bool, Source<'a, 't, T>) {
-        let (key, by) = (whom % keys, whom / KEYS % 4);
+        let (key, by) = (whom % keys, whom / keys.max(FEW) % 4);
         match handles.get(usize::from(whom / 12 % 4)).filter(|_| by >= 2) {
             Some(Handle::Borrowed(handle)) => (*handle.key(), false, Source::Handle(handle)),
             Some(Handle::Owned(handle)) => (*handle.key(), true, Source::HandleArc(handle)),
@@ -543,7 +565,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
     }
 
     fn start(&mut self, whom: u8, want: Want) {
-        if self.requests.len() == CROWD {
+        if self.requests.len() == self.crowd {
             return;
         }
         let (key, owns, source) = Self::source(self.keys, &self.handles, whom);
@@ -622,14 +644,13 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
     /// When a writer has left, the readers that waited by then have got in.
     fn check_phase(&mut self, key: u8, left: Want) {
         if left == Want::Write && matches!(self.rules.fairness, Fairness::Bounded(_)) {
-            let (_, statuses) = self.table.statuses();
-            let waiting = statuses[usize::from(key)].0.map_or(0, |status| status.waiting_readers());
+            let waiting = self.table.status_at(key).map_or(0, |status| status.waiting_readers());
             assert_eq!(waiting, 0, "a writer has left, and readers still wait");
         }
     }
 
     fn call(&mut self, whom: u8, want: Want, form: Form) {
-        if self.holders.len() == CROWD {
+        if self.holders.len() == self.crowd {
             return;
         }
         let (key, owns, source) = Self::source(self.keys, &self.handles, whom);
@@ -701,7 +722,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
     }
 
     fn upgrade(&mut self, at: usize, form: u8) {
-        if self.holders[at].held.want() != Want::Upgradable || self.requests.len() == CROWD {
+        if self.holders[at].held.want() != Want::Upgradable || self.requests.len() == self.crowd {
             return;
         }
         self.fall_back(at);
@@ -794,7 +815,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
 
     fn other(&mut self, what: u8, whom: u8) {
         match what % 4 {
-            0 if self.handles.len() < CROWD => self.handles.push(match whom / KEYS % 2 {
+            0 if self.handles.len() < self.crowd => self.handles.push(match whom / self.keys.max(FEW) % 2 {
                 0 => Handle::Borrowed(self.table.handle_of(whom % self.keys)),
                 _ => Handle::Owned(self.table.handle_arc_of(whom % self.keys)),
             }),
@@ -803,7 +824,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
                     Handle::Borrowed(handle) => Handle::Borrowed(handle.clone()),
                     Handle::Owned(handle) => Handle::Owned(handle.clone()),
                 };
-                if self.handles.len() < CROWD {
+                if self.handles.len() < self.crowd {
                     self.handles.push(copy);
                 }
             }
@@ -811,13 +832,13 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
                 drop(self.handles.swap_remove(usize::from(whom) % self.handles.len()));
             }
             _ => {
-                let mut seen = [None; KEYS as usize];
+                let mut seen = vec![None; self.keys.into()];
                 self.table.visit(|&key, status| {
                     assert!(seen[usize::from(key)].replace(status).is_none(), "a key was visited twice");
                     // The callback may use the table.
-                    assert!(self.table.statuses().0 > 0);
+                    assert_eq!(self.table.status_at(key), Some(status));
                 });
-                assert_eq!(seen, self.table.statuses().1.map(|(status, _)| status));
+                assert!(seen.into_iter().eq((0..self.keys).map(|key| self.table.status_at(key))));
             }
         }
     }
@@ -826,9 +847,9 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         for sleeper in self.sleepers() {
             sleeper.woken |= sleeper.bell.take() > 0;
         }
-        let (len, statuses) = self.table.statuses();
         let mut live = 0;
-        for (key, (status, is_locked)) in (0..).zip(statuses) {
+        for key in 0..self.keys {
+            let (status, is_locked) = (self.table.status_at(key), self.table.is_locked_at(key));
             let model = &self.models[usize::from(key)];
             let used = self.holders.iter().any(|holder| holder.key == key)
                 || self.requests.iter().any(|request| request.key == key)
@@ -846,7 +867,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
             self.check_exclusion(key);
             self.check_wakes(key);
         }
-        assert_eq!(len, live);
+        assert_eq!(self.table.len_now(), live);
     }
 
     /// Those who hold a guard go together, and are no more than the table counts.
@@ -907,8 +928,9 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         let served = self.requests.iter().all(|request| self.is_spoilt(request.key));
         assert!(served, "somebody waits for a free key for ever");
         self.requests.clear();
-        let left = self.table.statuses().1.map(|(status, _)| status.is_some());
-        assert_eq!(left, std::array::from_fn(|key| self.is_spoilt(key as u8)), "an entry was left");
+        for key in 0..self.keys {
+            assert_eq!(self.table.status_at(key).is_some(), self.is_spoilt(key), "an entry was left");
+        }
         assert_eq!(Arc::strong_count(self.table), 1);
         self.forgotten.into_iter().filter_map(|forgotten| Some(forgotten.sleeper?.bell)).collect()
     }

@@ -287,6 +287,10 @@ pub struct Held<G> {
 }
 
 impl<G> Held<G> {
+    pub fn key(&self) -> u64 {
+        self.key
+    }
+
     pub fn guard(&mut self) -> &mut G {
         self.guard.as_mut().expect("the guard goes with the hold")
     }

@@ -244,6 +244,44 @@ fn an_unlock_fair_lets_no_newcomer_in_between() {
     });
 }
 
+/// Threads that hold many keys at once: slots are made and given back by groups, which several of them leave.
+#[test]
+fn slots_come_and_go_by_groups() {
+    explore(|| {
+        let pool = random(12) as usize;
+        let builder = KeyedMutex::builder().shards(1).pool_capacity(pool).recycle_keys(random(2) == 0);
+        let locks: Arc<Table> = Arc::new(builder.hasher(Hasher::default()).build());
+        let book = Book::new(Fairness::default(), 0);
+        let threads: Vec<_> = (0..3)
+            .map(|_| {
+                let (locks, book) = (Arc::clone(&locks), Arc::clone(&book));
+                thread::spawn(move || {
+                    let mut held = Vec::new();
+                    for _ in 0..16 {
+                        // Rather one more than one less, until there are some.
+                        if held.len() > 8 || !held.is_empty() && random(4) == 0 {
+                            drop(held.swap_remove(random(held.len() as u64) as usize));
+                        } else {
+                            let key = random(24);
+                            let name = key.to_string();
+                            if let Some(mut guard) = book.tried(key, Write, || locks.try_lock_arc(name.as_str())) {
+                                assert_eq!(*guard.guard().key(), name);
+                                held.push(guard);
+                            }
+                        }
+                    }
+                    for mut held in held {
+                        assert_eq!(held.guard().key().parse(), Ok(held.key()));
+                    }
+                })
+            })
+            .collect();
+        join(threads);
+        assert_eq!(locks.len(), 0, "an entry was left");
+        book.close();
+    });
+}
+
 /// Many make, find and retire the entries of the same few keys, with nobody waiting.
 #[test]
 fn entries_are_made_and_retired_once() {
