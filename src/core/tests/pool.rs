@@ -1,5 +1,6 @@
 //! The pool of slots against a naive one.
 
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use std::vec::Vec;
@@ -32,21 +33,30 @@ fn a_slot_with_an_old_key_comes_first() {
 }
 
 proptest! {
-    /// Whatever comes and goes: an old key is had as long as there is one, no slot is lost, and a chunk is given back only when
-    /// all its slots are there and enough without them.
+    /// Whatever comes and goes: an old key is had as long as there is one, no slot is lost, and a chunk is given back when all its
+    /// slots are there and enough without them, and not before.
     #[test]
     fn nothing_is_lost(kept in 0..40u32, steps in prop::collection::vec((0..4u8, any::<u16>()), 1..300)) {
         let mut pool = Pool::<String>::new(0);
         let mut taken: Vec<Spare<String>> = Vec::new();
         let (mut free, mut keyed) = (0, 0);
+        // The chunks that there are: how many slots each has, and how many of these are taken.
+        let mut chunks: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
         for (step, choice) in steps {
             if step < 2 || taken.is_empty() {
+                let mut made = None;
                 if free == 0 {
                     let chunk = Chunk::alloc(pool.wanted(kept));
                     free += chunk.free();
+                    made = Some((chunk.free(), 0));
                     prop_assert!(pool.add(chunk).is_ok());
                 }
                 let mut spare = pool.take().expect("some are free");
+                if let Some(made) = made {
+                    prop_assert!(chunks.insert(spare.chunk(), made).is_none());
+                }
+                let (_, taken_of_chunk) = chunks.get_mut(&spare.chunk()).expect("it was made");
+                *taken_of_chunk += 1;
                 prop_assert_eq!(is_keyed(&mut spare), keyed > 0);
                 free -= 1;
                 keyed -= u32::from(keyed > 0);
@@ -58,22 +68,25 @@ proptest! {
                     drop(spare.put_key(format!("{choice}")));
                     keyed += 1;
                 }
-                let chunk = spare.chunk();
+                let id = spare.chunk();
+                let (len, taken_of_chunk) = chunks.get_mut(&id).expect("it was made");
+                *taken_of_chunk -= 1;
                 free += 1;
-                if let Some(idle) = pool.put(spare, kept) {
-                    prop_assert!(taken.iter().all(|spare| spare.chunk() != chunk));
+                let goes = *taken_of_chunk == 0 && free - *len + 1 >= kept;
+                let idle = pool.put(spare, kept);
+                prop_assert_eq!(idle.as_ref().map(Chunk::free), goes.then_some(*len));
+                if let Some(idle) = idle {
                     free -= idle.free();
                     keyed -= idle.keyed();
-                    prop_assert!(free + 1 >= kept);
+                    chunks.remove(&id);
                 }
             }
             prop_assert_eq!(pool.keyed(), keyed);
         }
-        // A chunk whose last slot comes back now goes; what is left was idle before.
         for spare in taken {
-            drop(pool.put(spare, 0));
+            prop_assert!(pool.put(spare, u32::MAX).is_none());
         }
-        let left = core::iter::from_fn(|| pool.take()).count();
-        prop_assert!(left <= free as usize, "{left} of {free}");
+        let slots: u32 = chunks.values().map(|(len, _)| len).sum();
+        prop_assert_eq!(core::iter::from_fn(|| pool.take()).count(), slots as usize);
     }
 }
