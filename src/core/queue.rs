@@ -17,7 +17,7 @@
 //! |---|---|---|---|
 //! | head that was passed fewer than `n` times | grant | open | open |
 //! | head that was passed `n` times | grant | grant | open |
-//! | reader that no waiting writer keeps out | grant | grant | open |
+//! | reader that nobody before it keeps out | grant | grant | open |
 //! | when a writer has left: every waiting reader, one upgradable reader | in order only | grant | in order only |
 //! | `unlock_fair`: the first that the holds admit | grant | grant | grant |
 //! | a waiting upgrade, when the last reader has left | grant | grant | open |
@@ -289,8 +289,10 @@ impl Room {
                 }
                 Want::Hold(Mode::Upgradable) if upgradable => {
                     upgradable = false;
-                    let passes = writer == NONE || !core::mem::replace(&mut self.nodes[writer].passed_in_phase, true);
-                    if passes && entered.holds.grants(want, rules.permits) {
+                    // The mark is set only if there is a place: who finds it taken has passed nobody.
+                    let gets_in = entered.holds.grants(want, rules.permits)
+                        && (writer == NONE || !core::mem::replace(&mut self.nodes[writer].passed_in_phase, true));
+                    if gets_in {
                         self.grant(queue, at, want, entered, due);
                     }
                 }

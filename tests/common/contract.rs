@@ -201,10 +201,11 @@ impl Key {
         if writer_left && bounded {
             // The readers' phase. One upgradable reader, the first; but before a writer that came earlier only once.
             if let Some(at) = self.queue.iter().position(|waiter| waiter.want == Upgradable) {
-                let writer = self.queue[..at].iter_mut().find(|waiter| waiter.want == Write);
-                let passes = writer.is_none_or(|writer| !std::mem::replace(&mut writer.passed_in_phase, true));
-                if passes && self.admits(Upgradable) {
-                    self.grant(self.queue[at].id);
+                if self.admits(Upgradable) {
+                    let writer = self.queue[..at].iter_mut().find(|waiter| waiter.want == Write);
+                    if writer.is_none_or(|writer| !std::mem::replace(&mut writer.passed_in_phase, true)) {
+                        self.grant(self.queue[at].id);
+                    }
                 }
             }
             while let Some(reader) = self.queue.iter().find(|waiter| waiter.want == Read) {
