@@ -35,14 +35,19 @@ pub(crate) fn panicking() -> bool {
 /// thread is panicking already; without it a second panic aborts.
 #[cfg(feature = "std")]
 pub(crate) fn run_all<F: FnOnce()>(calls: impl Iterator<Item = F>) {
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
     let mut first = None;
     for call in calls {
-        if let Err(panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)) {
-            first.get_or_insert(panic);
+        let Err(panic) = catch_unwind(AssertUnwindSafe(call)) else { continue };
+        if first.is_none() && !panicking() {
+            first = Some(panic);
+        } else if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+            // What it panicked with panics as well. There is no end to that.
+            core::mem::forget(again);
         }
     }
-    if let Some(panic) = first.filter(|_| !panicking()) {
-        std::panic::resume_unwind(panic);
+    if let Some(panic) = first {
+        resume_unwind(panic);
     }
 }
 

@@ -346,3 +346,36 @@ fn old_keys_that_panic_together_when_they_are_dropped_do_not_abort() {
     assert!(panics > 0);
     assert!(locks.is_empty());
 }
+
+/// A callback of `for_each_key` drops the guards, so that the visits are the last users of their entries.
+#[test]
+fn keys_that_panic_when_they_are_dropped_at_the_end_of_a_visit_do_not_abort() {
+    thread_local!(static DROPPED: Cell<Option<u32>> = const { Cell::new(None) });
+    #[derive(Clone, PartialEq, Eq, Hash)]
+    struct Bomb(u32);
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            if let Some(dropped) = DROPPED.get() {
+                DROPPED.set(Some(dropped + 1));
+                std::panic::resume_unwind(Box::new("a bomb"));
+            }
+        }
+    }
+    let keys = [1, 2, 3].map(Bomb);
+    for callback_panics in [false, true] {
+        let locks = KeyedMutex::<Bomb>::builder().shards(1).build();
+        let guards = Cell::new(Some(keys.each_ref().map(|key| locks.try_lock(key).unwrap())));
+        let visits = catch_unwind(AssertUnwindSafe(|| {
+            locks.for_each_key(|_, _| {
+                drop(guards.take());
+                DROPPED.set(Some(0));
+                if callback_panics {
+                    std::panic::resume_unwind(Box::new("in the callback"));
+                }
+            });
+        }));
+        assert!(visits.is_err(), "the first panic reaches the caller");
+        assert_eq!(DROPPED.take(), Some(3), "a key was not dropped");
+        assert!(locks.is_empty());
+    }
+}

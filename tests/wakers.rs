@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, RawWaker, RawWakerVTable, Wake, Waker};
 
 use common::{Bell, pending, poll, poll_with, ready};
-use keylatch::{Fairness, KeyedMutex, MutexGuardArc};
+use keylatch::{Fairness, KeyedMutex, KeyedRwLock, MutexGuardArc};
 
 type Locks = Arc<KeyedMutex<u64>>;
 
@@ -144,13 +145,25 @@ fn a_future_that_is_polled_with_a_new_waker_forgets_the_old_one() {
 
 #[test]
 fn a_waker_is_not_cloned_again_while_it_stays_the_same() {
+    thread_local!(static CLONES: Cell<u32> = const { Cell::new(0) });
+    // A static, because wakers are the same only if their tables are at the same place.
+    static VTABLE: RawWakerVTable = RawWakerVTable::new(
+        |data| {
+            CLONES.set(CLONES.get() + 1);
+            RawWaker::new(data, &VTABLE)
+        },
+        |_| {},
+        |_| {},
+        |_| {},
+    );
+    // SAFETY: the functions use nothing of the data.
+    let waker = unsafe { Waker::from_raw(RawWaker::new(std::ptr::null(), &VTABLE)) };
     let locks = KeyedMutex::<u64>::new();
     let guard = locks.try_lock(&7).unwrap();
     let mut waiter = locks.lock(&7);
-    let (bell, waker) = Bell::new();
     for _ in 0..3 {
         assert!(poll_with(&mut waiter, &waker).is_pending());
-        assert_eq!(Arc::strong_count(&bell), 3); // ours, the waker's, the queue's
+        assert_eq!(CLONES.get(), 1);
     }
     drop(guard);
 }
@@ -291,5 +304,54 @@ fn two_wakers_that_panic_in_one_call_do_not_abort() {
     assert!(catch_unwind(AssertUnwindSafe(|| drop(first))).is_err()); // passed on to the second, whose waker panics
     drop(ready(&mut second));
     drop(second);
+    assert!(locks.is_empty());
+}
+
+/// What a waker panics with may panic, too, when it is dropped: with a second panic nobody is left to take it.
+#[test]
+fn wakers_that_panic_with_something_that_panics_do_not_keep_the_others_from_being_woken() {
+    struct Payload;
+    impl Drop for Payload {
+        fn drop(&mut self) {
+            std::panic::resume_unwind(Box::new("a payload"));
+        }
+    }
+    struct Bad;
+    impl Wake for Bad {
+        fn wake(self: Arc<Self>) {
+            std::panic::resume_unwind(Box::new(Payload));
+        }
+    }
+    let locks = KeyedRwLock::<u64>::new();
+    let bad = Waker::from(Arc::new(Bad));
+    let (bell, waker) = Bell::new();
+    let panics_with_it = |release: &mut dyn FnMut()| match catch_unwind(AssertUnwindSafe(release)) {
+        Ok(()) => false,
+        Err(payload) => {
+            std::mem::forget(payload);
+            true
+        }
+    };
+    let wait = |waker| {
+        let mut reader = locks.read(&7);
+        assert!(poll_with(&mut reader, waker).is_pending());
+        reader
+    };
+    let mut writer = locks.try_write(&7);
+    let readers = [wait(&bad), wait(&bad), wait(&bad), wait(&waker)];
+    assert!(panics_with_it(&mut || drop(writer.take())), "the first panic reaches the caller");
+    assert_eq!(bell.take(), 1, "it is woken all the same");
+    drop(readers.map(ready));
+
+    // And while the thread panics already.
+    let mut writer = locks.try_write(&7);
+    let readers = [wait(&bad), wait(&bad), wait(&waker)];
+    let panics = panics_with_it(&mut || {
+        let _writer = writer.take();
+        std::panic::resume_unwind(Box::new("in the critical section"));
+    });
+    assert!(panics);
+    assert_eq!(bell.take(), 1, "it is woken all the same");
+    drop(readers.map(ready));
     assert!(locks.is_empty());
 }

@@ -61,7 +61,8 @@
 //! - *A claim that becomes a hold*, rather than a hold beside a claim: a waiter that gets in, an upgrade and a downgrade are one
 //!   exchange each, and a release knows from one word whether it is the last.
 //! - *Our own queue* rather than an event per entry: order, modes and the count of who passed whom are kept in one place, the
-//!   users' wakers enter no foreign list, and a wait allocates nothing in steady state.
+//!   users' wakers enter no foreign list, and a wait allocates nothing in steady state, up to 64
+//!   waiters in a room.
 //! - *Rooms apart from shards*: to wait for a hot key holds up nobody who looks for another.
 
 use alloc::boxed::Box;
@@ -174,7 +175,6 @@ impl Ask {
         };
         match (self, refused) {
             (Ask::Try(_), Refusal::Held) => Entry::Refused,
-            (_, Refusal::Full) => Entry::Full,
             _ => entry.join(Word::claim).map_or(Entry::Full, Entry::Claimed),
         }
     }
@@ -723,7 +723,8 @@ struct Dead<K> {
 impl<K> Drop for Dead<K> {
     #[inline]
     fn drop(&mut self) {
-        if core::mem::needs_drop::<K>() && self.chunk.is_some() {
+        // A key alone goes with its field, unless the thread is panicking: then a panic of its own would abort.
+        if core::mem::needs_drop::<K>() && (self.chunk.is_some() || self.key.is_some() && crate::sync::panicking()) {
             self.drop_keys();
         }
     }
