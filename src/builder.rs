@@ -38,7 +38,7 @@ pub struct Builder<T, K, S = DefaultHashBuilder> {
 }
 
 /// The largest number of keys that [`Builder::capacity`] can make room for.
-pub const MAX_CAPACITY: usize = if usize::BITS < 64 { 1 << 24 } else { 1 << 32 };
+pub const MAX_CAPACITY: usize = if usize::BITS < 64 { 1 << 24 } else { 1 << 31 };
 
 impl<T: Kind, K> Builder<T, K> {
     pub(crate) fn new(permits: usize) -> Self {

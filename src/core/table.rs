@@ -140,7 +140,8 @@ impl<K> Shard<K> {
         let found = self.rest.find_entry(Tag::of_claim(last).hash(), |filed| self.pool.look(filed).is_of(last));
         let (filed, _) = found.ok()?.remove();
         let resident = self.pool.recall(filed);
-        if self.rest.capacity() > self.rest_kept() && self.rest.len() < self.rest.capacity() / 8 {
+        // Twice, because a table has more room than it was asked for: else it would try again and again.
+        if self.rest.capacity() > 2 * self.rest_kept() && self.rest.len() < self.rest.capacity() / 8 {
             self.shrink_rest();
         }
         Some(resident)
@@ -148,7 +149,7 @@ impl<K> Shard<K> {
 
     #[inline]
     fn rest_kept(&self) -> usize {
-        (self.spares_kept as usize).saturating_mul(2).max(REST_KEPT)
+        (self.spares_kept as usize).saturating_mul(2).clamp(REST_KEPT, usize::MAX / 2)
     }
 
     /// After a burst. Moving `n` entries is paid for by the `3 n` releases, at least, since the table was that full.
