@@ -77,7 +77,8 @@
 //!    bounded pool of free entries ([`Builder::pool_capacity`]). Entries come in groups of up to 16, and a key in use keeps its
 //!    group: with one key in forty of a burst still held a third of the memory may stay.
 //! 9. *No allocation on the fast path.* In steady state acquiring and releasing a key allocates nothing, if the key owns
-//!    nothing, or is recycled ([`Builder::recycle_keys`]). Nor does waiting, but for a release that wakes several waiters at once.
+//!    nothing, or is recycled ([`Builder::recycle_keys`]). Nor does waiting, but for a release that wakes several waiters at once, and
+//!    where crowds of more than 64 waiters come and go.
 //!
 //! # Re-entry
 //! The locks are not reentrant. Asking again for a key that one holds waits for oneself: an async or blocking call

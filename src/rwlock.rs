@@ -88,8 +88,8 @@ forms! {
     new = "KeyedRwLock::<String>::new()", excludes = "try_write",
     /// Acquires a key for reading, beside other readers.
     async read, blocking read_blocking,
-    /// `None` if a writer holds the key, or has been handed it; or if a writer or an upgrade waits for it and the
-    /// [policy](crate::Fairness) lets nobody pass any more.
+    /// `None` if a writer holds the key, or has been handed it; or if a writer or an upgrade (under
+    /// [`Fifo`](crate::Fairness::Fifo): anybody) waits for it and the [policy](crate::Fairness) lets nobody pass any more.
     try try_read, for try_read_for, until try_read_until,
     arc read_arc, read_arc_blocking, try_read_arc, try_read_arc_for, try_read_arc_until,
 }

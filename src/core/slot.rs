@@ -173,7 +173,7 @@ impl<K> Chunk<K> {
     #[inline]
     fn slot(&self, place: u32) -> Ptr<K> {
         assert!(place < self.len.into());
-        // SAFETY: the place is in the allocation.
+        // SAFETY: the place is in the allocation, which lasts as long as the chunk (6).
         unsafe { self.slots.add(place as usize) }
     }
 

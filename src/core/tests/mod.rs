@@ -3,4 +3,6 @@
 mod overflow;
 mod pool;
 mod queue;
+mod slab;
+mod table;
 mod word;

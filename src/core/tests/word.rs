@@ -1,5 +1,6 @@
 //! The moves on the word, against a state that is written out.
 
+use std::format;
 use std::vec;
 use std::vec::Vec;
 
@@ -235,4 +236,12 @@ proptest! {
             prop_assert!(!(state.writer && (state.upgradable || (state.count > 0))));
         }
     }
+}
+
+#[test]
+fn a_word_is_shown_by_what_it_says() {
+    let word = Word::born(Unit::Hold(Mode::Upgradable)).claim().and_then(|word| word.hold(Mode::Shared, 0)).unwrap();
+    let shown = format!("{:?}", word.enqueue());
+    assert_eq!(shown, "Word { dead: false, queued: true, writer: false, upgradable: true, count: 1, claims: 1 }");
+    assert!(format!("{:?}", Word::DEAD).starts_with("Word { dead: true, queued: false"));
 }

@@ -1,0 +1,36 @@
+//! How much memory a slab takes.
+
+use std::vec::Vec;
+
+use crate::core::slab::Slab;
+
+/// One value takes the room of one: on a microcontroller there may never be more. A hundred take less than twice theirs.
+#[test]
+fn memory_grows_with_the_values() {
+    let mut slab = Slab::default();
+    let mut most = 1;
+    for values in 1..=100 {
+        slab.insert(values);
+        if values > most {
+            most *= 2;
+        }
+        assert_eq!(slab.memory(), most);
+    }
+}
+
+/// After a burst there is room for 64 values, or for twice those that are left. A slab that is in use does not shrink and grow
+/// all the time.
+#[test]
+fn memory_is_given_back_in_a_few_steps() {
+    let mut slab = Slab::default();
+    let mut values: Vec<u32> = (0..1024).map(|value| slab.insert(value)).collect();
+    let mut steps = Vec::new();
+    while let Some(last) = values.pop() {
+        let before = slab.memory();
+        assert_eq!(slab.remove(last), last);
+        if slab.memory() != before {
+            steps.push((values.len(), slab.memory()));
+        }
+    }
+    assert_eq!(steps, [(255, 510), (126, 252), (62, 124), (30, 64)]);
+}
