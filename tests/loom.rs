@@ -110,7 +110,7 @@ fn two_threads_make_claim_and_retire_one_key() {
 
 #[test]
 fn two_threads_wait_for_each_other_async() {
-    for fairness in [Fairness::Fifo, Fairness::Bounded(1)] {
+    for fairness in [Fairness::Fifo, Fairness::Bounded(1), Fairness::Barging] {
         two_threads(
             |locks, shared| {
                 let guard = block_on(locks.lock(&7));
@@ -124,7 +124,7 @@ fn two_threads_wait_for_each_other_async() {
 
 #[test]
 fn two_threads_wait_for_each_other_blocking() {
-    for fairness in [Fairness::Fifo, Fairness::Bounded(1)] {
+    for fairness in [Fairness::Fifo, Fairness::Bounded(1), Fairness::Barging] {
         two_threads(
             |locks, shared| {
                 let _guard = locks.lock_blocking(&7);
@@ -252,7 +252,13 @@ fn cancel_against_release(fairness: Fairness, waiters: usize) {
         assert!(poll(&mut first).is_pending());
         let mut others: Vec<_> = (1..waiters).map(|_| locks.lock_arc(&7)).collect();
         assert!(others.iter_mut().all(|waiter| poll(waiter).is_pending()));
-        let others = thread::spawn(move || others.into_iter().for_each(|waiter| drop(block_on(waiter))));
+        let others = thread::spawn(move || {
+            while !others.is_empty() {
+                let guard = block_on(others.remove(0));
+                assert!(others.iter_mut().all(|waiter| poll(waiter).is_pending()), "two hold it");
+                drop(guard);
+            }
+        });
         let releaser = thread::spawn(move || drop(guard));
         drop(first);
         releaser.join().unwrap();
@@ -350,16 +356,41 @@ fn a_newcomer_and_a_waiter_do_not_both_get_in() {
     }
 }
 
-/// The last user of a table is a guard that owns it.
+/// The last user of a table is a guard, or a request, that owns it: whoever is later drops the table. (Loom knows nothing of the
+/// order that an `Arc` makes. So nobody uses the key here, which is a loom cell.)
 #[test]
 fn a_guard_may_be_the_last_user_of_its_table() {
+    for waits in [false, true] {
+        model(move || {
+            let locks = locks(Fairness::default());
+            let guard = locks.try_lock_arc(&7).unwrap();
+            let waiter = waits.then(|| {
+                let mut waiter = locks.lock_arc(&7);
+                assert!(poll(&mut waiter).is_pending());
+                waiter
+            });
+            let table = Arc::downgrade(&locks);
+            drop(locks);
+            let other = thread::spawn(move || drop(guard));
+            drop(waiter);
+            other.join().unwrap();
+            assert_eq!(table.strong_count(), 0);
+        });
+    }
+}
+
+/// The same beside one who drops the table itself.
+#[test]
+fn a_table_may_be_dropped_while_its_last_guard_is() {
     model(|| {
         let locks = locks(Fairness::default());
         let guard = locks.try_lock_arc(&7).unwrap();
+        let table = Arc::downgrade(&locks);
         let other = thread::spawn(move || drop(guard));
-        drop(locks.try_lock_arc(&7));
         drop(locks.handle_arc(&7));
+        drop(locks);
         other.join().unwrap();
+        assert_eq!(table.strong_count(), 0);
     });
 }
 
@@ -407,8 +438,9 @@ fn an_upgrade_sees_the_last_reader_leave_and_no_writer_in_between() {
             shared.bump();
             drop(guard);
             leaver.join().unwrap();
-            let _guard = block_on(writer);
+            drop(block_on(writer));
             assert_eq!(shared.count(), 1);
+            assert!(locks.is_empty());
         });
     }
 }
@@ -460,7 +492,7 @@ fn a_downgrade_lets_readers_in_and_no_writer() {
 fn a_writer_that_gives_up_lets_the_reader_in_that_it_keeps_out() {
     model(|| {
         let locks = rwlock(Fairness::Bounded(0));
-        let _held = locks.try_read_arc(&7).unwrap();
+        let held = locks.try_read_arc(&7).unwrap();
         let mut writer = locks.write_arc(&7);
         assert!(poll(&mut writer).is_pending());
         let reader = {
@@ -469,6 +501,8 @@ fn a_writer_that_gives_up_lets_the_reader_in_that_it_keeps_out() {
         };
         drop(writer);
         reader.join().unwrap();
+        drop(held);
+        assert!(locks.is_empty());
     });
 }
 
@@ -496,14 +530,17 @@ fn readers_and_a_writer_exclude_each_other() {
     });
 }
 
-/// A permit is released while the waiter that it is for gives up, and another waits.
+/// A permit is released while the waiter that it is for gives up, and another waits; alone, and beside another permit.
 #[test]
 fn a_permit_goes_to_somebody_who_still_wants_it() {
-    for fairness in [Fairness::Fifo, Fairness::Bounded(1)] {
+    for (fairness, permits) in
+        [Fairness::Fifo, Fairness::Bounded(1), Fairness::Barging].map(|it| [(it, 1), (it, 2)]).concat()
+    {
         model(move || {
-            let builder = KeyedSemaphore::builder(1).shards(1).fairness(fairness);
+            let builder = KeyedSemaphore::builder(permits).shards(1).fairness(fairness);
             let hosts: Arc<KeyedSemaphore<u64, Hasher>> = Arc::new(builder.hasher(Hasher::default()).build());
             let permit = hosts.try_acquire_arc(&7).unwrap();
+            let others: Vec<_> = (1..permits).map(|_| hosts.try_acquire_arc(&7).unwrap()).collect();
             let (mut first, mut second) = (hosts.acquire_arc(&7), hosts.acquire_arc(&7));
             assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
             let releaser = thread::spawn(move || drop(permit));
@@ -511,6 +548,7 @@ fn a_permit_goes_to_somebody_who_still_wants_it() {
             drop(first);
             releaser.join().unwrap();
             waiter.join().unwrap();
+            drop(others);
             assert!(hosts.is_empty());
         });
     }
