@@ -68,16 +68,24 @@ fn replays() -> bool {
 
 /// Runs a model under many schedules, or under the one that is to be replayed.
 fn explore(model: impl Fn() + Send + Sync + 'static) {
+    explore_for(1, model);
+}
+
+/// Under `times` as many. The seed is for a test that may fail afterwards, over all that was seen.
+fn explore_for(times: u8, model: impl Fn() + Send + Sync + 'static) -> Option<Seed> {
     let model = Arc::new(model);
     if let Ok(replay) = std::env::var(REPLAY) {
         let schedule = std::fs::read_to_string(&replay).unwrap_or(replay);
-        return run(ReplayScheduler::new_from_encoded(&schedule), &model);
+        run(ReplayScheduler::new_from_encoded(&schedule), &model);
+        return None;
     }
     let schedules =
         std::env::var("KEYLATCH_SCHEDULES").map_or(SCHEDULES, |n| n.parse().expect("KEYLATCH_SCHEDULES is a number"));
+    let schedules = schedules * usize::from(times);
     let seed = Seed::new();
     run(RandomScheduler::new_from_seed(seed.0, schedules), &model);
     run(PctScheduler::new_from_seed(seed.0, DEPTH, schedules), &model);
+    Some(seed)
 }
 
 fn run(scheduler: impl Scheduler + 'static, model: &Arc<impl Fn() + Send + Sync + 'static>) {
@@ -108,21 +116,30 @@ impl Drop for Seed {
     }
 }
 
-/// The most that a model returns under any schedule.
-fn most(model: impl Fn() -> usize + Send + Sync + 'static) -> usize {
-    let most = Arc::new(AtomicUsize::new(0));
+/// Explores a model that returns how often somebody was passed, with each of these policies, and looks what the most was.
+/// Which policy it is the schedule says, so that one that fails can be replayed.
+fn most<const N: usize>(
+    policies: [Fairness; N],
+    model: impl Fn(Fairness) -> usize + Send + Sync + 'static,
+    mut look: impl FnMut(Fairness, usize),
+) {
+    let most = Arc::new([const { AtomicUsize::new(0) }; N]);
     let seen = Arc::clone(&most);
-    explore(move || {
-        seen.fetch_max(model(), Relaxed);
+    let _seed = explore_for(N as u8, move || {
+        let at = random(N as u64) as usize;
+        seen[at].fetch_max(model(policies[at]), Relaxed);
     });
-    most.load(Relaxed)
+    if !replays() {
+        policies.into_iter().zip(&*most).for_each(|(policy, most)| look(policy, most.load(Relaxed)));
+    }
 }
 
-/// Explores a model that returns how often somebody was passed, and fails by itself if that was too often. A bound that
-/// is never reached would show nothing.
-fn reaches(bound: u8, model: impl Fn() -> usize + Send + Sync + 'static) {
-    let most = most(model);
-    assert!(most == bound.into() || replays(), "passed {most} times at the most, and may be passed {bound} times");
+/// The same with the bounds below `N`. The model fails by itself if somebody was passed too often. A bound that is never
+/// reached would show nothing.
+fn reaches<const N: usize>(model: impl Fn(Fairness) -> usize + Send + Sync + 'static) {
+    most(std::array::from_fn::<_, N, _>(|bound| Fairness::Bounded(bound as u8)), model, |policy, most| {
+        assert_eq!(policy, Fairness::Bounded(most as u8), "passed {most} times at the most");
+    });
 }
 
 fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {

@@ -167,19 +167,17 @@ fn passes(fairness: Fairness) -> usize {
 
 #[test]
 fn a_waiter_at_the_head_is_passed_as_often_as_the_bound_says_and_no_more() {
-    for bound in 0..4 {
-        reaches(bound, move || passes(Fairness::Bounded(bound)));
-    }
+    reaches::<4>(passes);
 }
 
 #[test]
 fn a_waiter_in_a_fifo_queue_is_passed_by_nobody() {
-    assert_eq!(most(|| passes(Fairness::Fifo)), 0);
+    most([Fairness::Fifo], passes, |_, most| assert_eq!(most, 0));
 }
 
 #[test]
 fn a_waiter_is_passed_without_a_bound_under_barging() {
-    assert!(most(|| passes(Fairness::Barging)) > 4 || crate::replays());
+    most([Fairness::Barging], passes, |_, most| assert!(most > 4));
 }
 
 /// Whoever is handed the key gives up at any moment, and others still get it.

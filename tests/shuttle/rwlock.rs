@@ -201,41 +201,37 @@ fn newcomers(world: &Arc<World>) -> [thread::JoinHandle<()>; 3] {
 
 #[test]
 fn a_writer_at_the_head_is_passed_as_often_as_the_bound_says_and_no_more() {
-    for bound in 0..3 {
-        reaches(bound, move || {
-            let world = World::new(Fairness::Bounded(bound));
-            let World { locks, book } = &*world;
-            let reader = book.tried(0, Read, || locks.try_read_arc(&0));
-            let mut head = book.asked(0, Write, locks.write_arc(&0));
-            assert!(head.poll_once().is_pending());
-            let head = thread::spawn(move || drop(block_on(head)));
-            let newcomers = newcomers(&world);
-            drop(reader);
-            head.join().unwrap();
-            join(newcomers);
-            world.close()
-        });
-    }
+    reaches::<3>(|fairness| {
+        let world = World::new(fairness);
+        let World { locks, book } = &*world;
+        let reader = book.tried(0, Read, || locks.try_read_arc(&0));
+        let mut head = book.asked(0, Write, locks.write_arc(&0));
+        assert!(head.poll_once().is_pending());
+        let head = thread::spawn(move || drop(block_on(head)));
+        let newcomers = newcomers(&world);
+        drop(reader);
+        head.join().unwrap();
+        join(newcomers);
+        world.close()
+    });
 }
 
 #[test]
 fn a_waiting_upgrade_is_passed_by_as_many_readers_as_the_bound_says_and_no_writer() {
-    for bound in 0..3 {
-        reaches(bound, move || {
-            let world = World::new(Fairness::Bounded(bound));
-            let World { locks, book } = &*world;
-            let upgradable = book.tried(0, Upgradable, || locks.try_upgradable_read_arc(&0)).unwrap();
-            let reader = book.tried(0, Read, || locks.try_read_arc(&0));
-            let mut head = upgradable.upgrade(|guard| guard.upgrade(), Ok::<_, ()>);
-            assert!(head.poll_once().is_pending());
-            let head = thread::spawn(move || drop(block_on(head)));
-            let newcomers = newcomers(&world);
-            drop(reader);
-            head.join().unwrap();
-            join(newcomers);
-            world.close()
-        });
-    }
+    reaches::<3>(|fairness| {
+        let world = World::new(fairness);
+        let World { locks, book } = &*world;
+        let upgradable = book.tried(0, Upgradable, || locks.try_upgradable_read_arc(&0)).unwrap();
+        let reader = book.tried(0, Read, || locks.try_read_arc(&0));
+        let mut head = upgradable.upgrade(|guard| guard.upgrade(), Ok::<_, ()>);
+        assert!(head.poll_once().is_pending());
+        let head = thread::spawn(move || drop(block_on(head)));
+        let newcomers = newcomers(&world);
+        drop(reader);
+        head.join().unwrap();
+        join(newcomers);
+        world.close()
+    });
 }
 
 #[test]

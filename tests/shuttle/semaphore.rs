@@ -96,32 +96,30 @@ fn everything_at_once() {
 
 #[test]
 fn a_waiter_at_the_head_is_passed_as_often_as_the_bound_says_and_no_more() {
-    for bound in 0..3 {
-        reaches(bound, move || {
-            let world = World::new(1, Fairness::Bounded(bound));
-            let World { hosts, book } = &*world;
-            let first = book.tried(0, Permit, || hosts.try_acquire_arc(&0));
-            let mut head = book.asked(0, Permit, hosts.acquire_arc(&0));
-            assert!(head.poll_once().is_pending());
-            let head = thread::spawn(move || drop(block_on(head)));
-            let newcomers = [true, false].map(|tries| {
-                let world = Arc::clone(&world);
-                thread::spawn(move || {
-                    let World { hosts, book } = &*world;
-                    for _ in 0..4 {
-                        match tries {
-                            true => drop(book.tried(0, Permit, || hosts.try_acquire(&0))),
-                            false => drop(block_on(book.asked(0, Permit, hosts.acquire(&0)))),
-                        }
+    reaches::<3>(|fairness| {
+        let world = World::new(1, fairness);
+        let World { hosts, book } = &*world;
+        let first = book.tried(0, Permit, || hosts.try_acquire_arc(&0));
+        let mut head = book.asked(0, Permit, hosts.acquire_arc(&0));
+        assert!(head.poll_once().is_pending());
+        let head = thread::spawn(move || drop(block_on(head)));
+        let newcomers = [true, false].map(|tries| {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                let World { hosts, book } = &*world;
+                for _ in 0..4 {
+                    match tries {
+                        true => drop(book.tried(0, Permit, || hosts.try_acquire(&0))),
+                        false => drop(block_on(book.asked(0, Permit, hosts.acquire(&0)))),
                     }
-                })
-            });
-            drop(first);
-            head.join().unwrap();
-            join(newcomers);
-            world.close()
+                }
+            })
         });
-    }
+        drop(first);
+        head.join().unwrap();
+        join(newcomers);
+        world.close()
+    });
 }
 
 /// Several permits come back while some of those they are for give up.
