@@ -1,4 +1,6 @@
-//! Keys and wakers whose code panics, or uses the table, whenever the bytes say so.
+//! Keys and wakers whose code panics, or uses the table, whenever the bytes say so. Some keys lie as well: in `Eq`, in `Hash`, and
+//! in `Clone`, which makes another key. With them nobody knows who holds what; but no memory is misused, nothing is leaked, and
+//! everybody who waits gets what he waits for.
 //!
 //! The operations are taken from the front of the bytes; what the hostile code does is taken from their end, one byte for
 //! each time that it is called (by a key, a waker, or the limit of a wait). Where it uses the table it does so by the same
@@ -37,10 +39,11 @@ pub fn run(bytes: &[u8]) {
         stage.quiet.set(false);
     });
     let settings = settings / 8;
-    if bytes.first().is_some_and(|first| first % 2 == 1) {
-        World::<Plain>::new(settings, operations.next()).run(operations);
-    } else {
-        World::<Owning>::new(settings, operations.next()).run(operations);
+    let policy = operations.next();
+    match bytes.first() {
+        Some(first) if first % 2 == 1 => World::<Plain>::new(settings, policy).run(operations),
+        _ if policy >= 192 => World::<Owning<true>>::new(settings, policy).run(operations),
+        _ => World::<Owning<false>>::new(settings, policy).run(operations),
     }
 }
 
@@ -125,6 +128,11 @@ impl Drop for LeftAlone {
     }
 }
 
+/// Whether a key lies now, as the next byte says.
+fn lies() -> bool {
+    STAGE.with(|stage| !stage.quiet.get() && stage.hooks.borrow_mut().pop().is_some_and(|what| what % 4 == 3))
+}
+
 /// Runs `f` with no hostile code.
 fn quietly<R>(f: impl FnOnce() -> R) -> R {
     STAGE.with(|stage| {
@@ -136,23 +144,26 @@ fn quietly<R>(f: impl FnOnce() -> R) -> R {
 }
 
 trait Key: Clone + Eq + Hash + 'static {
+    const LIES: bool;
     fn new(id: u8) -> Self;
     fn id(&self) -> u8;
 }
 
 /// A key that owns something. Each one that exists is in the books.
-struct Owning {
+struct Owning<const LIES: bool> {
     id: u8,
     serial: Box<u64>,
 }
 
-impl Owning {
+impl<const LIES: bool> Owning<LIES> {
     fn check(&self) {
         STAGE.with(|stage| assert!(stage.live_keys.borrow().contains(&self.serial), "a dead key is used"));
     }
 }
 
-impl Key for Owning {
+impl<const LIES: bool> Key for Owning<LIES> {
+    const LIES: bool = LIES;
+
     fn new(id: u8) -> Self {
         STAGE.with(|stage| {
             let serial = stage.keys_made.get() + 1;
@@ -168,11 +179,11 @@ impl Key for Owning {
     }
 }
 
-impl Clone for Owning {
+impl<const LIES: bool> Clone for Owning<LIES> {
     fn clone(&self) -> Self {
         self.check();
         hook(May::PanicOrAct);
-        let copy = Owning::new(self.id);
+        let copy = Owning::new(if LIES && lies() { self.id ^ 1 } else { self.id });
         hook(May::PanicOrAct); // if it panics now, the copy is dropped
         copy
     }
@@ -180,12 +191,12 @@ impl Clone for Owning {
     fn clone_from(&mut self, source: &Self) {
         self.check();
         hook(May::PanicOrAct);
-        self.id = source.id();
+        self.id = if LIES && lies() { source.id() ^ 1 } else { source.id() };
         hook(May::PanicOrAct);
     }
 }
 
-impl Drop for Owning {
+impl<const LIES: bool> Drop for Owning<LIES> {
     fn drop(&mut self) {
         let was_live = STAGE.with(|stage| stage.live_keys.borrow_mut().remove(&self.serial));
         assert!(was_live, "a key is dropped twice");
@@ -193,19 +204,20 @@ impl Drop for Owning {
     }
 }
 
-impl PartialEq for Owning {
+impl<const LIES: bool> PartialEq for Owning<LIES> {
     fn eq(&self, other: &Self) -> bool {
         hook(May::Panic);
-        self.id() == other.id()
+        (self.id() == other.id()) != (LIES && lies())
     }
 }
 
-impl Eq for Owning {}
+impl<const LIES: bool> Eq for Owning<LIES> {}
 
-impl Hash for Owning {
+impl<const LIES: bool> Hash for Owning<LIES> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         hook(May::PanicOrAct);
-        state.write_u8(self.id() & STAGE.with(|stage| stage.weak_hash.get()));
+        let id = if LIES && lies() { self.id() ^ 1 } else { self.id() };
+        state.write_u8(id & STAGE.with(|stage| stage.weak_hash.get()));
     }
 }
 
@@ -213,6 +225,8 @@ impl Hash for Owning {
 struct Plain(u8);
 
 impl Key for Plain {
+    const LIES: bool = false;
+
     fn new(id: u8) -> Self {
         Plain(id)
     }
@@ -546,8 +560,9 @@ impl<K: Key> World<K> {
     /// Between two operations all that exists is on the piles.
     fn check(&self) {
         let (held, requests, handles) = (self.held.borrow(), self.requests.borrow(), self.handles.borrow());
-        let mut live = 0;
-        for id in 0..self.keys {
+        // What a key that lies is taken for, nobody can tell.
+        let mut live = if K::LIES { self.table.len() } else { 0 };
+        for id in 0..if K::LIES { 0 } else { self.keys } {
             let status = self.table.status(&K::new(id));
             let mut holds = [0; 3];
             for held in held.iter().filter(|held| held.id() == id) {
