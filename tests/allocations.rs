@@ -5,8 +5,10 @@
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering::SeqCst};
 use std::task::Waker;
+use std::time::Duration;
 
 use common::{poll_with, ready};
 use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore};
@@ -69,6 +71,16 @@ fn guarantee_9_uncontended_calls_allocate_nothing() {
     assert_eq!(allocations(|key| drop(ready(locks.lock(&key)))), 0);
     assert_eq!(allocations(|key| drop(locks.handle(&key).lock_blocking())), 0);
     assert_eq!(allocations(|key| drop((locks.try_lock(&key), locks.try_lock(&(key + 1000))))), 0);
+    let locks = Arc::new(locks);
+    assert_eq!(allocations(|key| drop(locks.lock_arc_blocking(&key))), 0);
+    assert_eq!(allocations(|key| drop(ready(locks.lock_arc(&key)))), 0);
+    assert_eq!(allocations(|key| drop(locks.handle_arc(&key).try_lock())), 0);
+
+    let pages = KeyedRwLock::<u64>::builder().shards(1).build();
+    assert_eq!(allocations(|key| drop((pages.read_blocking(&key), pages.try_upgradable_read(&key)))), 0);
+    assert_eq!(allocations(|key| drop(pages.upgradable_read_blocking(&key).upgrade_blocking().downgrade())), 0);
+    let hosts = KeyedSemaphore::<u64>::builder(2).shards(1).build();
+    assert_eq!(allocations(|key| drop((hosts.acquire_blocking(&key), hosts.try_acquire(&key)))), 0);
 
     let names = KeyedMutex::<String>::builder().shards(1).recycle_keys(true).build();
     assert_eq!(allocations(|_| drop(names.lock_blocking(NAME))), 0);
@@ -93,6 +105,9 @@ fn waiting_allocates_nothing_in_steady_state() {
             assert!(poll_with(&mut waiter, Waker::noop()).is_pending());
         });
         assert_eq!(cancelled, 0, "{fairness:?}");
+        // A thread that sleeps until its time is up.
+        let asleep = allocations(|_| assert!(locks.try_lock_for(&7, Duration::from_micros(200)).is_none()));
+        assert_eq!(asleep, 0, "{fairness:?}");
         drop(guard);
     }
 }

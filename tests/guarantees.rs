@@ -1,6 +1,6 @@
-//! The guarantees that the crate's page makes, each with a test named after it. Guarantee 5 (user code outside the locks)
-//! has more in `wakers.rs` and `keys.rs`, guarantee 9 (no allocation) is in `allocations.rs`, and `stress.rs`, `model.rs` and
-//! `loom.rs` try to break 1 to 3 by other means.
+//! The guarantees that the crate's page makes, each with a test named after it. Guarantee 4 (phase fairness) is in `rwlock.rs`,
+//! guarantee 5 (user code outside the locks) has more in `wakers.rs` and `keys.rs`, 8 (memory follows use) and 9 (no allocation)
+//! are in `allocations.rs`. `model`, `stress.rs`, `loom.rs`, `shuttle` and `linearizability` try to break 1 to 4 by other means.
 
 mod common;
 

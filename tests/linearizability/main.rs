@@ -328,6 +328,7 @@ fn calls(kind: Kind) {
         spec::check(rules, records);
     }
     println!("{kind:?}: {} histories, {operations} operations, {overlapping} pairs at the same time", histories());
+    assert!(overlapping > 0, "nothing happened at the same time");
 }
 
 #[test]
