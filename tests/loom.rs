@@ -360,23 +360,18 @@ fn a_newcomer_and_a_waiter_do_not_both_get_in() {
 /// order that an `Arc` makes. So nobody uses the key here, which is a loom cell.)
 #[test]
 fn a_guard_may_be_the_last_user_of_its_table() {
-    for waits in [false, true] {
-        model(move || {
-            let locks = locks(Fairness::default());
-            let guard = locks.try_lock_arc(&7).unwrap();
-            let waiter = waits.then(|| {
-                let mut waiter = locks.lock_arc(&7);
-                assert!(poll(&mut waiter).is_pending());
-                waiter
-            });
-            let table = Arc::downgrade(&locks);
-            drop(locks);
-            let other = thread::spawn(move || drop(guard));
-            drop(waiter);
-            other.join().unwrap();
-            assert_eq!(table.strong_count(), 0);
-        });
-    }
+    model(|| {
+        let locks = locks(Fairness::default());
+        let guard = locks.try_lock_arc(&7).unwrap();
+        let mut waiter = locks.lock_arc(&7);
+        assert!(poll(&mut waiter).is_pending());
+        let table = Arc::downgrade(&locks);
+        drop(locks);
+        let other = thread::spawn(move || drop(guard));
+        drop(waiter);
+        other.join().unwrap();
+        assert_eq!(table.strong_count(), 0);
+    });
 }
 
 /// The same beside one who drops the table itself.
