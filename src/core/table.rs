@@ -215,6 +215,12 @@ impl<K> Shard<K> {
         usize::from(self.first.is_some()) + self.rest.len()
     }
 
+    /// For how many entries the hash table has memory.
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> usize {
+        self.rest.capacity()
+    }
+
     /// The live entries.
     pub(super) fn iter(&self) -> impl Iterator<Item = Live<'_, K>> {
         self.first.iter().map(Resident::live).chain(self.rest.iter().map(|filed| self.pool.look(filed)))

@@ -1,8 +1,11 @@
-//! How hashes are spread.
+//! How hashes are spread, and how much memory a shard takes.
 
 use std::vec;
+use std::vec::Vec;
 
-use crate::core::table::Tag;
+use crate::core::slot::Chunk;
+use crate::core::table::{Shard, Tag};
+use crate::core::word::{Unit, Word};
 
 /// Hashes of a hasher that hides nothing, which count up in some of their bits: over shards and over rooms they are spread as if at
 /// random, and no two of these have the same tag.
@@ -27,4 +30,32 @@ fn weak_hashes_are_spread_over_shards_and_rooms() {
         tags.dedup();
         assert!(tags.len() > HASHES - 8, "shifted by {shift}: {} different tags", tags.len());
     }
+}
+
+/// After a burst, each time that seven eighths of what there is room for are gone: to twice what is left, or to what is kept.
+#[test]
+fn the_table_shrinks_in_a_few_steps() {
+    let mut shard = Shard::<u32>::new(0, 4);
+    let enter = |key: u32| {
+        let tag = Tag::of(key.into());
+        let spare = shard.take_spare().or_else(|| shard.supply(Chunk::alloc(shard.wanted())).0);
+        let (resident, claim) = spare.expect("there is room").publish(key, tag.bits(), Unit::Claim);
+        shard.insert(tag, resident);
+        claim
+    };
+    let claims: Vec<_> = (0..1001).map(enter).collect();
+    assert_eq!((shard.len(), shard.memory()), (1001, 1792));
+    let mut steps = Vec::new();
+    for claim in claims {
+        let before = shard.memory();
+        let spare = shard.retire(claim, Word::born(Unit::Claim)).ok().expect("it is the last");
+        shard.keep(spare, &mut None);
+        // By one it differs when a removal leaves a mark.
+        if shard.memory() < before - 1 {
+            steps.push((shard.len(), shard.memory()));
+        }
+    }
+    let [(many, 448), (few, 112)] = steps[..] else { panic!("{steps:?}") };
+    assert!((200..224).contains(&many) && (45..56).contains(&few), "{steps:?}");
+    assert_eq!(shard.len(), 0);
 }
