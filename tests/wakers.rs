@@ -355,3 +355,34 @@ fn wakers_that_panic_with_something_that_panics_do_not_keep_the_others_from_bein
     drop(readers.map(ready));
     assert!(locks.is_empty());
 }
+
+/// Nor do the waker that is replaced and the one that was cloned in vain, because the clone made way for its own request.
+#[test]
+fn two_wakers_that_panic_when_they_are_dropped_in_one_call_do_not_abort() {
+    thread_local!(static HELD: Cell<Option<MutexGuardArc<u64>>> = const { Cell::new(None) });
+    static VTABLE: RawWakerVTable = RawWakerVTable::new(
+        |data| {
+            drop(HELD.take());
+            RawWaker::new(data, &VTABLE)
+        },
+        |_| {},
+        |_| {},
+        |_| std::panic::resume_unwind(Box::new("the drop of a waker")),
+    );
+    // SAFETY: the functions use nothing of the data, which only tells the wakers apart.
+    let wakers = [1, 2].map(|id| unsafe { Waker::from_raw(RawWaker::new(std::ptr::without_provenance(id), &VTABLE)) });
+    let [first, second] = wakers.map(std::mem::ManuallyDrop::new);
+    let locks = one_shard(Fairness::Bounded(2));
+    let guard = locks.try_lock_arc(&7).unwrap();
+    let (mut head, mut behind) = (locks.lock(&7), locks.lock(&7));
+    pending(&mut head);
+    assert!(poll_with(&mut behind, &first).is_pending());
+    HELD.set(Some(guard));
+    // The clone opens the key, and the request passes the head.
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(poll_with(&mut behind, &second)))).is_err());
+    drop(behind);
+    assert!(!locks.is_locked(&7), "what it got was released");
+    drop(ready(&mut head));
+    drop(head);
+    assert!(locks.is_empty());
+}
