@@ -724,7 +724,7 @@ impl<K> Drop for Dead<K> {
     #[inline]
     fn drop(&mut self) {
         // A key alone goes with its field, unless the thread is panicking: then a panic of its own would abort.
-        if core::mem::needs_drop::<K>() && (self.chunk.is_some() || self.key.is_some() && crate::sync::panicking()) {
+        if core::mem::needs_drop::<K>() && (self.chunk.is_some() || crate::sync::panicking()) {
             self.drop_keys();
         }
     }
