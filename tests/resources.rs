@@ -356,7 +356,7 @@ fn a_table_may_be_dropped_while_what_borrows_it_has_been_forgotten() {
             {
                 let mutex = KeyedMutex::<Arc<u8>>::builder().recycle_keys(recycle).fairness(fairness).build();
                 std::mem::forget(mutex.try_lock(&keys[0]));
-                // On the heap, so that what is forgotten can be freed beside: a limited wait, and a wait by a handle.
+                // A wait with a limit, and a wait by a handle that is forgotten as well.
                 let mut limited = std::mem::ManuallyDrop::new(mutex.lock(&keys[0]).until(std::future::pending::<()>()));
                 // SAFETY: it is not moved any more, and forgotten in place.
                 let pinned = unsafe { std::pin::Pin::new_unchecked(&mut *limited) };
