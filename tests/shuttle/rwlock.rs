@@ -1,5 +1,6 @@
 //! Models of the reader-writer lock.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -7,7 +8,7 @@ use keylatch::{Fairness, KeyedRwLock, ReadGuard, UpgradableGuard, WriteGuard};
 use shuttle::future::{block_on, spawn, yield_now};
 use shuttle::thread;
 
-use crate::book::{Book, Held, after, impatient};
+use crate::book::{Asked, Book, Held, after, impatient};
 use crate::spec::Want::{Read, Upgradable, Write};
 use crate::walk::{Hasher, RwLock};
 use crate::{any_policy, crowd, explore, join, random, reaches};
@@ -199,20 +200,30 @@ fn newcomers(world: &Arc<World>) -> [thread::JoinHandle<()>; 3] {
     ]
 }
 
+/// One waits at the head while a reader leaves and others come and go. Returns how many got in before it.
+fn passes<F, G, R>(world: &Arc<World>, mut head: Asked<F, G, R>, reader: impl Sized) -> usize
+where
+    F: Future + Send + 'static,
+    G: Send + 'static,
+    R: Send + 'static,
+{
+    assert!(head.poll_once().is_pending());
+    let head = thread::spawn(move || drop(block_on(head)));
+    let newcomers = newcomers(world);
+    drop(reader);
+    head.join().unwrap();
+    join(newcomers);
+    world.close()
+}
+
 #[test]
 fn a_writer_at_the_head_is_passed_as_often_as_the_bound_says_and_no_more() {
     reaches::<3>(|fairness| {
         let world = World::new(fairness);
         let World { locks, book } = &*world;
         let reader = book.tried(0, Read, || locks.try_read_arc(&0));
-        let mut head = book.asked(0, Write, locks.write_arc(&0));
-        assert!(head.poll_once().is_pending());
-        let head = thread::spawn(move || drop(block_on(head)));
-        let newcomers = newcomers(&world);
-        drop(reader);
-        head.join().unwrap();
-        join(newcomers);
-        world.close()
+        let head = book.asked(0, Write, locks.write_arc(&0));
+        passes(&world, head, reader)
     });
 }
 
@@ -223,14 +234,8 @@ fn a_waiting_upgrade_is_passed_by_as_many_readers_as_the_bound_says_and_no_write
         let World { locks, book } = &*world;
         let upgradable = book.tried(0, Upgradable, || locks.try_upgradable_read_arc(&0)).unwrap();
         let reader = book.tried(0, Read, || locks.try_read_arc(&0));
-        let mut head = upgradable.upgrade(|guard| guard.upgrade(), Ok::<_, ()>);
-        assert!(head.poll_once().is_pending());
-        let head = thread::spawn(move || drop(block_on(head)));
-        let newcomers = newcomers(&world);
-        drop(reader);
-        head.join().unwrap();
-        join(newcomers);
-        world.close()
+        let head = upgradable.upgrade(|guard| guard.upgrade(), Ok::<_, ()>);
+        passes(&world, head, reader)
     });
 }
 
