@@ -10,34 +10,34 @@ use event_listener::{Event, Listener, listener};
 use crate::core::{Ask, Entry, full};
 use crate::guard::Guard;
 use crate::mode::Mode;
-use crate::owner::Owner;
+use crate::plumbing::TablePtr;
 use crate::request::{Call, Request, Source};
 use crate::sync::{AtomicUsize, Ordering, Patience, thread_local};
 
-impl<O: Owner, S: Source<O::Key>, M: Mode> Call<O, S, M> {
+impl<P: TablePtr, S: Source<P::Key>, M: Mode> Call<P, S, M> {
     /// A hold if that is possible at once, else a request that has not been polled.
     #[inline]
-    fn enter(self) -> Result<Guard<O, M>, Request<O, M>> {
-        match self.source.ask(self.owner.core(), Ask::Enter(M::MODE)) {
-            Entry::Held(hold) => Ok(Guard::new(self.owner, hold)),
-            Entry::Claimed(claim) => Err(Request::new(self.owner, claim)),
+    fn enter(self) -> Result<Guard<P, M>, Request<P, M>> {
+        match self.source.ask(self.table.core(), Ask::Enter(M::MODE)) {
+            Entry::Held(hold) => Ok(Guard::new(self.table, hold)),
+            Entry::Claimed(claim) => Err(Request::new(self.table, claim)),
             Entry::Refused | Entry::Full => full(),
         }
     }
 
     #[inline]
-    pub(crate) fn blocking(self) -> Guard<O, M> {
+    pub(crate) fn blocking(self) -> Guard<P, M> {
         match self.enter() {
             Ok(guard) => guard,
             Err(request) => block(request, None).expect("a wait without a deadline ends with the hold"),
         }
     }
 
-    pub(crate) fn deadline(self, deadline: Instant) -> Option<Guard<O, M>> {
+    pub(crate) fn deadline(self, deadline: Instant) -> Option<Guard<P, M>> {
         self.enter().map_or_else(|request| block(request, Some(deadline)), Some)
     }
 
-    pub(crate) fn timeout(self, timeout: Duration) -> Option<Guard<O, M>> {
+    pub(crate) fn timeout(self, timeout: Duration) -> Option<Guard<P, M>> {
         self.enter().map_or_else(|request| block(request, deadline_after(timeout)), Some)
     }
 }
@@ -61,18 +61,18 @@ pub(crate) trait Wait {
     fn poll(&mut self, waker: &Waker) -> Poll<Self::Output>;
 }
 
-impl<O: Owner, M: Mode> Wait for Request<O, M> {
-    type Output = Guard<O, M>;
+impl<P: TablePtr, M: Mode> Wait for Request<P, M> {
+    type Output = Guard<P, M>;
 
     fn glance(&self) -> (bool, bool) {
         self.glance()
     }
 
-    fn attempt(&mut self) -> Option<Guard<O, M>> {
+    fn attempt(&mut self) -> Option<Guard<P, M>> {
         self.attempt()
     }
 
-    fn poll(&mut self, waker: &Waker) -> Poll<Guard<O, M>> {
+    fn poll(&mut self, waker: &Waker) -> Poll<Guard<P, M>> {
         self.poll(waker)
     }
 }

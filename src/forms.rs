@@ -482,7 +482,7 @@ macro_rules! forms {
         }
 
         #[doc = concat!("The forms of [`", stringify!($Table), "::", stringify!($lock), "`] for a key that has been found.")]
-        impl<K, S, O: Owner<Table = $Table<K, S>, Key = K>> Handle<O> {
+        impl<K, S, P: TablePtr<Table = $Table<K, S>, Key = K>> Handle<P> {
             #[doc = concat!("See [`", stringify!($Table), "::", stringify!($lock), "`].")]
             ///
             /// # Cancel safety
@@ -497,7 +497,7 @@ macro_rules! forms {
             /// # });
             /// ```
             #[inline]
-            pub fn $lock(&self) -> Acquire<O, $Mode> {
+            pub fn $lock(&self) -> Acquire<P, $Mode> {
                 self.call().future()
             }
 
@@ -509,7 +509,7 @@ macro_rules! forms {
             #[doc = concat!("assert!(locks.handle(\"a\").", stringify!($try_lock), "().is_some());")]
             /// ```
             #[inline]
-            pub fn $try_lock(&self) -> Option<Guard<O, $Mode>> {
+            pub fn $try_lock(&self) -> Option<Guard<P, $Mode>> {
                 self.call().attempt()
             }
 
@@ -526,7 +526,7 @@ macro_rules! forms {
             /// ```
             #[inline]
             #[cfg(feature = "std")]
-            pub fn $lock_blocking(&self) -> Guard<O, $Mode> {
+            pub fn $lock_blocking(&self) -> Guard<P, $Mode> {
                 self.call().blocking()
             }
 
@@ -543,7 +543,7 @@ macro_rules! forms {
             )]
             /// ```
             #[cfg(feature = "std")]
-            pub fn $try_lock_for(&self, timeout: Duration) -> Option<Guard<O, $Mode>> {
+            pub fn $try_lock_for(&self, timeout: Duration) -> Option<Guard<P, $Mode>> {
                 self.call().timeout(timeout)
             }
 
@@ -561,7 +561,7 @@ macro_rules! forms {
             )]
             /// ```
             #[cfg(feature = "std")]
-            pub fn $try_lock_until(&self, deadline: Instant) -> Option<Guard<O, $Mode>> {
+            pub fn $try_lock_until(&self, deadline: Instant) -> Option<Guard<P, $Mode>> {
                 self.call().deadline(deadline)
             }
         }

@@ -7,13 +7,13 @@ use core::task::{Context, Poll};
 
 use crate::guard::Guard;
 use crate::mode::{Exclusive, Mode, Permit, Shared, Upgradable};
-use crate::owner::{Owner, TableRef};
+use crate::plumbing::{TablePtr, TableRef};
 use crate::request::{Call, Request, Source};
 use crate::{DefaultHashBuilder, KeyedMutex, KeyedRwLock, KeyedSemaphore};
 
 /// A future that acquires a key and yields its guard.
 ///
-/// `O` and `M` are those of the [`Guard`]. Use the aliases: [`Lock`] and its like.
+/// `P` and `M` are those of the [`Guard`]. Use the aliases: [`Lock`] and its like.
 ///
 /// Until its first poll the future is no waiter and has no place in the queue; it only keeps its entry in the table. Then
 /// it queues, and keeps its place however often and with whatever wakers it is polled.
@@ -35,8 +35,8 @@ use crate::{DefaultHashBuilder, KeyedMutex, KeyedRwLock, KeyedSemaphore};
 /// # drop(guard);
 /// ```
 #[must_use = "futures do nothing unless they are polled or awaited"]
-pub struct Acquire<O: Owner, M: Mode> {
-    request: Request<O, M>,
+pub struct Acquire<P: TablePtr, M: Mode> {
+    request: Request<P, M>,
 }
 
 macro_rules! aliases {
@@ -58,14 +58,14 @@ aliases! {
     KeyedSemaphore, Permit, AcquirePermit: acquire, AcquirePermitArc: acquire_arc;
 }
 
-impl<O: Owner, S: Source<O::Key>, M: Mode> Call<O, S, M> {
+impl<P: TablePtr, S: Source<P::Key>, M: Mode> Call<P, S, M> {
     #[inline]
-    pub(crate) fn future(self) -> Acquire<O, M> {
+    pub(crate) fn future(self) -> Acquire<P, M> {
         Acquire { request: self.request() }
     }
 }
 
-impl<O: Owner, M: Mode> Acquire<O, M> {
+impl<P: TablePtr, M: Mode> Acquire<P, M> {
     /// Waits until `limit` is ready, at the longest: any future may be the limit, such as a timer of any runtime or a
     /// cancellation token.
     ///
@@ -93,7 +93,7 @@ impl<O: Owner, M: Mode> Acquire<O, M> {
     ///     assert!(locks.lock("a").until(Timer::after(Duration::from_millis(1))).await.is_ok());
     /// })
     /// ```
-    pub async fn until<F: Future>(mut self, limit: F) -> Result<Guard<O, M>, F::Output> {
+    pub async fn until<F: Future>(mut self, limit: F) -> Result<Guard<P, M>, F::Output> {
         race(&mut self, limit).await
     }
 }
@@ -127,8 +127,8 @@ pub(crate) async fn race<T, F: Future>(
     outcome
 }
 
-impl<O: Owner, M: Mode> Future for Acquire<O, M> {
-    type Output = Guard<O, M>;
+impl<P: TablePtr, M: Mode> Future for Acquire<P, M> {
+    type Output = Guard<P, M>;
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -136,7 +136,7 @@ impl<O: Owner, M: Mode> Future for Acquire<O, M> {
     }
 }
 
-impl<O: Owner, M: Mode> fmt::Debug for Acquire<O, M> {
+impl<P: TablePtr, M: Mode> fmt::Debug for Acquire<P, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Acquire").field("mode", &M::MODE).field("done", &self.request.is_done()).finish_non_exhaustive()
     }

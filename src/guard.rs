@@ -2,14 +2,14 @@ use core::fmt;
 
 use crate::core::{Claim, Core, Want};
 use crate::mode::{Exclusive, HandOver, Mode, Permit, Shared, Upgradable};
-use crate::owner::{Owner, TableRef};
+use crate::plumbing::{TablePtr, TableRef};
 use crate::{DefaultHashBuilder, KeyedMutex, KeyedRwLock, KeyedSemaphore};
 
 const HELD: &str = "a guard has its hold until it is dropped";
 
 /// A hold on a key, released when the guard is dropped.
 ///
-/// There is one guard for all locks and all forms of acquiring. `O` is how the table is referred to: a borrow, or an
+/// There is one guard for all locks and all forms of acquiring. `P` is how the table is referred to: a borrow, or an
 /// `Arc` of it for a `'static` guard. `M` is the [mode](crate::mode). Use the aliases: [`MutexGuard`] and its like.
 ///
 /// A guard is `Send` and `Sync` if the key is both. It may be dropped in another thread or task than the one that acquired
@@ -33,9 +33,9 @@ const HELD: &str = "a guard has its hold until it is dropped";
 /// ```
 #[must_use = "the key is unlocked when the guard is dropped"]
 #[clippy::has_significant_drop]
-pub struct Guard<O: Owner, M: Mode> {
+pub struct Guard<P: TablePtr, M: Mode> {
     /// `None` only after the hold has been given away.
-    held: Option<(O, Claim<O::Key>)>,
+    held: Option<(P, Claim<P::Key>)>,
     state: M::State,
 }
 
@@ -67,29 +67,29 @@ aliases! {
     PermitGuard, PermitGuardArc = KeyedSemaphore, Permit;
 }
 
-impl<O: Owner, M: Mode> Guard<O, M> {
+impl<P: TablePtr, M: Mode> Guard<P, M> {
     /// A guard for a claim that is a hold of this mode.
     #[inline]
-    pub(crate) fn new(owner: O, hold: Claim<O::Key>) -> Self {
-        Guard { held: Some((owner, hold)), state: M::State::default() }
+    pub(crate) fn new(table: P, hold: Claim<P::Key>) -> Self {
+        Guard { held: Some((table, hold)), state: M::State::default() }
     }
 
     #[cfg_attr(not(feature = "std"), allow(dead_code))] // for those who spin
     pub(crate) fn glance(&self, want: Want) -> (bool, bool) {
-        self.held.as_ref().map_or((false, false), |(owner, hold)| owner.core().glance(hold, want))
+        self.held.as_ref().map_or((false, false), |(table, hold)| table.core().glance(hold, want))
     }
 
     #[inline]
-    pub(crate) fn parts(&mut self) -> (&Core<O::Key>, &Claim<O::Key>, &mut M::State) {
-        let (owner, hold) = self.held.as_ref().expect(HELD);
-        (owner.core(), hold, &mut self.state)
+    pub(crate) fn parts(&mut self) -> (&Core<P::Key>, &Claim<P::Key>, &mut M::State) {
+        let (table, hold) = self.held.as_ref().expect(HELD);
+        (table.core(), hold, &mut self.state)
     }
 
     /// The same hold, which the word counts in another mode by now.
     #[inline]
-    pub(crate) fn into_mode<N: Mode>(mut self) -> Guard<O, N> {
-        let (owner, hold) = self.held.take().expect(HELD);
-        Guard::new(owner, hold)
+    pub(crate) fn into_mode<N: Mode>(mut self) -> Guard<P, N> {
+        let (table, hold) = self.held.take().expect(HELD);
+        Guard::new(table, hold)
     }
 
     /// The key that is held: the one that the entry was made with, which may differ from the one that was asked for in
@@ -102,12 +102,12 @@ impl<O: Owner, M: Mode> Guard<O, M> {
     /// ```
     #[inline]
     #[must_use]
-    pub fn key(&self) -> &O::Key {
+    pub fn key(&self) -> &P::Key {
         self.held.as_ref().expect(HELD).1.key()
     }
 }
 
-impl<O: Owner, M: HandOver> Guard<O, M> {
+impl<P: TablePtr, M: HandOver> Guard<P, M> {
     /// Releases the key to whomever the policy admits next, with no newcomer in between.
     ///
     /// A plain drop frees the key, and under [`Fairness::Bounded`](crate::Fairness::Bounded) and
@@ -128,24 +128,24 @@ impl<O: Owner, M: HandOver> Guard<O, M> {
     /// let _guard = block_on(waiter);
     /// ```
     pub fn unlock_fair(mut self) {
-        if let Some((owner, hold)) = self.held.take() {
-            owner.core().release_fair(hold, M::MODE);
+        if let Some((table, hold)) = self.held.take() {
+            table.core().release_fair(hold, M::MODE);
         }
     }
 }
 
-impl<O: Owner, M: Mode> Drop for Guard<O, M> {
+impl<P: TablePtr, M: Mode> Drop for Guard<P, M> {
     #[inline]
     fn drop(&mut self) {
-        if let Some((owner, hold)) = self.held.take() {
-            M::release(owner.core(), hold, core::mem::take(&mut self.state));
+        if let Some((table, hold)) = self.held.take() {
+            M::release(table.core(), hold, core::mem::take(&mut self.state));
         }
     }
 }
 
-impl<O: Owner, M: Mode> fmt::Debug for Guard<O, M>
+impl<P: TablePtr, M: Mode> fmt::Debug for Guard<P, M>
 where
-    O::Key: fmt::Debug,
+    P::Key: fmt::Debug,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guard").field("key", self.key()).field("mode", &M::MODE).finish_non_exhaustive()

@@ -2,13 +2,13 @@ use core::fmt;
 
 use crate::core::Claim;
 use crate::mode::Mode;
-use crate::owner::{Owner, TableRef};
+use crate::plumbing::{TablePtr, TableRef};
 use crate::request::{Call, Source, claim};
 
 /// A key whose entry has been found: it is acquired again and again without hashing and without a look at the table.
 ///
 /// While a handle lives its entry stays in the table, whether anybody holds the key or not; the handle is neither holder nor
-/// waiter. `O` is how the table is referred to; use the aliases [`KeyHandle`] and [`KeyHandleArc`].
+/// waiter. `P` is how the table is referred to; use the aliases [`KeyHandle`] and [`KeyHandleArc`].
 ///
 /// The guards of a handle borrow the table, not the handle.
 ///
@@ -23,10 +23,10 @@ use crate::request::{Call, Source, claim};
 /// drop(a);
 /// assert!(locks.is_empty());
 /// ```
-pub struct Handle<O: Owner> {
-    owner: O,
+pub struct Handle<P: TablePtr> {
+    table: P,
     /// `None` only while the handle is being dropped.
-    claim: Option<Claim<O::Key>>,
+    claim: Option<Claim<P::Key>>,
 }
 
 /// A [`Handle`] that borrows its table, which has type `T`: `KeyHandle<'a, KeyedMutex<K>>`.
@@ -36,14 +36,14 @@ pub type KeyHandle<'a, T> = Handle<TableRef<'a, T>>;
 #[cfg(target_has_atomic = "ptr")]
 pub type KeyHandleArc<T> = Handle<alloc::sync::Arc<T>>;
 
-impl<O: Owner> Handle<O> {
-    pub(crate) fn find(owner: O, source: &impl Source<O::Key>) -> Self {
-        let claim = claim(&owner, source);
-        Handle { owner, claim: Some(claim) }
+impl<P: TablePtr> Handle<P> {
+    pub(crate) fn find(table: P, source: &impl Source<P::Key>) -> Self {
+        let claim = claim(&table, source);
+        Handle { table, claim: Some(claim) }
     }
 
     #[inline]
-    pub(crate) fn claim(&self) -> &Claim<O::Key> {
+    pub(crate) fn claim(&self) -> &Claim<P::Key> {
         self.claim.as_ref().expect("a handle has its claim until it is dropped")
     }
 
@@ -55,37 +55,37 @@ impl<O: Owner> Handle<O> {
     /// assert_eq!(locks.handle(&7).key(), &7);
     /// ```
     #[must_use]
-    pub fn key(&self) -> &O::Key {
+    pub fn key(&self) -> &P::Key {
         self.claim().key()
     }
 
     #[inline]
-    pub(crate) fn call<M: Mode>(&self) -> Call<O, &Claim<O::Key>, M> {
-        Call::new(self.owner.clone(), self.claim())
+    pub(crate) fn call<M: Mode>(&self) -> Call<P, &Claim<P::Key>, M> {
+        Call::new(self.table.clone(), self.claim())
     }
 }
 
-impl<O: Owner> Clone for Handle<O> {
+impl<P: TablePtr> Clone for Handle<P> {
     /// Another handle for the same key.
     ///
     /// # Panics
     /// If the key cannot count one more: see [`MAX_HOLDERS`](crate::MAX_HOLDERS).
     fn clone(&self) -> Self {
-        Handle::find(self.owner.clone(), &self.claim())
+        Handle::find(self.table.clone(), &self.claim())
     }
 }
 
-impl<O: Owner> Drop for Handle<O> {
+impl<P: TablePtr> Drop for Handle<P> {
     fn drop(&mut self) {
         if let Some(claim) = self.claim.take() {
-            self.owner.core().withdraw(claim);
+            self.table.core().withdraw(claim);
         }
     }
 }
 
-impl<O: Owner> fmt::Debug for Handle<O>
+impl<P: TablePtr> fmt::Debug for Handle<P>
 where
-    O::Key: fmt::Debug,
+    P::Key: fmt::Debug,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Handle").field("key", self.key()).finish_non_exhaustive()

@@ -149,7 +149,7 @@ mod guard;
 mod handle;
 pub mod mode;
 mod mutex;
-mod owner;
+mod plumbing;
 mod request;
 mod rwlock;
 mod semaphore;
@@ -177,7 +177,7 @@ pub use self::{
     guard::{Guard, MutexGuard, PermitGuard, ReadGuard, UpgradableGuard, WriteGuard},
     handle::{Handle, KeyHandle},
     mutex::{KeyedMutex, MutexKind},
-    owner::{Owner, Table, TableRef},
+    plumbing::{Table, TablePtr, TableRef},
     rwlock::{KeyedRwLock, RwLockKind},
     semaphore::{KeyedSemaphore, SemaphoreKind},
     status::Status,

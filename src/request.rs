@@ -9,7 +9,7 @@ use core::task::{Poll, Waker};
 use crate::core::{Ask, Bin, Claim, Core, Entry, Tag, Ticket, Want, full};
 use crate::guard::Guard;
 use crate::mode::Mode;
-use crate::owner::Owner;
+use crate::plumbing::TablePtr;
 
 /// Where the entry of an operation comes from.
 pub(crate) trait Source<K> {
@@ -42,79 +42,79 @@ impl<K> Source<K> for &Claim<K> {
 
 /// A claim, to be kept or to become a hold.
 #[inline]
-pub(crate) fn claim<O: Owner>(owner: &O, source: &impl Source<O::Key>) -> Claim<O::Key> {
-    match source.ask(owner.core(), Ask::Claim) {
+pub(crate) fn claim<P: TablePtr>(table: &P, source: &impl Source<P::Key>) -> Claim<P::Key> {
+    match source.ask(table.core(), Ask::Claim) {
         Entry::Held(claim) | Entry::Claimed(claim) => claim,
         Entry::Refused | Entry::Full => full(),
     }
 }
 
 /// An operation: acquire a hold of mode `M` on the key that `source` leads to.
-pub(crate) struct Call<O, S, M> {
-    pub(crate) owner: O,
+pub(crate) struct Call<P, S, M> {
+    pub(crate) table: P,
     pub(crate) source: S,
     mode: PhantomData<M>,
 }
 
-impl<O, S, M> Call<O, S, M> {
+impl<P, S, M> Call<P, S, M> {
     #[inline]
-    pub(crate) fn new(owner: O, source: S) -> Self {
-        Call { owner, source, mode: PhantomData }
+    pub(crate) fn new(table: P, source: S) -> Self {
+        Call { table, source, mode: PhantomData }
     }
 }
 
-impl<O: Owner, S: Source<O::Key>, M: Mode> Call<O, S, M> {
+impl<P: TablePtr, S: Source<P::Key>, M: Mode> Call<P, S, M> {
     /// A claim, and a request that has not been polled.
     #[inline]
-    pub(crate) fn request(self) -> Request<O, M> {
-        let claim = claim(&self.owner, &self.source);
-        Request::new(self.owner, claim)
+    pub(crate) fn request(self) -> Request<P, M> {
+        let claim = claim(&self.table, &self.source);
+        Request::new(self.table, claim)
     }
 
     /// A hold if that is possible at once.
     #[inline]
-    pub(crate) fn attempt(self) -> Option<Guard<O, M>> {
-        match self.source.ask(self.owner.core(), Ask::Try(M::MODE)) {
-            Entry::Held(hold) => Some(Guard::new(self.owner, hold)),
+    pub(crate) fn attempt(self) -> Option<Guard<P, M>> {
+        match self.source.ask(self.table.core(), Ask::Try(M::MODE)) {
+            Entry::Held(hold) => Some(Guard::new(self.table, hold)),
             Entry::Refused => None,
-            Entry::Claimed(claim) => Request::new(self.owner, claim).attempt(),
+            Entry::Claimed(claim) => Request::new(self.table, claim).attempt(),
             Entry::Full => full(),
         }
     }
 }
 
 /// A request for a hold: a claim, and a place in the queue once it waits. Dropping it gives up both.
-pub(crate) struct Request<O: Owner, M: Mode> {
+pub(crate) struct Request<P: TablePtr, M: Mode> {
     /// `None` when the hold has been acquired.
-    claim: Option<(O, Claim<O::Key>)>,
+    claim: Option<(P, Claim<P::Key>)>,
     ticket: Ticket,
     mode: PhantomData<fn() -> M>,
 }
 
-impl<O: Owner, M: Mode> Request<O, M> {
+impl<P: TablePtr, M: Mode> Request<P, M> {
     const WANT: Want = Want::Hold(M::MODE);
 
     #[inline]
-    pub(crate) fn new(owner: O, claim: Claim<O::Key>) -> Self {
-        Request { claim: Some((owner, claim)), ticket: Ticket::NONE, mode: PhantomData }
+    pub(crate) fn new(table: P, claim: Claim<P::Key>) -> Self {
+        Request { claim: Some((table, claim)), ticket: Ticket::NONE, mode: PhantomData }
     }
 
     /// # Panics
     /// If the hold has been acquired already.
     #[inline]
-    pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Guard<O, M>> {
-        let (owner, claim) = self.claim.as_ref().expect("a lock future was polled after it had finished");
-        if !self.ticket.is_some() && owner.core().enter(claim, Self::WANT) {
+    pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Guard<P, M>> {
+        let (table, claim) = self.claim.as_ref().expect("a lock future was polled after it had finished");
+        if !self.ticket.is_some() && table.core().enter(claim, Self::WANT) {
             return Poll::Ready(self.acquired());
         }
         self.poll_slowly(waker)
     }
 
     #[inline(never)]
-    fn poll_slowly(&mut self, waker: &Waker) -> Poll<Guard<O, M>> {
-        let Some((owner, claim)) = &self.claim else { return Poll::Pending };
+    fn poll_slowly(&mut self, waker: &Waker) -> Poll<Guard<P, M>> {
+        let Some((table, claim)) = &self.claim else { return Poll::Pending };
         let mut bin = Bin::default();
-        if !owner.core().poll(claim, Self::WANT, &mut self.ticket, waker, &mut bin) {
+        if !table.core().poll(claim, Self::WANT, &mut self.ticket, waker, &mut bin) {
             return Poll::Pending;
         }
         // If the wakers in the bin panic, the guard is there, and is dropped on the way out.
@@ -124,22 +124,22 @@ impl<O: Owner, M: Mode> Request<O, M> {
     }
 
     /// Tries once, without a place in the queue.
-    pub(crate) fn attempt(&mut self) -> Option<Guard<O, M>> {
-        let (owner, claim) = self.claim.as_ref()?;
-        owner.core().try_settle(claim, Self::WANT).then(|| self.acquired())
+    pub(crate) fn attempt(&mut self) -> Option<Guard<P, M>> {
+        let (table, claim) = self.claim.as_ref()?;
+        table.core().try_settle(claim, Self::WANT).then(|| self.acquired())
     }
 
     /// Whether a newcomer may get in at all, and whether it seems that this one may now.
     #[cfg_attr(not(feature = "std"), allow(dead_code))] // for those who spin
     pub(crate) fn glance(&self) -> (bool, bool) {
-        self.claim.as_ref().map_or((false, false), |(owner, claim)| owner.core().glance(claim, Self::WANT))
+        self.claim.as_ref().map_or((false, false), |(table, claim)| table.core().glance(claim, Self::WANT))
     }
 
     /// The claim has become a hold.
     #[inline]
-    fn acquired(&mut self) -> Guard<O, M> {
-        let (owner, hold) = self.claim.take().expect("a request is acquired once");
-        Guard::new(owner, hold)
+    fn acquired(&mut self) -> Guard<P, M> {
+        let (table, hold) = self.claim.take().expect("a request is acquired once");
+        Guard::new(table, hold)
     }
 
     /// Whether the request is over: its hold has been acquired.
@@ -148,11 +148,11 @@ impl<O: Owner, M: Mode> Request<O, M> {
     }
 }
 
-impl<O: Owner, M: Mode> Drop for Request<O, M> {
+impl<P: TablePtr, M: Mode> Drop for Request<P, M> {
     #[inline]
     fn drop(&mut self) {
-        if let Some((owner, claim)) = self.claim.take() {
-            owner.core().cancel(claim, M::MODE, self.ticket);
+        if let Some((table, claim)) = self.claim.take() {
+            table.core().cancel(claim, M::MODE, self.ticket);
         }
     }
 }

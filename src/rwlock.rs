@@ -21,7 +21,7 @@ use crate::guard::{ReadGuardArc, UpgradableGuardArc, WriteGuardArc};
 use crate::handle::KeyHandleArc;
 use crate::handle::{Handle, KeyHandle};
 use crate::mode::{Exclusive, Shared, Upgradable};
-use crate::owner::{Owner, Table, TableRef};
+use crate::plumbing::{Table, TablePtr, TableRef};
 use crate::request::{Call, Key};
 use crate::{DefaultHashBuilder, Status};
 

@@ -13,7 +13,7 @@ use crate::core::{Bin, Claim, Core, Mode as Held, Ticket, Want};
 use crate::future::race;
 use crate::guard::Guard;
 use crate::mode::{Exclusive, Shared, Upgradable};
-use crate::owner::Owner;
+use crate::plumbing::TablePtr;
 use crate::rwlock::KeyedRwLock;
 
 /// How far the upgrade of an upgradable hold has come.
@@ -47,7 +47,7 @@ impl Upgrading {
 }
 
 /// The moves on which all the public forms below are built.
-impl<O: Owner> Guard<O, Upgradable> {
+impl<P: TablePtr> Guard<P, Upgradable> {
     /// Ready when the hold is exclusive.
     fn poll_upgrade(&mut self, waker: &Waker) -> Poll<()> {
         let (core, hold, upgrading) = self.parts();
@@ -99,7 +99,7 @@ impl<O: Owner> Guard<O, Upgradable> {
 }
 
 #[cfg(feature = "std")]
-impl<O: Owner> Wait for &mut Guard<O, Upgradable> {
+impl<P: TablePtr> Wait for &mut Guard<P, Upgradable> {
     type Output = ();
 
     fn glance(&self) -> (bool, bool) {
@@ -116,7 +116,7 @@ impl<O: Owner> Wait for &mut Guard<O, Upgradable> {
 }
 
 /// Upgrades and downgrades. All are atomic: no writer gets in between.
-impl<O: Owner> Guard<O, Upgradable> {
+impl<P: TablePtr> Guard<P, Upgradable> {
     /// Becomes a writer: a future that waits until the other readers have left.
     ///
     /// An upgrade continues a hold, so it goes before everybody who waits for the key. While it waits, later readers are
@@ -140,7 +140,7 @@ impl<O: Owner> Guard<O, Upgradable> {
     /// # drop(writer);
     /// # });
     /// ```
-    pub fn upgrade(mut self) -> Upgrade<O> {
+    pub fn upgrade(mut self) -> Upgrade<P> {
         self.fall_back();
         Upgrade { guard: Some(self) }
     }
@@ -164,7 +164,7 @@ impl<O: Owner> Guard<O, Upgradable> {
     /// assert!(locks.try_read("a").is_some());
     /// # });
     /// ```
-    pub fn upgrade_mut(&mut self) -> UpgradeMut<'_, O> {
+    pub fn upgrade_mut(&mut self) -> UpgradeMut<'_, P> {
         self.fall_back();
         UpgradeMut { guard: Some(self) }
     }
@@ -180,7 +180,7 @@ impl<O: Owner> Guard<O, Upgradable> {
     /// drop(reader);
     /// assert!(guard.try_upgrade_mut().is_some());
     /// ```
-    pub fn try_upgrade_mut(&mut self) -> Option<Upgraded<'_, O>> {
+    pub fn try_upgrade_mut(&mut self) -> Option<Upgraded<'_, P>> {
         self.fall_back();
         self.attempt_upgrade().then_some(Upgraded { guard: self })
     }
@@ -200,7 +200,7 @@ impl<O: Owner> Guard<O, Upgradable> {
     /// let writer = guard.try_upgrade().unwrap();
     /// # drop(writer);
     /// ```
-    pub fn try_upgrade(mut self) -> Result<Guard<O, Exclusive>, Self> {
+    pub fn try_upgrade(mut self) -> Result<Guard<P, Exclusive>, Self> {
         self.fall_back();
         if self.attempt_upgrade() { Ok(self.into_mode()) } else { Err(self) }
     }
@@ -214,7 +214,7 @@ impl<O: Owner> Guard<O, Upgradable> {
     /// assert!(locks.try_upgradable_read("a").is_some());
     /// # drop(reader);
     /// ```
-    pub fn downgrade(mut self) -> Guard<O, Shared> {
+    pub fn downgrade(mut self) -> Guard<P, Shared> {
         self.fall_back();
         let mut bin = Bin::default();
         let (core, hold, _) = self.parts();
@@ -228,7 +228,7 @@ impl<O: Owner> Guard<O, Upgradable> {
 
 /// Blocking and timed upgrades.
 #[cfg(feature = "std")]
-impl<O: Owner> Guard<O, Upgradable> {
+impl<P: TablePtr> Guard<P, Upgradable> {
     /// Becomes a writer, and blocks the thread until the other readers have left.
     ///
     /// # Blocking
@@ -241,7 +241,7 @@ impl<O: Owner> Guard<O, Upgradable> {
     /// assert!(locks.try_read("a").is_none());
     /// # drop(writer);
     /// ```
-    pub fn upgrade_blocking(mut self) -> Guard<O, Exclusive> {
+    pub fn upgrade_blocking(mut self) -> Guard<P, Exclusive> {
         self.block_upgrade(None);
         self.into_mode()
     }
@@ -258,7 +258,7 @@ impl<O: Owner> Guard<O, Upgradable> {
     /// drop(reader.upgrade_mut_blocking());
     /// assert!(locks.try_read("a").is_some());
     /// ```
-    pub fn upgrade_mut_blocking(&mut self) -> Upgraded<'_, O> {
+    pub fn upgrade_mut_blocking(&mut self) -> Upgraded<'_, P> {
         self.block_upgrade(None);
         Upgraded { guard: self }
     }
@@ -281,7 +281,7 @@ impl<O: Owner> Guard<O, Upgradable> {
     /// let guard = guard.try_upgrade_for(Duration::from_millis(1)).unwrap_err();
     /// # drop(guard);
     /// ```
-    pub fn try_upgrade_for(mut self, timeout: Duration) -> Result<Guard<O, Exclusive>, Self> {
+    pub fn try_upgrade_for(mut self, timeout: Duration) -> Result<Guard<P, Exclusive>, Self> {
         if self.block_upgrade(deadline_after(timeout)) { Ok(self.into_mode()) } else { Err(self) }
     }
 
@@ -299,13 +299,13 @@ impl<O: Owner> Guard<O, Upgradable> {
     /// let guard = locks.try_upgradable_read("a").unwrap();
     /// assert!(guard.try_upgrade_until(std::time::Instant::now()).is_ok());
     /// ```
-    pub fn try_upgrade_until(mut self, deadline: Instant) -> Result<Guard<O, Exclusive>, Self> {
+    pub fn try_upgrade_until(mut self, deadline: Instant) -> Result<Guard<P, Exclusive>, Self> {
         if self.block_upgrade(Some(deadline)) { Ok(self.into_mode()) } else { Err(self) }
     }
 }
 
 /// Downgrades of a writer. For the [policy](crate::Fairness) a writer leaves.
-impl<K, S, O: Owner<Table = KeyedRwLock<K, S>, Key = K>> Guard<O, Exclusive> {
+impl<K, S, P: TablePtr<Table = KeyedRwLock<K, S>, Key = K>> Guard<P, Exclusive> {
     /// Becomes a reader. Readers that wait may get in beside it; no writer gets in between.
     ///
     /// # Examples
@@ -315,7 +315,7 @@ impl<K, S, O: Owner<Table = KeyedRwLock<K, S>, Key = K>> Guard<O, Exclusive> {
     /// assert!(locks.try_read("a").is_some() && locks.try_write("a").is_none());
     /// # drop(reader);
     /// ```
-    pub fn downgrade(self) -> Guard<O, Shared> {
+    pub fn downgrade(self) -> Guard<P, Shared> {
         self.weakened(Held::Shared)
     }
 
@@ -328,11 +328,11 @@ impl<K, S, O: Owner<Table = KeyedRwLock<K, S>, Key = K>> Guard<O, Exclusive> {
     /// let writer = reader.try_upgrade().unwrap();
     /// # drop(writer);
     /// ```
-    pub fn downgrade_to_upgradable(self) -> Guard<O, Upgradable> {
+    pub fn downgrade_to_upgradable(self) -> Guard<P, Upgradable> {
         self.weakened(Held::Upgradable)
     }
 
-    fn weakened<M: crate::mode::Mode>(mut self, to: Held) -> Guard<O, M> {
+    fn weakened<M: crate::mode::Mode>(mut self, to: Held) -> Guard<P, M> {
         let mut bin = Bin::default();
         let (core, hold, ()) = self.parts();
         core.weaken(hold, Held::Exclusive, to, &mut bin);
@@ -346,11 +346,11 @@ impl<K, S, O: Owner<Table = KeyedRwLock<K, S>, Key = K>> Guard<O, Exclusive> {
 ///
 /// **It owns the guard: dropping it before it has finished releases the hold.** Polled after it has finished it panics.
 #[must_use = "futures do nothing unless they are polled or awaited"]
-pub struct Upgrade<O: Owner> {
-    guard: Option<Guard<O, Upgradable>>,
+pub struct Upgrade<P: TablePtr> {
+    guard: Option<Guard<P, Upgradable>>,
 }
 
-impl<O: Owner> Upgrade<O> {
+impl<P: TablePtr> Upgrade<P> {
     /// Waits until `limit` is ready, at the longest: any future may be the limit, such as a timer of any runtime or a
     /// cancellation token.
     ///
@@ -377,7 +377,7 @@ impl<O: Owner> Upgrade<O> {
     pub async fn until<F: Future>(
         mut self,
         limit: F,
-    ) -> Result<Guard<O, Exclusive>, (F::Output, Guard<O, Upgradable>)> {
+    ) -> Result<Guard<P, Exclusive>, (F::Output, Guard<P, Upgradable>)> {
         match race(&mut self, limit).await {
             Ok(guard) => Ok(guard),
             Err(limit) => {
@@ -389,8 +389,8 @@ impl<O: Owner> Upgrade<O> {
     }
 }
 
-impl<O: Owner> Future for Upgrade<O> {
-    type Output = Guard<O, Exclusive>;
+impl<P: TablePtr> Future for Upgrade<P> {
+    type Output = Guard<P, Exclusive>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let guard = self.guard.as_mut().expect("a lock future was polled after it had finished");
@@ -406,13 +406,13 @@ impl<O: Owner> Future for Upgrade<O> {
 /// Dropping it before it has finished leaves the guard as it was. If it is forgotten instead, its place in the queue, and a hold
 /// that it was given, stay until the guard is used again or dropped. Polled after it has finished it panics.
 #[must_use = "futures do nothing unless they are polled or awaited"]
-pub struct UpgradeMut<'g, O: Owner> {
+pub struct UpgradeMut<'g, P: TablePtr> {
     /// `None` when it is done.
-    guard: Option<&'g mut Guard<O, Upgradable>>,
+    guard: Option<&'g mut Guard<P, Upgradable>>,
 }
 
-impl<'g, O: Owner> Future for UpgradeMut<'g, O> {
-    type Output = Upgraded<'g, O>;
+impl<'g, P: TablePtr> Future for UpgradeMut<'g, P> {
+    type Output = Upgraded<'g, P>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let guard = self.guard.as_mut().expect("a lock future was polled after it had finished");
@@ -423,7 +423,7 @@ impl<'g, O: Owner> Future for UpgradeMut<'g, O> {
     }
 }
 
-impl<O: Owner> Drop for UpgradeMut<'_, O> {
+impl<P: TablePtr> Drop for UpgradeMut<'_, P> {
     fn drop(&mut self) {
         if let Some(guard) = &mut self.guard {
             guard.fall_back();
@@ -437,11 +437,11 @@ impl<O: Owner> Drop for UpgradeMut<'_, O> {
 /// guard is used again or dropped.
 #[must_use = "the hold falls back when this is dropped"]
 #[clippy::has_significant_drop]
-pub struct Upgraded<'g, O: Owner> {
-    guard: &'g mut Guard<O, Upgradable>,
+pub struct Upgraded<'g, P: TablePtr> {
+    guard: &'g mut Guard<P, Upgradable>,
 }
 
-impl<O: Owner> Upgraded<'_, O> {
+impl<P: TablePtr> Upgraded<'_, P> {
     /// The key that is held.
     ///
     /// # Examples
@@ -451,12 +451,12 @@ impl<O: Owner> Upgraded<'_, O> {
     /// assert_eq!(guard.try_upgrade_mut().unwrap().key(), "a");
     /// ```
     #[must_use]
-    pub fn key(&self) -> &O::Key {
+    pub fn key(&self) -> &P::Key {
         self.guard.key()
     }
 }
 
-impl<O: Owner> Drop for Upgraded<'_, O> {
+impl<P: TablePtr> Drop for Upgraded<'_, P> {
     fn drop(&mut self) {
         self.guard.fall_back();
     }
@@ -464,7 +464,7 @@ impl<O: Owner> Drop for Upgraded<'_, O> {
 
 macro_rules! debug {
     ($($Type:ty: $name:literal),+ $(,)?) => {$(
-        impl<O: Owner> fmt::Debug for $Type {
+        impl<P: TablePtr> fmt::Debug for $Type {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.debug_struct($name).finish_non_exhaustive()
             }
@@ -473,7 +473,7 @@ macro_rules! debug {
 }
 
 debug! {
-    Upgrade<O>: "Upgrade",
-    UpgradeMut<'_, O>: "UpgradeMut",
-    Upgraded<'_, O>: "Upgraded",
+    Upgrade<P>: "Upgrade",
+    UpgradeMut<'_, P>: "UpgradeMut",
+    Upgraded<'_, P>: "Upgraded",
 }

@@ -16,7 +16,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use keylatch::mode::{Exclusive, Permit, Shared, Upgradable};
-use keylatch::{Builder, Fairness, Guard, Kind, Owner, Status};
+use keylatch::{Builder, Fairness, Guard, Kind, Status, TablePtr};
 use keylatch::{KeyHandle, KeyHandleArc, KeyedMutex, KeyedRwLock, KeyedSemaphore};
 
 use crate::common::contract::{Holds, Id, Key, Rules, Seen, Want};
@@ -266,13 +266,13 @@ trait Hold<'t> {
 }
 
 /// What the mode [`Exclusive`] stands for depends on the table.
-trait ExclusiveIn<'t>: Owner<Key = u8> + 't {
+trait ExclusiveIn<'t>: TablePtr<Key = u8> + 't {
     fn downgrade(guard: Guard<Self, Exclusive>, to: Want) -> Held<'t>;
 }
 
 macro_rules! exclusive {
-    ($($Owner:ty: |$guard:ident, $to:ident| $downgrade:expr;)+) => {$(
-        impl<'t> ExclusiveIn<'t> for $Owner {
+    ($($TablePtr:ty: |$guard:ident, $to:ident| $downgrade:expr;)+) => {$(
+        impl<'t> ExclusiveIn<'t> for $TablePtr {
             fn downgrade($guard: Guard<Self, Exclusive>, $to: Want) -> Held<'t> {
                 $downgrade
             }
@@ -287,14 +287,14 @@ exclusive! {
     Arc<RwLock>: |guard, to| downgraded(guard, to);
 }
 
-fn downgraded<'t, O: Owner<Table = RwLock, Key = u8> + ExclusiveIn<'t>>(
-    guard: Guard<O, Exclusive>,
+fn downgraded<'t, P: TablePtr<Table = RwLock, Key = u8> + ExclusiveIn<'t>>(
+    guard: Guard<P, Exclusive>,
     to: Want,
 ) -> Held<'t> {
     if to == Want::Read { Box::new(guard.downgrade()) } else { Box::new(guard.downgrade_to_upgradable()) }
 }
 
-impl<'t, O: ExclusiveIn<'t>> Hold<'t> for Guard<O, Exclusive> {
+impl<'t, P: ExclusiveIn<'t>> Hold<'t> for Guard<P, Exclusive> {
     fn key(&self) -> u8 {
         *Guard::key(self)
     }
@@ -312,11 +312,11 @@ impl<'t, O: ExclusiveIn<'t>> Hold<'t> for Guard<O, Exclusive> {
     }
 
     fn downgrade(self: Box<Self>, to: Want) -> Held<'t> {
-        O::downgrade(*self, to)
+        P::downgrade(*self, to)
     }
 }
 
-impl<'t, O: Owner<Key = u8> + 't> Hold<'t> for Guard<O, Permit> {
+impl<'t, P: TablePtr<Key = u8> + 't> Hold<'t> for Guard<P, Permit> {
     fn key(&self) -> u8 {
         *Guard::key(self)
     }
@@ -334,7 +334,7 @@ impl<'t, O: Owner<Key = u8> + 't> Hold<'t> for Guard<O, Permit> {
     }
 }
 
-impl<'t, O: Owner<Key = u8> + 't> Hold<'t> for Guard<O, Shared> {
+impl<'t, P: TablePtr<Key = u8> + 't> Hold<'t> for Guard<P, Shared> {
     fn key(&self) -> u8 {
         *Guard::key(self)
     }
@@ -348,7 +348,7 @@ impl<'t, O: Owner<Key = u8> + 't> Hold<'t> for Guard<O, Shared> {
     }
 }
 
-impl<'t, O: Owner<Table = RwLock, Key = u8> + ExclusiveIn<'t>> Hold<'t> for Guard<O, Upgradable> {
+impl<'t, P: TablePtr<Table = RwLock, Key = u8> + ExclusiveIn<'t>> Hold<'t> for Guard<P, Upgradable> {
     fn key(&self) -> u8 {
         *Guard::key(self)
     }
@@ -362,7 +362,7 @@ impl<'t, O: Owner<Table = RwLock, Key = u8> + ExclusiveIn<'t>> Hold<'t> for Guar
     }
 
     fn downgrade(self: Box<Self>, _to: Want) -> Held<'t> {
-        Box::new(Guard::<O, Upgradable>::downgrade(*self))
+        Box::new(Guard::<P, Upgradable>::downgrade(*self))
     }
 
     fn upgrade(self: Box<Self>) -> Asked<'t> {

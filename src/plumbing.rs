@@ -15,7 +15,7 @@ pub trait Table {
 }
 
 /// A reference to a lock table, or an `Arc` of one. Sealed.
-pub trait Owner: Clone + Unpin {
+pub trait TablePtr: Clone + Unpin {
     /// The table's type.
     type Table: Table<Key = Self::Key>;
     /// What the table is keyed by.
@@ -54,7 +54,7 @@ impl<T: Table> fmt::Debug for TableRef<'_, T> {
     }
 }
 
-impl<T: Table> Owner for TableRef<'_, T> {
+impl<T: Table> TablePtr for TableRef<'_, T> {
     type Table = T;
     type Key = T::Key;
 
@@ -65,7 +65,7 @@ impl<T: Table> Owner for TableRef<'_, T> {
 }
 
 #[cfg(target_has_atomic = "ptr")]
-impl<T: Table> Owner for alloc::sync::Arc<T> {
+impl<T: Table> TablePtr for alloc::sync::Arc<T> {
     type Table = T;
     type Key = T::Key;
 
