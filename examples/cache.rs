@@ -15,7 +15,8 @@ use std::sync::{Arc, RwLock};
 use std::thread;
 
 use keylatch::mode::Mode;
-use keylatch::{Guard, KeyedRwLock, ReadGuard, TableRef, UpgradableGuard, WriteGuard};
+use keylatch::table::TableRef;
+use keylatch::{Guard, KeyedRwLock, ReadGuard, UpgradableGuard, WriteGuard};
 use smol::{Executor, future};
 
 const KEYS: [&str; 4] = ["home", "news", "prices", "contact"];

@@ -2,16 +2,8 @@ use core::fmt;
 use core::marker::PhantomData;
 
 use crate::core::{Config, Core, Rules};
+use crate::plumbing::Kind;
 use crate::{DefaultHashBuilder, Fairness, MAX_SHARDS};
-
-/// Which lock a [`Builder`] makes. Sealed.
-pub trait Kind {
-    /// The table that is made.
-    type Table<K, S>;
-
-    #[doc(hidden)]
-    fn table<K, S>(core: Core<K>, hasher: S) -> Self::Table<K, S>;
-}
 
 /// Makes a lock table with settings of its own.
 ///

@@ -13,9 +13,11 @@ macro_rules! table {
         #[derive(Debug)]
         pub enum $Kind {}
 
-        impl crate::builder::Kind for $Kind {
+        impl crate::plumbing::Kind for $Kind {
             type Table<K, S> = $Table<K, S>;
+        }
 
+        impl crate::plumbing::sealed::Kind for $Kind {
             fn table<K, S>(core: Core<K>, hasher: S) -> $Table<K, S> {
                 $Table { core, hasher }
             }
@@ -23,7 +25,9 @@ macro_rules! table {
 
         impl<K, S> Table for $Table<K, S> {
             type Key = K;
+        }
 
+        impl<K, S> crate::plumbing::sealed::Table<K> for $Table<K, S> {
             #[inline]
             fn core(&self) -> &Core<K> {
                 &self.core

@@ -170,16 +170,42 @@ pub mod futures {
     pub use crate::upgrade::{Upgrade, UpgradeMut};
 }
 
+/// What is generic over tables: needed only to name types in signatures that take any table.
+///
+/// The traits are sealed: the tables are those of this crate.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+///
+/// use keylatch::table::TablePtr;
+/// use keylatch::{Guard, KeyedMutex, KeyedRwLock, mode::Exclusive};
+///
+/// /// For the only holder of a key, of whatever table, by a borrowed guard or by an owned one.
+/// fn file_name<P: TablePtr<Key = String>>(held: &Guard<P, Exclusive>) -> String {
+///     format!("{}.png", held.key())
+/// }
+///
+/// let images = KeyedMutex::<String>::new();
+/// assert_eq!(file_name(&images.try_lock("a").unwrap()), "a.png");
+/// let pages = Arc::new(KeyedRwLock::<String>::new());
+/// assert_eq!(file_name(&pages.try_write_arc("b").unwrap()), "b.png");
+/// ```
+pub mod table {
+    pub use crate::mutex::MutexKind;
+    pub use crate::plumbing::{Kind, Table, TablePtr, TableRef};
+    pub use crate::rwlock::RwLockKind;
+    pub use crate::semaphore::SemaphoreKind;
+}
+
 pub use self::{
-    builder::{Builder, Kind, MAX_CAPACITY},
+    builder::{Builder, MAX_CAPACITY},
     fairness::Fairness,
-    futures::Lock,
     guard::{Guard, MutexGuard, PermitGuard, ReadGuard, UpgradableGuard, WriteGuard},
     handle::{Handle, KeyHandle},
-    mutex::{KeyedMutex, MutexKind},
-    plumbing::{Table, TablePtr, TableRef},
-    rwlock::{KeyedRwLock, RwLockKind},
-    semaphore::{KeyedSemaphore, SemaphoreKind},
+    mutex::KeyedMutex,
+    rwlock::KeyedRwLock,
+    semaphore::KeyedSemaphore,
     status::Status,
     upgrade::Upgraded,
 };

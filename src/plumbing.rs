@@ -1,28 +1,69 @@
-//! What a guard, a handle and a future keep their table alive with: a reference, or an `Arc`.
+//! What guards, handles, futures and the builder know of a table: how to get from it, or from what refers to it, to the
+//! core. The traits are public, because public types have them as bounds, and sealed: what they can do is in supertraits
+//! that only this crate can name.
 
 use core::fmt;
 use core::marker::PhantomData;
 
 use crate::core::Core;
 
+/// What the public traits can do. Nobody outside can implement it, nor name it:
+///
+/// ```compile_fail,E0782
+/// let _ = keylatch::table::Table::core(&keylatch::KeyedMutex::<u64>::new());
+/// ```
+/// ```compile_fail,E0599
+/// use keylatch::table::Table;
+/// let _ = keylatch::KeyedMutex::<u64>::new().core();
+/// ```
+/// ```compile_fail,E0277
+/// struct Mine;
+/// impl keylatch::table::Table for Mine {
+///     type Key = u64;
+/// }
+/// ```
+///
+/// A function that is generic over tables can call what its bound has, and do nothing with what it gets: a core has no
+/// public methods, and only this crate makes one.
+pub(crate) mod sealed {
+    use crate::core::Core;
+
+    #[allow(unreachable_pub)] // the supertrait of a public trait
+    pub trait Kind {
+        fn table<K, S>(core: Core<K>, hasher: S) -> <Self as super::Kind>::Table<K, S>
+        where
+            Self: super::Kind;
+    }
+
+    #[allow(unreachable_pub)]
+    pub trait Table<K> {
+        fn core(&self) -> &Core<K>;
+    }
+
+    #[allow(unreachable_pub)]
+    pub trait TablePtr<K> {
+        fn core(&self) -> &Core<K>;
+    }
+}
+
+/// Which table a [`Builder`](crate::Builder) makes. Sealed.
+pub trait Kind: sealed::Kind {
+    /// The table that is made.
+    type Table<K, S>;
+}
+
 /// A lock table: [`KeyedMutex`](crate::KeyedMutex) and its like. Sealed.
-pub trait Table {
+pub trait Table: sealed::Table<<Self as Table>::Key> {
     /// What the table is keyed by.
     type Key;
-
-    #[doc(hidden)]
-    fn core(&self) -> &Core<Self::Key>;
 }
 
 /// A reference to a lock table, or an `Arc` of one. Sealed.
-pub trait TablePtr: Clone + Unpin {
+pub trait TablePtr: sealed::TablePtr<<Self as TablePtr>::Key> + Clone + Unpin {
     /// The table's type.
     type Table: Table<Key = Self::Key>;
     /// What the table is keyed by.
     type Key;
-
-    #[doc(hidden)]
-    fn core(&self) -> &Core<Self::Key>;
 }
 
 /// A reference to a table of type `T`: what borrowed guards, handles and futures are made with.
@@ -57,7 +98,9 @@ impl<T: Table> fmt::Debug for TableRef<'_, T> {
 impl<T: Table> TablePtr for TableRef<'_, T> {
     type Table = T;
     type Key = T::Key;
+}
 
+impl<T: Table> sealed::TablePtr<T::Key> for TableRef<'_, T> {
     #[inline]
     fn core(&self) -> &Core<T::Key> {
         self.core
@@ -68,7 +111,10 @@ impl<T: Table> TablePtr for TableRef<'_, T> {
 impl<T: Table> TablePtr for alloc::sync::Arc<T> {
     type Table = T;
     type Key = T::Key;
+}
 
+#[cfg(target_has_atomic = "ptr")]
+impl<T: Table> sealed::TablePtr<T::Key> for alloc::sync::Arc<T> {
     #[inline]
     fn core(&self) -> &Core<T::Key> {
         (**self).core()

@@ -411,7 +411,7 @@ fn tables_guards_handles_and_futures_are_send_and_sync_when_the_key_is() {
 #[test]
 fn a_guard_needs_nothing_of_its_key() {
     struct Anything;
-    fn release<P: keylatch::TablePtr<Key = Anything>, M: keylatch::mode::Mode>(guard: Guard<P, M>) {
+    fn release<P: keylatch::table::TablePtr<Key = Anything>, M: keylatch::mode::Mode>(guard: Guard<P, M>) {
         drop(guard);
     }
     let _: fn(MutexGuard<'static, Anything>) = release;

@@ -16,7 +16,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use keylatch::mode::{Exclusive, Permit, Shared, Upgradable};
-use keylatch::{Builder, Fairness, Guard, Kind, Status, TablePtr};
+use keylatch::table::{Kind, Table, TablePtr, TableRef};
+use keylatch::{Builder, Fairness, Guard, Status};
 use keylatch::{KeyHandle, KeyHandleArc, KeyedMutex, KeyedRwLock, KeyedSemaphore};
 
 use crate::common::contract::{Holds, Id, Key, Rules, Seen, Want};
@@ -72,7 +73,7 @@ fn build<T: Kind>(builder: Builder<T, u8>, fairness: Fairness, size: u8) -> T::T
 // ---- the tables, seen as one ------------------------------------------------------------------------------------------
 
 /// What an operation is called on.
-enum Source<'a, 't, T: keylatch::Table> {
+enum Source<'a, 't, T: Table> {
     Table(u8),
     TableArc(u8),
     Handle(&'a KeyHandle<'t, T>),
@@ -94,7 +95,7 @@ type Held<'t> = Box<dyn Hold<'t> + 't>;
 type Asked<'t> = Box<dyn Ask<'t> + 't>;
 
 /// A table: its operations, in all forms.
-trait Locks: keylatch::Table + Sized {
+trait Locks: Table + Sized {
     /// What can be asked for.
     const WANTS: &'static [Want];
 
@@ -281,9 +282,9 @@ macro_rules! exclusive {
 }
 
 exclusive! {
-    keylatch::TableRef<'t, Mutex>: |_guard, _to| unreachable!();
+    TableRef<'t, Mutex>: |_guard, _to| unreachable!();
     Arc<Mutex>: |_guard, _to| unreachable!();
-    keylatch::TableRef<'t, RwLock>: |guard, to| downgraded(guard, to);
+    TableRef<'t, RwLock>: |guard, to| downgraded(guard, to);
     Arc<RwLock>: |guard, to| downgraded(guard, to);
 }
 
