@@ -143,16 +143,13 @@ mod blocking;
 mod builder;
 mod core;
 mod fairness;
-mod forms;
 mod future;
 mod guard;
 mod handle;
+mod locks;
 pub mod mode;
-mod mutex;
 mod plumbing;
 mod request;
-mod rwlock;
-mod semaphore;
 mod status;
 mod sync;
 mod upgrade;
@@ -192,10 +189,8 @@ pub mod futures {
 /// assert_eq!(file_name(&pages.try_write_arc("b").unwrap()), "b.png");
 /// ```
 pub mod table {
-    pub use crate::mutex::MutexKind;
+    pub use crate::locks::{MutexKind, RwLockKind, SemaphoreKind};
     pub use crate::plumbing::{Kind, Table, TablePtr, TableRef};
-    pub use crate::rwlock::RwLockKind;
-    pub use crate::semaphore::SemaphoreKind;
 }
 
 pub use self::{
@@ -203,9 +198,7 @@ pub use self::{
     fairness::Fairness,
     guard::{Guard, MutexGuard, PermitGuard, ReadGuard, UpgradableGuard, WriteGuard},
     handle::{Handle, KeyHandle},
-    mutex::KeyedMutex,
-    rwlock::KeyedRwLock,
-    semaphore::KeyedSemaphore,
+    locks::{KeyedMutex, KeyedRwLock, KeyedSemaphore},
     status::Status,
     upgrade::Upgraded,
 };

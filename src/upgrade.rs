@@ -12,9 +12,9 @@ use crate::blocking::{Wait, block, deadline_after};
 use crate::core::{Bin, Claim, Core, Mode as Held, Ticket, Want};
 use crate::future::race;
 use crate::guard::Guard;
+use crate::locks::KeyedRwLock;
 use crate::mode::{Exclusive, Shared, Upgradable};
 use crate::plumbing::TablePtr;
-use crate::rwlock::KeyedRwLock;
 
 /// How far the upgrade of an upgradable hold has come.
 ///

@@ -1,29 +1,6 @@
-use alloc::borrow::ToOwned;
-#[cfg(target_has_atomic = "ptr")]
-use alloc::sync::Arc;
-use core::fmt;
-use core::hash::{BuildHasher, Hash};
-#[cfg(feature = "std")]
-use std::time::{Duration, Instant};
-
-use equivalent::Equivalent;
-
-use crate::builder::Builder;
-use crate::core::{Core, Tag};
-use crate::forms::{constructors, forms, table};
-use crate::futures::{Acquire, Read, UpgradableRead, Write};
-#[cfg(target_has_atomic = "ptr")]
-use crate::futures::{ReadArc, UpgradableReadArc, WriteArc};
-use crate::guard::{Guard, ReadGuard, UpgradableGuard, WriteGuard};
-#[cfg(target_has_atomic = "ptr")]
-use crate::guard::{ReadGuardArc, UpgradableGuardArc, WriteGuardArc};
-#[cfg(target_has_atomic = "ptr")]
-use crate::handle::KeyHandleArc;
-use crate::handle::{Handle, KeyHandle};
-use crate::mode::{Exclusive, Shared, Upgradable};
-use crate::plumbing::{Table, TablePtr, TableRef};
-use crate::request::{Call, Key};
-use crate::{DefaultHashBuilder, Status};
+use super::forms::{constructors, forms, table};
+use crate::DefaultHashBuilder;
+use crate::core::Core;
 
 /// A reader-writer lock for each key: many readers, or one writer; and among the readers one that may become a writer.
 ///

@@ -1,29 +1,6 @@
-use alloc::borrow::ToOwned;
-#[cfg(target_has_atomic = "ptr")]
-use alloc::sync::Arc;
-use core::fmt;
-use core::hash::{BuildHasher, Hash};
-#[cfg(feature = "std")]
-use std::time::{Duration, Instant};
-
-use equivalent::Equivalent;
-
-use crate::builder::Builder;
-use crate::core::{Core, Tag};
-use crate::forms::{constructors, forms, table};
-#[cfg(target_has_atomic = "ptr")]
-use crate::futures::LockArc;
-use crate::futures::{Acquire, Lock};
-#[cfg(target_has_atomic = "ptr")]
-use crate::guard::MutexGuardArc;
-use crate::guard::{Guard, MutexGuard};
-#[cfg(target_has_atomic = "ptr")]
-use crate::handle::KeyHandleArc;
-use crate::handle::{Handle, KeyHandle};
-use crate::mode::Exclusive;
-use crate::plumbing::{Table, TablePtr, TableRef};
-use crate::request::{Call, Key};
-use crate::{DefaultHashBuilder, Status};
+use super::forms::{constructors, forms, table};
+use crate::DefaultHashBuilder;
+use crate::core::Core;
 
 /// A mutex for each key: at most one holder per key, any number of keys.
 ///
@@ -39,7 +16,7 @@ use crate::{DefaultHashBuilder, Status};
 /// # Keys
 /// A call that may make an entry takes `&Q`, where `Q` is what `K` is borrowed as: `KeyedMutex<String>` is locked with
 /// `"a"`, `KeyedMutex<u64>` with `&7`. The owned key is made from it by `to_owned`, and only when the key has no entry. Keys
-/// that [`ToOwned`] cannot make are not supported: an `Arc<str>` cannot be locked by `"a"`, nor a key that is not `Clone`.
+/// that [`ToOwned`](alloc::borrow::ToOwned) cannot make are not supported: an `Arc<str>` cannot be locked by `"a"`, nor a key that is not `Clone`.
 ///
 /// `Eq` (or `Equivalent`), and the `to_owned` of a key type that has nothing to drop, run inside an internal lock and must
 /// not use the table. All else that is a key's own may: `Hash`, other clones, and `Drop`.

@@ -1,29 +1,7 @@
-use alloc::borrow::ToOwned;
-#[cfg(target_has_atomic = "ptr")]
-use alloc::sync::Arc;
-use core::fmt;
-use core::hash::{BuildHasher, Hash};
-#[cfg(feature = "std")]
-use std::time::{Duration, Instant};
-
-use equivalent::Equivalent;
-
+use super::forms::{forms, table};
 use crate::builder::Builder;
-use crate::core::{Core, Tag};
-use crate::forms::{forms, table};
-#[cfg(target_has_atomic = "ptr")]
-use crate::futures::AcquirePermitArc;
-use crate::futures::{Acquire, AcquirePermit};
-#[cfg(target_has_atomic = "ptr")]
-use crate::guard::PermitGuardArc;
-use crate::guard::{Guard, PermitGuard};
-#[cfg(target_has_atomic = "ptr")]
-use crate::handle::KeyHandleArc;
-use crate::handle::{Handle, KeyHandle};
-use crate::mode::Permit;
-use crate::plumbing::{Table, TablePtr, TableRef};
-use crate::request::{Call, Key};
-use crate::{DefaultHashBuilder, MAX_PERMITS, Status};
+use crate::core::Core;
+use crate::{DefaultHashBuilder, MAX_PERMITS};
 
 /// A semaphore for each key: at most so many holders per key, the same number for all keys.
 ///

@@ -1,0 +1,151 @@
+//! An operation on a table, with guards that borrow it: async, without waiting, blocking, and timed.
+
+macro_rules! borrowed {
+    (
+        $Table:ident, $Guard:ident, $Future:ident,
+        new = $new:literal, excludes = $excludes:literal,
+        does = [$($does:literal)+], fails = [$($fails:literal)+],
+        $lock:ident, $lock_blocking:ident, $try_lock:ident, $try_lock_for:ident, $try_lock_until:ident,
+    ) => {
+        impl<K: Eq + ::core::hash::Hash, S: ::core::hash::BuildHasher> $Table<K, S> {
+            $(#[doc = $does])+
+            /// A future whose output is the guard.
+            ///
+            /// The key is hashed, and its entry found or made, by this call and not by the poll, so the future does not
+            /// borrow the key. Nothing is acquired before the first poll. With
+            /// [`until`](crate::futures::Acquire::until) the wait has a limit.
+            ///
+            /// # Cancel safety
+            /// The future can be dropped at any moment: see [`Acquire`](crate::futures::Acquire#cancel-safety).
+            ///
+            /// # Examples
+            /// ```
+            /// # futures_lite::future::block_on(async {
+            #[doc = concat!("let locks = keylatch::", $new, ";")]
+            #[doc = concat!("let guard = locks.", stringify!($lock), "(\"a\").await;")]
+            #[doc = concat!("assert!(locks.", $excludes, "(\"a\").is_none());")]
+            /// # drop(guard);
+            /// # });
+            /// ```
+            #[inline]
+            pub fn $lock<Q>(&self, key: &Q) -> $crate::future::$Future<'_, K, S>
+            where
+                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+            {
+                $crate::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).future()
+            }
+
+            $(#[doc = $does])+
+            /// If that is possible at once.
+            ///
+            $(#[doc = $fails])+
+            /// It never fails spuriously, and waits for nobody but those who are inside the table for some dozen
+            /// instructions.
+            ///
+            /// # Examples
+            /// ```
+            #[doc = concat!("let locks = keylatch::", $new, ";")]
+            #[doc = concat!("let guard = locks.", $excludes, "(\"a\").unwrap();")]
+            #[doc = concat!("assert!(locks.", stringify!($try_lock), "(\"a\").is_none());")]
+            #[doc = concat!("assert!(locks.", stringify!($try_lock), "(\"b\").is_some());")]
+            /// # drop(guard);
+            /// ```
+            #[inline]
+            pub fn $try_lock<Q>(&self, key: &Q) -> Option<$crate::guard::$Guard<'_, K, S>>
+            where
+                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+            {
+                $crate::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).attempt()
+            }
+        }
+
+        /// Blocking and timed calls.
+        #[cfg(feature = "std")]
+        impl<K: Eq + ::core::hash::Hash, S: ::core::hash::BuildHasher> $Table<K, S> {
+            $(#[doc = $does])+
+            /// Blocks the thread until that is done.
+            ///
+            /// # Blocking
+            /// A caller that has to wait tries again for about a microsecond, gives up its time slice a few times, and
+            /// then sleeps. Not for use inside a task, whose executor it would block: there, use
+            #[doc = concat!("[`", stringify!($lock), "`](Self::", stringify!($lock), ").")]
+            ///
+            /// # Examples
+            /// ```
+            #[doc = concat!("let locks = keylatch::", $new, ";")]
+            #[doc = concat!("let guard = locks.", stringify!($lock_blocking), "(\"a\");")]
+            #[doc = concat!("assert!(locks.", $excludes, "(\"a\").is_none());")]
+            /// # drop(guard);
+            /// ```
+            #[inline]
+            pub fn $lock_blocking<Q>(&self, key: &Q) -> $crate::guard::$Guard<'_, K, S>
+            where
+                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+            {
+                $crate::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).blocking()
+            }
+
+            $(#[doc = $does])+
+            /// Blocks the thread for at most `timeout`: `None` if that was not enough.
+            ///
+            /// It is tried at least once, also with a timeout of zero. A timeout that is too long for the clock, such
+            /// as [`Duration::MAX`](core::time::Duration::MAX), is no limit.
+            ///
+            /// # Blocking
+            #[doc = concat!("As [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "),")]
+            /// for at most `timeout`.
+            ///
+            /// # Examples
+            /// ```
+            /// use std::time::Duration;
+            ///
+            #[doc = concat!("let locks = keylatch::", $new, ";")]
+            #[doc = concat!("let guard = locks.", $excludes, "(\"a\").unwrap();")]
+            /// let timeout = Duration::from_millis(1);
+            #[doc = concat!("assert!(locks.", stringify!($try_lock_for), "(\"a\", timeout).is_none());")]
+            /// # drop(guard);
+            /// ```
+            pub fn $try_lock_for<Q>(
+                &self,
+                key: &Q,
+                timeout: ::core::time::Duration,
+            ) -> Option<$crate::guard::$Guard<'_, K, S>>
+            where
+                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+            {
+                $crate::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).timeout(timeout)
+            }
+
+            $(#[doc = $does])+
+            /// Blocks the thread until `deadline` at the longest: `None` if it was not possible by then.
+            ///
+            /// It is tried at least once, also with a deadline in the past.
+            ///
+            /// # Blocking
+            #[doc = concat!("As [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "),")]
+            /// until `deadline` at the longest.
+            ///
+            /// # Examples
+            /// ```
+            /// use std::time::{Duration, Instant};
+            ///
+            #[doc = concat!("let locks = keylatch::", $new, ";")]
+            /// let deadline = Instant::now() + Duration::from_millis(1);
+            #[doc = concat!("let guard = locks.", stringify!($try_lock_until), "(\"a\", deadline).unwrap();")]
+            /// # drop(guard);
+            /// ```
+            pub fn $try_lock_until<Q>(
+                &self,
+                key: &Q,
+                deadline: ::std::time::Instant,
+            ) -> Option<$crate::guard::$Guard<'_, K, S>>
+            where
+                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+            {
+                $crate::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).deadline(deadline)
+            }
+        }
+    };
+}
+
+pub(crate) use borrowed;

@@ -1,0 +1,103 @@
+//! The same for a key that has been found, on its handle.
+
+macro_rules! handle {
+    (
+        $Table:ident, $Mode:ident, new = $new:literal,
+        $lock:ident, $lock_blocking:ident, $try_lock:ident, $try_lock_for:ident, $try_lock_until:ident,
+    ) => {
+        #[doc = concat!("The forms of [`", stringify!($Table), "::", stringify!($lock), "`] for a key that has been")]
+        /// found.
+        impl<K, S, P: $crate::plumbing::TablePtr<Table = $Table<K, S>, Key = K>> $crate::handle::Handle<P> {
+            #[doc = concat!("See [`", stringify!($Table), "::", stringify!($lock), "`].")]
+            ///
+            /// # Cancel safety
+            /// The future can be dropped at any moment: see [`Acquire`](crate::futures::Acquire#cancel-safety).
+            ///
+            /// # Examples
+            /// ```
+            /// # futures_lite::future::block_on(async {
+            #[doc = concat!("let locks = keylatch::", $new, ";")]
+            #[doc = concat!("let guard = locks.handle(\"a\").", stringify!($lock), "().await;")]
+            /// # drop(guard);
+            /// # });
+            /// ```
+            #[inline]
+            pub fn $lock(&self) -> $crate::future::Acquire<P, $crate::mode::$Mode> {
+                self.call().future()
+            }
+
+            #[doc = concat!("See [`", stringify!($Table), "::", stringify!($try_lock), "`].")]
+            ///
+            /// # Examples
+            /// ```
+            #[doc = concat!("let locks = keylatch::", $new, ";")]
+            #[doc = concat!("assert!(locks.handle(\"a\").", stringify!($try_lock), "().is_some());")]
+            /// ```
+            #[inline]
+            pub fn $try_lock(&self) -> Option<$crate::guard::Guard<P, $crate::mode::$Mode>> {
+                self.call().attempt()
+            }
+
+            #[doc = concat!("See [`", stringify!($Table), "::", stringify!($lock_blocking), "`].")]
+            ///
+            /// # Blocking
+            #[doc = concat!("As [`", stringify!($Table), "::", stringify!($lock_blocking), "`].")]
+            ///
+            /// # Examples
+            /// ```
+            #[doc = concat!("let locks = keylatch::", $new, ";")]
+            #[doc = concat!("let guard = locks.handle(\"a\").", stringify!($lock_blocking), "();")]
+            /// # drop(guard);
+            /// ```
+            #[inline]
+            #[cfg(feature = "std")]
+            pub fn $lock_blocking(&self) -> $crate::guard::Guard<P, $crate::mode::$Mode> {
+                self.call().blocking()
+            }
+
+            #[doc = concat!("See [`", stringify!($Table), "::", stringify!($try_lock_for), "`].")]
+            ///
+            /// # Blocking
+            #[doc = concat!("As [`", stringify!($Table), "::", stringify!($lock_blocking), "`], for at most")]
+            /// `timeout`.
+            ///
+            /// # Examples
+            /// ```
+            #[doc = concat!("let locks = keylatch::", $new, ";")]
+            #[doc = concat!(
+                "assert!(locks.handle(\"a\").", stringify!($try_lock_for), "(std::time::Duration::ZERO).is_some());"
+            )]
+            /// ```
+            #[cfg(feature = "std")]
+            pub fn $try_lock_for(
+                &self,
+                timeout: ::core::time::Duration,
+            ) -> Option<$crate::guard::Guard<P, $crate::mode::$Mode>> {
+                self.call().timeout(timeout)
+            }
+
+            #[doc = concat!("See [`", stringify!($Table), "::", stringify!($try_lock_until), "`].")]
+            ///
+            /// # Blocking
+            #[doc = concat!("As [`", stringify!($Table), "::", stringify!($lock_blocking), "`], until `deadline` at")]
+            /// the longest.
+            ///
+            /// # Examples
+            /// ```
+            #[doc = concat!("let locks = keylatch::", $new, ";")]
+            #[doc = concat!(
+                "assert!(locks.handle(\"a\").", stringify!($try_lock_until), "(std::time::Instant::now()).is_some());"
+            )]
+            /// ```
+            #[cfg(feature = "std")]
+            pub fn $try_lock_until(
+                &self,
+                deadline: ::std::time::Instant,
+            ) -> Option<$crate::guard::Guard<P, $crate::mode::$Mode>> {
+                self.call().deadline(deadline)
+            }
+        }
+    };
+}
+
+pub(crate) use handle;

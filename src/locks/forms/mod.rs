@@ -1,0 +1,47 @@
+//! What the three tables have in common, written once: [`table!`] for what a table has whatever it locks,
+//! [`constructors!`] for how one is made that needs no number of permits, and [`forms!`] for the fifteen ways to call
+//! one operation, with a file for each family of them. What a method does is one call into
+//! [`Call`](crate::request::Call); all else here is signatures, and the text that a reader of the documentation needs
+//! at each of them.
+//!
+//! Every path in a macro is absolute, so that a table's file imports nothing for text that is not there.
+
+pub(crate) mod borrowed;
+pub(crate) mod handle;
+pub(crate) mod owned;
+mod table;
+
+/// The forms of one operation.
+macro_rules! forms {
+    (
+        $Table:ident, $Mode:ident, $Guard:ident, $GuardArc:ident, $Future:ident, $FutureArc:ident,
+        // For the examples: a table of strings, and a `try_` call that excludes this operation.
+        new = $new:literal, excludes = $excludes:literal,
+        $(#[doc = $does:literal])+
+        async $lock:ident, blocking $lock_blocking:ident,
+        $(#[doc = $fails:literal])+
+        try $try_lock:ident, for $try_lock_for:ident, until $try_lock_until:ident,
+        arc $lock_arc:ident, $lock_arc_blocking:ident, $try_lock_arc:ident, $try_lock_arc_for:ident,
+        $try_lock_arc_until:ident $(,)?
+    ) => {
+        $crate::locks::forms::borrowed::borrowed! {
+            $Table, $Guard, $Future,
+            new = $new, excludes = $excludes,
+            does = [$($does)+], fails = [$($fails)+],
+            $lock, $lock_blocking, $try_lock, $try_lock_for, $try_lock_until,
+        }
+        $crate::locks::forms::owned::owned! {
+            $Table, $GuardArc, $FutureArc,
+            new = $new, excludes = $excludes,
+            $lock, $lock_blocking, $try_lock, $try_lock_for, $try_lock_until,
+            $lock_arc, $lock_arc_blocking, $try_lock_arc, $try_lock_arc_for, $try_lock_arc_until,
+        }
+        $crate::locks::forms::handle::handle! {
+            $Table, $Mode, new = $new,
+            $lock, $lock_blocking, $try_lock, $try_lock_for, $try_lock_until,
+        }
+    };
+}
+
+pub(crate) use self::table::{constructors, table};
+pub(crate) use forms;

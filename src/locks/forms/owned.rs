@@ -1,0 +1,133 @@
+//! The same with owned guards, which keep the table alive instead of borrowing it.
+
+macro_rules! owned {
+    (
+        $Table:ident, $GuardArc:ident, $FutureArc:ident,
+        new = $new:literal, excludes = $excludes:literal,
+        $lock:ident, $lock_blocking:ident, $try_lock:ident, $try_lock_for:ident, $try_lock_until:ident,
+        $lock_arc:ident, $lock_arc_blocking:ident, $try_lock_arc:ident, $try_lock_arc_for:ident,
+        $try_lock_arc_until:ident,
+    ) => {
+        /// Owned guards, which keep the table alive instead of borrowing it.
+        #[cfg(target_has_atomic = "ptr")]
+        impl<K: Eq + ::core::hash::Hash, S: ::core::hash::BuildHasher> $Table<K, S> {
+            #[doc = concat!("[`", stringify!($lock), "`](Self::", stringify!($lock), ") with an owned guard, and an")]
+            /// owned future.
+            ///
+            /// # Cancel safety
+            /// The future can be dropped at any moment: see [`Acquire`](crate::futures::Acquire#cancel-safety).
+            ///
+            /// # Examples
+            /// ```
+            /// # futures_lite::future::block_on(async {
+            /// use std::sync::Arc;
+            ///
+            #[doc = concat!("let locks = Arc::new(keylatch::", $new, ");")]
+            #[doc = concat!("let guard = locks.", stringify!($lock_arc), "(\"a\").await;")]
+            /// std::thread::spawn(move || drop(guard)).join().unwrap();
+            /// # });
+            /// ```
+            pub fn $lock_arc<Q>(self: &::alloc::sync::Arc<Self>, key: &Q) -> $crate::future::$FutureArc<K, S>
+            where
+                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+            {
+                $crate::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).future()
+            }
+
+            #[doc = concat!("[`", stringify!($try_lock), "`](Self::", stringify!($try_lock), ") with an owned guard.")]
+            ///
+            /// # Examples
+            /// ```
+            /// use std::sync::Arc;
+            ///
+            #[doc = concat!("let locks = Arc::new(keylatch::", $new, ");")]
+            #[doc = concat!("let guard = locks.", stringify!($try_lock_arc), "(\"a\").unwrap();")]
+            #[doc = concat!("assert!(locks.", $excludes, "(\"a\").is_none());")]
+            /// # drop(guard);
+            /// ```
+            pub fn $try_lock_arc<Q>(self: &::alloc::sync::Arc<Self>, key: &Q) -> Option<$crate::guard::$GuardArc<K, S>>
+            where
+                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+            {
+                $crate::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).attempt()
+            }
+        }
+
+        /// Blocking and timed calls with owned guards.
+        #[cfg(all(feature = "std", target_has_atomic = "ptr"))]
+        impl<K: Eq + ::core::hash::Hash, S: ::core::hash::BuildHasher> $Table<K, S> {
+            #[doc = concat!("[`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), ") with an")]
+            /// owned guard.
+            ///
+            /// # Blocking
+            #[doc = concat!("As [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), ").")]
+            ///
+            /// # Examples
+            /// ```
+            /// use std::sync::Arc;
+            ///
+            #[doc = concat!("let locks = Arc::new(keylatch::", $new, ");")]
+            #[doc = concat!("let guard = locks.", stringify!($lock_arc_blocking), "(\"a\");")]
+            /// std::thread::spawn(move || drop(guard)).join().unwrap();
+            /// ```
+            pub fn $lock_arc_blocking<Q>(self: &::alloc::sync::Arc<Self>, key: &Q) -> $crate::guard::$GuardArc<K, S>
+            where
+                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+            {
+                $crate::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).blocking()
+            }
+
+            #[doc = concat!("[`", stringify!($try_lock_for), "`](Self::", stringify!($try_lock_for), ") with an owned")]
+            /// guard.
+            ///
+            /// # Blocking
+            #[doc = concat!("As [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "),")]
+            /// for at most `timeout`.
+            ///
+            /// # Examples
+            /// ```
+            /// use std::{sync::Arc, time::Duration};
+            ///
+            #[doc = concat!("let locks = Arc::new(keylatch::", $new, ");")]
+            #[doc = concat!("assert!(locks.", stringify!($try_lock_arc_for), "(\"a\", Duration::ZERO).is_some());")]
+            /// ```
+            pub fn $try_lock_arc_for<Q>(
+                self: &::alloc::sync::Arc<Self>,
+                key: &Q,
+                timeout: ::core::time::Duration,
+            ) -> Option<$crate::guard::$GuardArc<K, S>>
+            where
+                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+            {
+                $crate::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).timeout(timeout)
+            }
+
+            #[doc = concat!("[`", stringify!($try_lock_until), "`](Self::", stringify!($try_lock_until), ") with an")]
+            /// owned guard.
+            ///
+            /// # Blocking
+            #[doc = concat!("As [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "),")]
+            /// until `deadline` at the longest.
+            ///
+            /// # Examples
+            /// ```
+            /// use std::{sync::Arc, time::Instant};
+            ///
+            #[doc = concat!("let locks = Arc::new(keylatch::", $new, ");")]
+            #[doc = concat!("assert!(locks.", stringify!($try_lock_arc_until), "(\"a\", Instant::now()).is_some());")]
+            /// ```
+            pub fn $try_lock_arc_until<Q>(
+                self: &::alloc::sync::Arc<Self>,
+                key: &Q,
+                deadline: ::std::time::Instant,
+            ) -> Option<$crate::guard::$GuardArc<K, S>>
+            where
+                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+            {
+                $crate::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).deadline(deadline)
+            }
+        }
+    };
+}
+
+pub(crate) use owned;

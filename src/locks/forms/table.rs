@@ -1,0 +1,231 @@
+//! What a table has whatever it locks.
+
+/// The queries and handles of a table, and what ties it to the core.
+macro_rules! table {
+    (
+        $Table:ident, $Kind:ident,
+        // For the examples: a table of strings named `locks`, and two calls that exclude each other.
+        new = $new:literal, hold = $hold:literal $(,)?
+    ) => {
+        #[doc = concat!("The kind of table that [`", stringify!($Table), "::builder`] makes.")]
+        #[derive(Debug)]
+        pub enum $Kind {}
+
+        impl $crate::plumbing::Kind for $Kind {
+            type Table<K, S> = $Table<K, S>;
+        }
+
+        impl $crate::plumbing::sealed::Kind for $Kind {
+            fn table<K, S>(core: $crate::core::Core<K>, hasher: S) -> $Table<K, S> {
+                $Table { core, hasher }
+            }
+        }
+
+        impl<K, S> $crate::plumbing::Table for $Table<K, S> {
+            type Key = K;
+        }
+
+        impl<K, S> $crate::plumbing::sealed::Table<K> for $Table<K, S> {
+            #[inline]
+            fn core(&self) -> &$crate::core::Core<K> {
+                &self.core
+            }
+        }
+
+        impl<K, S> $Table<K, S> {
+            /// How many keys have an entry now: those that are held, waited for, or kept by a handle or an unfinished
+            /// future.
+            ///
+            /// The shards are counted one after another: the sum is exact if nothing changes meanwhile.
+            ///
+            /// # Examples
+            /// ```
+            #[doc = concat!("let locks = keylatch::", $new, ";")]
+            #[doc = concat!("let guard = locks.", $hold, "(\"a\");")]
+            /// assert_eq!(locks.len(), 1);
+            /// drop(guard);
+            /// assert_eq!(locks.len(), 0);
+            /// ```
+            #[must_use]
+            pub fn len(&self) -> usize {
+                self.core.len()
+            }
+
+            /// Whether no key has an entry. As exact as [`len`](Self::len).
+            ///
+            /// # Examples
+            /// ```
+            #[doc = concat!("let locks = keylatch::", $new, ";")]
+            /// assert!(locks.is_empty());
+            /// ```
+            #[must_use]
+            pub fn is_empty(&self) -> bool {
+                self.len() == 0
+            }
+
+            /// Calls `f` with every live entry: its key, and its status at the time when the entry was looked up.
+            ///
+            /// `f` runs outside every internal lock and may use the table. An entry is kept alive until `f` has seen it.
+            /// An entry that comes or goes during the call may be seen or not; one that is there all the time is seen
+            /// once.
+            ///
+            /// # Panics
+            /// If a key cannot count one more: see [`MAX_HOLDERS`](crate::MAX_HOLDERS). If `f` does.
+            ///
+            /// # Examples
+            /// ```
+            #[doc = concat!("let locks = keylatch::", $new, ";")]
+            #[doc = concat!("let guard = locks.", $hold, "(\"a\");")]
+            /// locks.for_each_key(|key, status| {
+            ///     assert_eq!(key, "a");
+            ///     assert_eq!(status.holders(), 1);
+            /// });
+            /// # drop(guard);
+            /// ```
+            pub fn for_each_key(&self, f: impl FnMut(&K, $crate::status::Status)) {
+                self.core.for_each(f);
+            }
+        }
+
+        impl<K: Eq + ::core::hash::Hash, S: ::core::hash::BuildHasher> $Table<K, S> {
+            #[inline]
+            fn key<'q, Q: ?Sized + ::core::hash::Hash>(&self, key: &'q Q) -> $crate::request::Key<'q, Q> {
+                $crate::request::Key { tag: $crate::core::Tag::of(self.hasher.hash_one(key)), key }
+            }
+
+            /// Finds the entry of a key, or makes it, and keeps it in the table: for keys that are asked for again and
+            /// again.
+            ///
+            /// # Examples
+            /// ```
+            #[doc = concat!("let locks = keylatch::", $new, ";")]
+            /// let a = locks.handle("a");
+            #[doc = concat!("let guard = a.", $hold, "().unwrap();")]
+            /// assert!(locks.is_locked("a"));
+            /// # drop(guard);
+            /// ```
+            pub fn handle<Q>(&self, key: &Q) -> $crate::handle::KeyHandle<'_, Self>
+            where
+                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+            {
+                $crate::handle::Handle::find($crate::plumbing::TableRef::new(self), &self.key(key))
+            }
+
+            /// [`handle`](Self::handle) that owns a share of the table, and has owned guards.
+            ///
+            /// # Examples
+            /// ```
+            /// use std::sync::Arc;
+            ///
+            #[doc = concat!("let locks = Arc::new(keylatch::", $new, ");")]
+            /// let a = locks.handle_arc("a");
+            /// drop(locks);
+            #[doc = concat!("let guard = a.", $hold, "().unwrap();")]
+            /// # drop(guard);
+            /// ```
+            #[cfg(target_has_atomic = "ptr")]
+            pub fn handle_arc<Q>(self: &::alloc::sync::Arc<Self>, key: &Q) -> $crate::handle::KeyHandleArc<Self>
+            where
+                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+            {
+                $crate::handle::Handle::find(::alloc::sync::Arc::clone(self), &self.key(key))
+            }
+
+            /// Whether somebody holds the key now, in whatever way.
+            ///
+            /// # Examples
+            /// ```
+            #[doc = concat!("let locks = keylatch::", $new, ";")]
+            #[doc = concat!("let guard = locks.", $hold, "(\"a\");")]
+            /// assert!(locks.is_locked("a") && !locks.is_locked("b"));
+            /// # drop(guard);
+            /// ```
+            #[must_use]
+            pub fn is_locked<Q>(&self, key: &Q) -> bool
+            where
+                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K>,
+            {
+                self.status(key).is_some_and(|status| status.holders() > 0)
+            }
+
+            /// Who holds the key and who waits for it: `None` if it has no entry.
+            ///
+            /// # Examples
+            /// ```
+            #[doc = concat!("let locks = keylatch::", $new, ";")]
+            /// assert!(locks.status("a").is_none());
+            #[doc = concat!("let guard = locks.", $hold, "(\"a\");")]
+            /// assert_eq!(locks.status("a").unwrap().holders(), 1);
+            /// # drop(guard);
+            /// ```
+            #[must_use]
+            pub fn status<Q>(&self, key: &Q) -> Option<$crate::status::Status>
+            where
+                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K>,
+            {
+                self.core.status(self.key(key).tag, |other| key.equivalent(other))
+            }
+        }
+
+        impl<K, S> ::core::fmt::Debug for $Table<K, S> {
+            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                f.debug_struct(stringify!($Table)).field("len", &self.len()).finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+/// `new`, `builder`, `with_hasher` and `Default` of a table that needs no number of permits.
+macro_rules! constructors {
+    ($Table:ident, $Kind:ident) => {
+        impl<K> $Table<K> {
+            /// A table with the default settings.
+            ///
+            /// # Examples
+            /// ```
+            #[doc = concat!("let locks = keylatch::", stringify!($Table), "::<String>::new();")]
+            /// assert!(locks.is_empty());
+            /// ```
+            #[must_use]
+            pub fn new() -> Self {
+                Self::builder().build()
+            }
+
+            /// Settings for a table.
+            ///
+            /// # Examples
+            /// ```
+            #[doc = concat!("let locks = keylatch::", stringify!($Table), "::<u64>::builder().shards(1).build();")]
+            /// assert!(locks.is_empty());
+            /// ```
+            pub fn builder() -> $crate::builder::Builder<$Kind, K> {
+                $crate::builder::Builder::new(0)
+            }
+        }
+
+        impl<K, S> $Table<K, S> {
+            /// A table with the default settings and this hasher.
+            ///
+            /// # Examples
+            /// ```
+            /// use std::hash::RandomState;
+            ///
+            /// let hasher = RandomState::new(); // SipHash instead of foldhash
+            #[doc = concat!("let locks = keylatch::", stringify!($Table), "::<String, _>::with_hasher(hasher);")]
+            /// assert!(locks.is_empty());
+            /// ```
+            #[must_use]
+            pub fn with_hasher(hasher: S) -> Self {
+                $Table::builder().hasher(hasher).build()
+            }
+        }
+
+        impl<K, S: Default> Default for $Table<K, S> {
+            fn default() -> Self {
+                Self::with_hasher(S::default())
+            }
+        }
+    };
+}
+
+pub(crate) use {constructors, table};
