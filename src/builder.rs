@@ -1,9 +1,18 @@
 use core::fmt;
 use core::marker::PhantomData;
 
+use crate::MAX_SHARDS;
 use crate::core::{Config, Core, Rules};
+use crate::fairness::Fairness;
 use crate::plumbing::Kind;
-use crate::{DefaultHashBuilder, Fairness, MAX_SHARDS};
+
+/// The default hasher: hashbrown's, which is `foldhash` in its "fast" form, seeded at random for each table.
+///
+/// It is quick, and its random seed makes accidental collisions as rare as they should be. It is not cryptographic: somebody
+/// who can choose the keys *and* observe timings closely may find keys that collide. Colliding keys make look-ups in their
+/// shard slower, never wrong. For keys from such a source choose `std::hash::RandomState` (SipHash), with
+/// [`Builder::hasher`] or [`KeyedMutex::with_hasher`](crate::KeyedMutex::with_hasher); it costs a few nanoseconds more.
+pub type DefaultHashBuilder = hashbrown::DefaultHashBuilder;
 
 /// Makes a lock table with settings of its own.
 ///

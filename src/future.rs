@@ -6,14 +6,13 @@ use core::pin::{Pin, pin};
 use core::task::{Context, Poll};
 
 use crate::guard::Guard;
-use crate::mode::{Exclusive, Mode, Permit, Shared, Upgradable};
-use crate::plumbing::{TablePtr, TableRef};
+use crate::mode::Mode;
+use crate::plumbing::TablePtr;
 use crate::request::{Call, Request, Source};
-use crate::{DefaultHashBuilder, KeyedMutex, KeyedRwLock, KeyedSemaphore};
 
 /// A future that acquires a key and yields its guard.
 ///
-/// `P` and `M` are those of the [`Guard`]. Use the aliases: [`Lock`] and its like.
+/// `P` and `M` are those of the [`Guard`]. Use the aliases: [`Lock`](crate::futures::Lock) and its like.
 ///
 /// Until its first poll the future is no waiter and has no place in the queue; it only keeps its entry in the table. Then
 /// it queues, and keeps its place however often and with whatever wakers it is polled.
@@ -37,25 +36,6 @@ use crate::{DefaultHashBuilder, KeyedMutex, KeyedRwLock, KeyedSemaphore};
 #[must_use = "futures do nothing unless they are polled or awaited"]
 pub struct Acquire<P: TablePtr, M: Mode> {
     request: Request<P, M>,
-}
-
-macro_rules! aliases {
-    ($($Table:ident, $Mode:ident, $Future:ident: $call:ident, $FutureArc:ident: $call_arc:ident;)+) => {$(
-        #[doc = concat!("The future of [`", stringify!($Table), "::", stringify!($call), "`].")]
-        pub type $Future<'a, K, S = DefaultHashBuilder> = Acquire<TableRef<'a, $Table<K, S>>, $Mode>;
-
-        #[doc = concat!("The future of [`", stringify!($Table), "::", stringify!($call_arc), "`].")]
-        #[cfg(target_has_atomic = "ptr")]
-        pub type $FutureArc<K, S = DefaultHashBuilder> = Acquire<alloc::sync::Arc<$Table<K, S>>, $Mode>;
-    )+};
-}
-
-aliases! {
-    KeyedMutex, Exclusive, Lock: lock, LockArc: lock_arc;
-    KeyedRwLock, Shared, Read: read, ReadArc: read_arc;
-    KeyedRwLock, Upgradable, UpgradableRead: upgradable_read, UpgradableReadArc: upgradable_read_arc;
-    KeyedRwLock, Exclusive, Write: write, WriteArc: write_arc;
-    KeyedSemaphore, Permit, AcquirePermit: acquire, AcquirePermitArc: acquire_arc;
 }
 
 impl<P: TablePtr, S: Source<P::Key>, M: Mode> Call<P, S, M> {

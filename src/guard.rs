@@ -1,16 +1,15 @@
 use core::fmt;
 
 use crate::core::{Claim, Core, Want};
-use crate::mode::{Exclusive, HandOver, Mode, Permit, Shared, Upgradable};
-use crate::plumbing::{TablePtr, TableRef};
-use crate::{DefaultHashBuilder, KeyedMutex, KeyedRwLock, KeyedSemaphore};
+use crate::mode::{HandOver, Mode};
+use crate::plumbing::TablePtr;
 
 const HELD: &str = "a guard has its hold until it is dropped";
 
 /// A hold on a key, released when the guard is dropped.
 ///
 /// There is one guard for all locks and all forms of acquiring. `P` is how the table is referred to: a borrow, or an
-/// `Arc` of it for a `'static` guard. `M` is the [mode](crate::mode). Use the aliases: [`MutexGuard`] and its like.
+/// `Arc` of it for a `'static` guard. `M` is the [mode](crate::mode). Use the aliases: [`MutexGuard`](crate::MutexGuard) and its like.
 ///
 /// A guard is `Send` and `Sync` if the key is both. It may be dropped in another thread or task than the one that acquired
 /// it, and also while that panics: the lock is not poisoned.
@@ -37,34 +36,6 @@ pub struct Guard<P: TablePtr, M: Mode> {
     /// `None` only after the hold has been given away.
     held: Option<(P, Claim<P::Key>)>,
     state: M::State,
-}
-
-macro_rules! aliases {
-    ($($(#[doc = $doc:literal])+ $Guard:ident, $GuardArc:ident = $Table:ident, $Mode:ident;)+) => {$(
-        $(#[doc = $doc])+
-        ///
-        /// It borrows its table.
-        pub type $Guard<'a, K, S = DefaultHashBuilder> = Guard<TableRef<'a, $Table<K, S>>, $Mode>;
-
-        $(#[doc = $doc])+
-        ///
-        /// It lives as long as it likes, and keeps its table, which is in an `Arc`, alive.
-        #[cfg(target_has_atomic = "ptr")]
-        pub type $GuardArc<K, S = DefaultHashBuilder> = Guard<alloc::sync::Arc<$Table<K, S>>, $Mode>;
-    )+};
-}
-
-aliases! {
-    /// The hold of a key of a [`KeyedMutex`].
-    MutexGuard, MutexGuardArc = KeyedMutex, Exclusive;
-    /// The hold of a key of a [`KeyedRwLock`] by a reader.
-    ReadGuard, ReadGuardArc = KeyedRwLock, Shared;
-    /// The hold of a key of a [`KeyedRwLock`] by the one reader that may become a writer.
-    UpgradableGuard, UpgradableGuardArc = KeyedRwLock, Upgradable;
-    /// The hold of a key of a [`KeyedRwLock`] by a writer.
-    WriteGuard, WriteGuardArc = KeyedRwLock, Exclusive;
-    /// A permit of a key of a [`KeyedSemaphore`].
-    PermitGuard, PermitGuardArc = KeyedSemaphore, Permit;
 }
 
 impl<P: TablePtr, M: Mode> Guard<P, M> {

@@ -161,9 +161,10 @@ struct Readme;
 
 /// The futures of the async forms.
 pub mod futures {
-    pub use crate::future::{Acquire, AcquirePermit, Lock, Read, UpgradableRead, Write};
+    pub use crate::future::Acquire;
+    pub use crate::locks::{AcquirePermit, Lock, Read, UpgradableRead, Write};
     #[cfg(target_has_atomic = "ptr")]
-    pub use crate::future::{AcquirePermitArc, LockArc, ReadArc, UpgradableReadArc, WriteArc};
+    pub use crate::locks::{AcquirePermitArc, LockArc, ReadArc, UpgradableReadArc, WriteArc};
     pub use crate::upgrade::{Upgrade, UpgradeMut};
 }
 
@@ -194,28 +195,20 @@ pub mod table {
 }
 
 pub use self::{
-    builder::{Builder, MAX_CAPACITY},
+    builder::{Builder, DefaultHashBuilder, MAX_CAPACITY},
     fairness::Fairness,
-    guard::{Guard, MutexGuard, PermitGuard, ReadGuard, UpgradableGuard, WriteGuard},
+    guard::Guard,
     handle::{Handle, KeyHandle},
-    locks::{KeyedMutex, KeyedRwLock, KeyedSemaphore},
+    locks::{KeyedMutex, KeyedRwLock, KeyedSemaphore, MutexGuard, PermitGuard, ReadGuard, UpgradableGuard, WriteGuard},
     status::Status,
     upgrade::Upgraded,
 };
 #[cfg(target_has_atomic = "ptr")]
 pub use self::{
-    guard::{MutexGuardArc, PermitGuardArc, ReadGuardArc, UpgradableGuardArc, WriteGuardArc},
     handle::KeyHandleArc,
+    locks::{MutexGuardArc, PermitGuardArc, ReadGuardArc, UpgradableGuardArc, WriteGuardArc},
 };
 pub use equivalent::Equivalent;
-
-/// The default hasher: hashbrown's, which is `foldhash` in its "fast" form, seeded at random for each table.
-///
-/// It is quick, and its random seed makes accidental collisions as rare as they should be. It is not cryptographic: somebody
-/// who can choose the keys *and* observe timings closely may find keys that collide. Colliding keys make look-ups in their
-/// shard slower, never wrong. For keys from such a source choose `std::hash::RandomState` (SipHash), with
-/// [`Builder::hasher`] or [`KeyedMutex::with_hasher`]; it costs a few nanoseconds more.
-pub type DefaultHashBuilder = hashbrown::DefaultHashBuilder;
 
 /// The largest number of shards that a table can have.
 pub const MAX_SHARDS: usize = 1 << 16;

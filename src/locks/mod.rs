@@ -5,6 +5,12 @@ mod mutex;
 mod rwlock;
 mod semaphore;
 
-pub use self::mutex::{KeyedMutex, MutexKind};
-pub use self::rwlock::{KeyedRwLock, RwLockKind};
-pub use self::semaphore::{KeyedSemaphore, SemaphoreKind};
+pub use self::mutex::{KeyedMutex, Lock, MutexGuard, MutexKind};
+#[cfg(target_has_atomic = "ptr")]
+pub use self::mutex::{LockArc, MutexGuardArc};
+pub use self::rwlock::{KeyedRwLock, Read, ReadGuard, RwLockKind, UpgradableGuard, UpgradableRead, Write, WriteGuard};
+#[cfg(target_has_atomic = "ptr")]
+pub use self::rwlock::{ReadArc, ReadGuardArc, UpgradableGuardArc, UpgradableReadArc, WriteArc, WriteGuardArc};
+pub use self::semaphore::{AcquirePermit, KeyedSemaphore, PermitGuard, SemaphoreKind};
+#[cfg(target_has_atomic = "ptr")]
+pub use self::semaphore::{AcquirePermitArc, PermitGuardArc};

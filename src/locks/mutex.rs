@@ -1,5 +1,5 @@
 use super::forms::{constructors, forms, table};
-use crate::DefaultHashBuilder;
+use crate::builder::DefaultHashBuilder;
 use crate::core::Core;
 
 /// A mutex for each key: at most one holder per key, any number of keys.
@@ -49,8 +49,10 @@ table! {
 constructors!(KeyedMutex, MutexKind);
 
 forms! {
-    KeyedMutex, Exclusive, MutexGuard, MutexGuardArc, Lock, LockArc,
+    KeyedMutex, Exclusive,
     new = "KeyedMutex::<String>::new()", excludes = "try_lock",
+    /// The hold of a key of a [`KeyedMutex`].
+    guards MutexGuard, MutexGuardArc, futures Lock, LockArc,
     /// Locks a key.
     async lock, blocking lock_blocking,
     /// `None` if the key is held; if it has been handed to a waiter that has not run yet; or if others wait for it and the

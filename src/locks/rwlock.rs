@@ -1,5 +1,5 @@
 use super::forms::{constructors, forms, table};
-use crate::DefaultHashBuilder;
+use crate::builder::DefaultHashBuilder;
 use crate::core::Core;
 
 /// A reader-writer lock for each key: many readers, or one writer; and among the readers one that may become a writer.
@@ -61,8 +61,10 @@ table! {
 constructors!(KeyedRwLock, RwLockKind);
 
 forms! {
-    KeyedRwLock, Shared, ReadGuard, ReadGuardArc, Read, ReadArc,
+    KeyedRwLock, Shared,
     new = "KeyedRwLock::<String>::new()", excludes = "try_write",
+    /// The hold of a key of a [`KeyedRwLock`] by a reader.
+    guards ReadGuard, ReadGuardArc, futures Read, ReadArc,
     /// Acquires a key for reading, beside other readers.
     async read, blocking read_blocking,
     /// `None` if a writer holds the key, or has been handed it; or if a writer or an upgrade (under
@@ -72,8 +74,10 @@ forms! {
 }
 
 forms! {
-    KeyedRwLock, Upgradable, UpgradableGuard, UpgradableGuardArc, UpgradableRead, UpgradableReadArc,
+    KeyedRwLock, Upgradable,
     new = "KeyedRwLock::<String>::new()", excludes = "try_upgradable_read",
+    /// The hold of a key of a [`KeyedRwLock`] by the one reader that may become a writer.
+    guards UpgradableGuard, UpgradableGuardArc, futures UpgradableRead, UpgradableReadArc,
     /// Acquires a key for reading, beside other readers, and with the right to become a writer.
     async upgradable_read, blocking upgradable_read_blocking,
     /// `None` if a writer or another upgradable reader holds the key, or has been handed it; or if somebody waits whom this
@@ -84,8 +88,10 @@ forms! {
 }
 
 forms! {
-    KeyedRwLock, Exclusive, WriteGuard, WriteGuardArc, Write, WriteArc,
+    KeyedRwLock, Exclusive,
     new = "KeyedRwLock::<String>::new()", excludes = "try_read",
+    /// The hold of a key of a [`KeyedRwLock`] by a writer.
+    guards WriteGuard, WriteGuardArc, futures Write, WriteArc,
     /// Acquires a key for writing, alone.
     async write, blocking write_blocking,
     /// `None` if anybody holds the key, or has been handed it; or if others wait for it and the

@@ -1,7 +1,7 @@
 use super::forms::{forms, table};
-use crate::builder::Builder;
+use crate::MAX_PERMITS;
+use crate::builder::{Builder, DefaultHashBuilder};
 use crate::core::Core;
-use crate::{DefaultHashBuilder, MAX_PERMITS};
 
 /// A semaphore for each key: at most so many holders per key, the same number for all keys.
 ///
@@ -106,8 +106,10 @@ table! {
 }
 
 forms! {
-    KeyedSemaphore, Permit, PermitGuard, PermitGuardArc, AcquirePermit, AcquirePermitArc,
+    KeyedSemaphore, Permit,
     new = "KeyedSemaphore::<String>::new(1)", excludes = "try_acquire",
+    /// A permit of a key of a [`KeyedSemaphore`].
+    guards PermitGuard, PermitGuardArc, futures AcquirePermit, AcquirePermitArc,
     /// Acquires a permit of a key.
     async acquire, blocking acquire_blocking,
     /// `None` if all permits of the key are held, or have been handed to waiters that have not run yet; or if others wait for

@@ -28,7 +28,7 @@ macro_rules! borrowed {
             /// # });
             /// ```
             #[inline]
-            pub fn $lock<Q>(&self, key: &Q) -> $crate::future::$Future<'_, K, S>
+            pub fn $lock<Q>(&self, key: &Q) -> $Future<'_, K, S>
             where
                 Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
             {
@@ -51,7 +51,7 @@ macro_rules! borrowed {
             /// # drop(guard);
             /// ```
             #[inline]
-            pub fn $try_lock<Q>(&self, key: &Q) -> Option<$crate::guard::$Guard<'_, K, S>>
+            pub fn $try_lock<Q>(&self, key: &Q) -> Option<$Guard<'_, K, S>>
             where
                 Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
             {
@@ -78,7 +78,7 @@ macro_rules! borrowed {
             /// # drop(guard);
             /// ```
             #[inline]
-            pub fn $lock_blocking<Q>(&self, key: &Q) -> $crate::guard::$Guard<'_, K, S>
+            pub fn $lock_blocking<Q>(&self, key: &Q) -> $Guard<'_, K, S>
             where
                 Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
             {
@@ -109,7 +109,7 @@ macro_rules! borrowed {
                 &self,
                 key: &Q,
                 timeout: ::core::time::Duration,
-            ) -> Option<$crate::guard::$Guard<'_, K, S>>
+            ) -> Option<$Guard<'_, K, S>>
             where
                 Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
             {
@@ -138,7 +138,7 @@ macro_rules! borrowed {
                 &self,
                 key: &Q,
                 deadline: ::std::time::Instant,
-            ) -> Option<$crate::guard::$Guard<'_, K, S>>
+            ) -> Option<$Guard<'_, K, S>>
             where
                 Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
             {

@@ -8,15 +8,18 @@
 
 pub(crate) mod borrowed;
 pub(crate) mod handle;
+pub(crate) mod names;
 pub(crate) mod owned;
 mod table;
 
 /// The forms of one operation.
 macro_rules! forms {
     (
-        $Table:ident, $Mode:ident, $Guard:ident, $GuardArc:ident, $Future:ident, $FutureArc:ident,
+        $Table:ident, $Mode:ident,
         // For the examples: a table of strings, and a `try_` call that excludes this operation.
         new = $new:literal, excludes = $excludes:literal,
+        $(#[doc = $held:literal])+
+        guards $Guard:ident, $GuardArc:ident, futures $Future:ident, $FutureArc:ident,
         $(#[doc = $does:literal])+
         async $lock:ident, blocking $lock_blocking:ident,
         $(#[doc = $fails:literal])+
@@ -24,6 +27,11 @@ macro_rules! forms {
         arc $lock_arc:ident, $lock_arc_blocking:ident, $try_lock_arc:ident, $try_lock_arc_for:ident,
         $try_lock_arc_until:ident $(,)?
     ) => {
+        $crate::locks::forms::names::names! {
+            $Table, $Mode, $lock, $lock_arc,
+            held = [$($held)+], $Guard, $GuardArc,
+            $Future, $FutureArc,
+        }
         $crate::locks::forms::borrowed::borrowed! {
             $Table, $Guard, $Future,
             new = $new, excludes = $excludes,

@@ -27,7 +27,7 @@ macro_rules! owned {
             /// std::thread::spawn(move || drop(guard)).join().unwrap();
             /// # });
             /// ```
-            pub fn $lock_arc<Q>(self: &::alloc::sync::Arc<Self>, key: &Q) -> $crate::future::$FutureArc<K, S>
+            pub fn $lock_arc<Q>(self: &::alloc::sync::Arc<Self>, key: &Q) -> $FutureArc<K, S>
             where
                 Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
             {
@@ -45,7 +45,7 @@ macro_rules! owned {
             #[doc = concat!("assert!(locks.", $excludes, "(\"a\").is_none());")]
             /// # drop(guard);
             /// ```
-            pub fn $try_lock_arc<Q>(self: &::alloc::sync::Arc<Self>, key: &Q) -> Option<$crate::guard::$GuardArc<K, S>>
+            pub fn $try_lock_arc<Q>(self: &::alloc::sync::Arc<Self>, key: &Q) -> Option<$GuardArc<K, S>>
             where
                 Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
             {
@@ -70,7 +70,7 @@ macro_rules! owned {
             #[doc = concat!("let guard = locks.", stringify!($lock_arc_blocking), "(\"a\");")]
             /// std::thread::spawn(move || drop(guard)).join().unwrap();
             /// ```
-            pub fn $lock_arc_blocking<Q>(self: &::alloc::sync::Arc<Self>, key: &Q) -> $crate::guard::$GuardArc<K, S>
+            pub fn $lock_arc_blocking<Q>(self: &::alloc::sync::Arc<Self>, key: &Q) -> $GuardArc<K, S>
             where
                 Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
             {
@@ -95,7 +95,7 @@ macro_rules! owned {
                 self: &::alloc::sync::Arc<Self>,
                 key: &Q,
                 timeout: ::core::time::Duration,
-            ) -> Option<$crate::guard::$GuardArc<K, S>>
+            ) -> Option<$GuardArc<K, S>>
             where
                 Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
             {
@@ -120,7 +120,7 @@ macro_rules! owned {
                 self: &::alloc::sync::Arc<Self>,
                 key: &Q,
                 deadline: ::std::time::Instant,
-            ) -> Option<$crate::guard::$GuardArc<K, S>>
+            ) -> Option<$GuardArc<K, S>>
             where
                 Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
             {

@@ -65,9 +65,9 @@ macro_rules! table {
 
             /// Calls `f` with every live entry: its key, and its status at the time when the entry was looked up.
             ///
-            /// `f` runs outside every internal lock and may use the table. An entry is kept alive until `f` has seen it.
-            /// An entry that comes or goes during the call may be seen or not; one that is there all the time is seen
-            /// once.
+            /// `f` runs outside every internal lock and may use the table. An entry is kept alive until `f` has seen
+            /// it. An entry that comes or goes during the call may be seen or not; one that is there all the time is
+            /// seen once.
             ///
             /// # Panics
             /// If a key cannot count one more: see [`MAX_HOLDERS`](crate::MAX_HOLDERS). If `f` does.

@@ -1,0 +1,33 @@
+//! The names of what an operation gives: its guards and its futures.
+
+macro_rules! names {
+    (
+        $Table:ident, $Mode:ident, $lock:ident, $lock_arc:ident,
+        held = [$($held:literal)+], $Guard:ident, $GuardArc:ident,
+        $Future:ident, $FutureArc:ident,
+    ) => {
+        $(#[doc = $held])+
+        ///
+        /// It borrows its table.
+        pub type $Guard<'a, K, S = $crate::builder::DefaultHashBuilder> =
+            $crate::guard::Guard<$crate::plumbing::TableRef<'a, $Table<K, S>>, $crate::mode::$Mode>;
+
+        $(#[doc = $held])+
+        ///
+        /// It lives as long as it likes, and keeps its table, which is in an `Arc`, alive.
+        #[cfg(target_has_atomic = "ptr")]
+        pub type $GuardArc<K, S = $crate::builder::DefaultHashBuilder> =
+            $crate::guard::Guard<::alloc::sync::Arc<$Table<K, S>>, $crate::mode::$Mode>;
+
+        #[doc = concat!("The future of [`", stringify!($Table), "::", stringify!($lock), "`].")]
+        pub type $Future<'a, K, S = $crate::builder::DefaultHashBuilder> =
+            $crate::future::Acquire<$crate::plumbing::TableRef<'a, $Table<K, S>>, $crate::mode::$Mode>;
+
+        #[doc = concat!("The future of [`", stringify!($Table), "::", stringify!($lock_arc), "`].")]
+        #[cfg(target_has_atomic = "ptr")]
+        pub type $FutureArc<K, S = $crate::builder::DefaultHashBuilder> =
+            $crate::future::Acquire<::alloc::sync::Arc<$Table<K, S>>, $crate::mode::$Mode>;
+    };
+}
+
+pub(crate) use names;
