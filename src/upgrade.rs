@@ -12,7 +12,6 @@ use crate::blocking::{Wait, block, deadline_after};
 use crate::core::{Bin, Claim, Core, Mode as Held, Ticket, Want};
 use crate::future::race;
 use crate::guard::Guard;
-use crate::locks::KeyedRwLock;
 use crate::mode::{Exclusive, Shared, Upgradable};
 use crate::plumbing::TablePtr;
 
@@ -232,7 +231,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     /// Becomes a writer, and blocks the thread until the other readers have left.
     ///
     /// # Blocking
-    /// As [`KeyedRwLock::write_blocking`].
+    /// As [`KeyedRwLock::write_blocking`](crate::KeyedRwLock::write_blocking).
     ///
     /// # Examples
     /// ```
@@ -249,7 +248,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     /// Becomes a writer for as long as what is returned is kept, and blocks the thread until the other readers have left.
     ///
     /// # Blocking
-    /// As [`KeyedRwLock::write_blocking`].
+    /// As [`KeyedRwLock::write_blocking`](crate::KeyedRwLock::write_blocking).
     ///
     /// # Examples
     /// ```
@@ -269,7 +268,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     /// The guard, if the other readers have not left in that time.
     ///
     /// # Blocking
-    /// As [`KeyedRwLock::write_blocking`], for at most `timeout`.
+    /// As [`KeyedRwLock::write_blocking`](crate::KeyedRwLock::write_blocking), for at most `timeout`.
     ///
     /// # Examples
     /// ```
@@ -291,7 +290,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     /// The guard, if the other readers have not left by then.
     ///
     /// # Blocking
-    /// As [`KeyedRwLock::write_blocking`], until `deadline` at the longest.
+    /// As [`KeyedRwLock::write_blocking`](crate::KeyedRwLock::write_blocking), until `deadline` at the longest.
     ///
     /// # Examples
     /// ```
@@ -304,38 +303,12 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     }
 }
 
-/// Downgrades of a writer. For the [policy](crate::Fairness) a writer leaves.
-impl<K, S, P: TablePtr<Table = KeyedRwLock<K, S>, Key = K>> Guard<P, Exclusive> {
-    /// Becomes a reader. Readers that wait may get in beside it; no writer gets in between.
-    ///
-    /// # Examples
-    /// ```
-    /// let locks = keylatch::KeyedRwLock::<String>::new();
-    /// let reader = locks.try_write("a").unwrap().downgrade();
-    /// assert!(locks.try_read("a").is_some() && locks.try_write("a").is_none());
-    /// # drop(reader);
-    /// ```
-    pub fn downgrade(self) -> Guard<P, Shared> {
-        self.weakened(Held::Shared)
-    }
-
-    /// Becomes an upgradable reader. Readers that wait may get in beside it; no writer gets in between.
-    ///
-    /// # Examples
-    /// ```
-    /// let locks = keylatch::KeyedRwLock::<String>::new();
-    /// let reader = locks.try_write("a").unwrap().downgrade_to_upgradable();
-    /// let writer = reader.try_upgrade().unwrap();
-    /// # drop(writer);
-    /// ```
-    pub fn downgrade_to_upgradable(self) -> Guard<P, Upgradable> {
-        self.weakened(Held::Upgradable)
-    }
-
-    fn weakened<M: crate::mode::Mode>(mut self, to: Held) -> Guard<P, M> {
+impl<P: TablePtr> Guard<P, Exclusive> {
+    /// The same hold, in a mode that more can share.
+    pub(crate) fn weakened<M: crate::mode::Mode>(mut self) -> Guard<P, M> {
         let mut bin = Bin::default();
         let (core, hold, ()) = self.parts();
-        core.weaken(hold, Held::Exclusive, to, &mut bin);
+        core.weaken(hold, Held::Exclusive, M::MODE, &mut bin);
         let guard = self.into_mode();
         drop(bin);
         guard

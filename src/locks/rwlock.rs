@@ -1,6 +1,9 @@
 use super::forms::{constructors, forms, table};
 use crate::builder::DefaultHashBuilder;
 use crate::core::Core;
+use crate::guard::Guard;
+use crate::mode::{Exclusive, Shared, Upgradable};
+use crate::plumbing::TablePtr;
 
 /// A reader-writer lock for each key: many readers, or one writer; and among the readers one that may become a writer.
 ///
@@ -98,4 +101,33 @@ forms! {
     /// [policy](crate::Fairness) lets nobody pass them any more.
     try try_write, for try_write_for, until try_write_until,
     arc write_arc, write_arc_blocking, try_write_arc, try_write_arc_for, try_write_arc_until,
+}
+
+/// Downgrades of a writer. For the [policy](crate::Fairness) a writer leaves.
+impl<K, S, P: TablePtr<Table = KeyedRwLock<K, S>, Key = K>> Guard<P, Exclusive> {
+    /// Becomes a reader. Readers that wait may get in beside it; no writer gets in between.
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedRwLock::<String>::new();
+    /// let reader = locks.try_write("a").unwrap().downgrade();
+    /// assert!(locks.try_read("a").is_some() && locks.try_write("a").is_none());
+    /// # drop(reader);
+    /// ```
+    pub fn downgrade(self) -> Guard<P, Shared> {
+        self.weakened()
+    }
+
+    /// Becomes an upgradable reader. Readers that wait may get in beside it; no writer gets in between.
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedRwLock::<String>::new();
+    /// let reader = locks.try_write("a").unwrap().downgrade_to_upgradable();
+    /// let writer = reader.try_upgrade().unwrap();
+    /// # drop(writer);
+    /// ```
+    pub fn downgrade_to_upgradable(self) -> Guard<P, Upgradable> {
+        self.weakened()
+    }
 }
