@@ -1,7 +1,6 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use crate::MAX_SHARDS;
 use crate::core::{Config, Core, Rules};
 use crate::fairness::Fairness;
 use crate::plumbing::Kind;
@@ -37,6 +36,9 @@ pub struct Builder<T, K, S = DefaultHashBuilder> {
     hasher: S,
     makes: PhantomData<fn() -> (T, K)>,
 }
+
+/// The largest number of shards that a table can have.
+pub const MAX_SHARDS: usize = 1 << 16;
 
 /// The largest number of keys that [`Builder::capacity`] can make room for.
 pub const MAX_CAPACITY: usize = if usize::BITS < 64 { 1 << 24 } else { 1 << 31 };

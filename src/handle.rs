@@ -69,7 +69,7 @@ impl<P: TablePtr> Clone for Handle<P> {
     /// Another handle for the same key.
     ///
     /// # Panics
-    /// If the key cannot count one more: see [`MAX_HOLDERS`](crate::MAX_HOLDERS).
+    /// If the key cannot count one more: see [`MAX_USERS`](crate::MAX_USERS).
     fn clone(&self) -> Self {
         Handle::find(self.table.clone(), &self.claim())
     }

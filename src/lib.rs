@@ -195,11 +195,14 @@ pub mod table {
 }
 
 pub use self::{
-    builder::{Builder, DefaultHashBuilder, MAX_CAPACITY},
+    builder::{Builder, DefaultHashBuilder, MAX_CAPACITY, MAX_SHARDS},
     fairness::Fairness,
     guard::Guard,
     handle::{Handle, KeyHandle},
-    locks::{KeyedMutex, KeyedRwLock, KeyedSemaphore, MutexGuard, PermitGuard, ReadGuard, UpgradableGuard, WriteGuard},
+    locks::{
+        KeyedMutex, KeyedRwLock, KeyedSemaphore, MAX_PERMITS, MAX_USERS, MutexGuard, PermitGuard, ReadGuard,
+        UpgradableGuard, WriteGuard,
+    },
     status::Status,
     upgrade::Upgraded,
 };
@@ -209,13 +212,3 @@ pub use self::{
     locks::{MutexGuardArc, PermitGuardArc, ReadGuardArc, UpgradableGuardArc, WriteGuardArc},
 };
 pub use equivalent::Equivalent;
-
-/// The largest number of shards that a table can have.
-pub const MAX_SHARDS: usize = 1 << 16;
-
-/// The largest number of permits that a key of a [`KeyedSemaphore`] can have: [`MAX_HOLDERS`].
-pub const MAX_PERMITS: usize = MAX_HOLDERS;
-
-/// How many holders, waiters, handles and unfinished futures one key can count, in all: 2^30 − 1 on 64-bit targets, 16,383 on
-/// 32-bit ones. One more panics, whichever form asks, and changes nothing.
-pub const MAX_HOLDERS: usize = core::MAX_UNITS;

@@ -22,8 +22,8 @@ use crate::core::Core;
 /// not use the table. All else that is a key's own may: `Hash`, other clones, and `Drop`.
 ///
 /// # Panics
-/// Every form panics if the key cannot count one more holder or waiter (see [`MAX_HOLDERS`](crate::MAX_HOLDERS)), and passes
-/// on a panic of the key's `Hash`, `Eq`, `ToOwned` or `Drop`. The table stays usable, and nothing stays locked.
+/// Every form panics if the key has [`MAX_USERS`](crate::MAX_USERS) users already, and passes on a panic of the key's
+/// `Hash`, `Eq`, `ToOwned` or `Drop`. The table stays usable, and nothing stays locked.
 ///
 /// # Examples
 /// ```

@@ -1,7 +1,9 @@
 use super::forms::{forms, table};
-use crate::MAX_PERMITS;
 use crate::builder::{Builder, DefaultHashBuilder};
-use crate::core::Core;
+use crate::core::{Core, MAX_UNITS};
+
+/// The largest number of permits that a key of a [`KeyedSemaphore`] can have: [`MAX_USERS`](crate::MAX_USERS).
+pub const MAX_PERMITS: usize = MAX_UNITS;
 
 /// A semaphore for each key: at most so many holders per key, the same number for all keys.
 ///

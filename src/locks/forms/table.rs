@@ -70,7 +70,7 @@ macro_rules! table {
             /// seen once.
             ///
             /// # Panics
-            /// If a key cannot count one more: see [`MAX_HOLDERS`](crate::MAX_HOLDERS). If `f` does.
+            /// If a key cannot count one more: see [`MAX_USERS`](crate::MAX_USERS). If `f` does.
             ///
             /// # Examples
             /// ```
