@@ -36,6 +36,7 @@
 /// A thread in a blocking call tries again for a short while before it queues (not under `Fifo`). Until it queues
 /// it is not a waiter: it has no place and is not counted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub enum Fairness {
     /// Strict order of arrival.
     Fifo,

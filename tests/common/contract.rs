@@ -146,6 +146,7 @@ impl Key {
             Fairness::Fifo => return false,
             Fairness::Barging => return true,
             Fairness::Bounded(bound) => u32::from(bound),
+            other => panic!("a contract of {other:?} is not written"),
         };
         let writer_waits = self.queue.iter().any(|waiter| matches!(waiter.want, Write | Upgrade));
         if !writer_waits && !self.keeps_out_the_head(want) {
@@ -219,6 +220,7 @@ impl Key {
                     Fairness::Fifo => true,
                     Fairness::Bounded(bound) => matches!(due.want, Read | Upgrade) || due.passed >= u32::from(bound),
                     Fairness::Barging => false,
+                    other => panic!("a contract of {other:?} is not written"),
                 };
             if grant {
                 self.grant(due.id);

@@ -590,6 +590,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
                 Fairness::Fifo => 0,
                 Fairness::Bounded(n) => u32::from(n),
                 Fairness::Barging => u32::MAX,
+                other => panic!("a contract of {other:?} is not written"),
             };
             assert!(*passed <= bound, "{passed} have passed the head of {model:?}");
         }
