@@ -103,7 +103,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
     /// If the hold has been acquired already.
     #[inline]
     pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Guard<P, M>> {
-        let (table, claim) = self.claim.as_ref().expect("a lock future was polled after it had finished");
+        let (table, claim) = self.claim.as_ref().expect("keylatch: a lock future was polled after it had finished");
         if !self.ticket.is_some() && table.core().enter(claim, Self::WANT) {
             return Poll::Ready(self.acquired());
         }

@@ -366,7 +366,7 @@ impl<P: TablePtr> Future for Upgrade<P> {
     type Output = Guard<P, Exclusive>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let guard = self.guard.as_mut().expect("a lock future was polled after it had finished");
+        let guard = self.guard.as_mut().expect("keylatch: a lock future was polled after it had finished");
         match guard.poll_upgrade(cx.waker()) {
             Poll::Ready(()) => Poll::Ready(self.guard.take().expect("it is there").into_mode()),
             Poll::Pending => Poll::Pending,
@@ -388,7 +388,7 @@ impl<'g, P: TablePtr> Future for UpgradeMut<'g, P> {
     type Output = Upgraded<'g, P>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let guard = self.guard.as_mut().expect("a lock future was polled after it had finished");
+        let guard = self.guard.as_mut().expect("keylatch: a lock future was polled after it had finished");
         match guard.poll_upgrade(cx.waker()) {
             Poll::Ready(()) => Poll::Ready(Upgraded { guard: self.guard.take().expect("it is there") }),
             Poll::Pending => Poll::Pending,

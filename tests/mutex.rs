@@ -184,7 +184,7 @@ fn an_unpolled_future_is_no_waiter_but_keeps_its_entry() {
 }
 
 #[test]
-#[should_panic(expected = "polled after it had finished")]
+#[should_panic(expected = "keylatch: a lock future was polled after it had finished")]
 fn a_future_that_is_polled_after_it_finished_panics() {
     let locks = KeyedMutex::<u64>::new();
     let mut future = locks.lock(&7);
