@@ -7,10 +7,11 @@ use crate::plumbing::Kind;
 
 /// The default hasher: hashbrown's, which is `foldhash` in its "fast" form, seeded at random for each table.
 ///
-/// It is quick, and its random seed makes accidental collisions as rare as they should be. It is not cryptographic: somebody
-/// who can choose the keys *and* observe timings closely may find keys that collide. Colliding keys make look-ups in their
-/// shard slower, never wrong. For keys from such a source choose `std::hash::RandomState` (SipHash), with
-/// [`Builder::hasher`] or [`KeyedMutex::with_hasher`](crate::KeyedMutex::with_hasher); it costs a few nanoseconds more.
+/// It is quick, and its random seed makes accidental collisions as rare as they should be. It is not cryptographic:
+/// somebody who can choose the keys *and* observe timings closely may find keys that collide. Colliding keys make
+/// look-ups in their shard slower, never wrong. For keys from such a source choose `std::hash::RandomState` (SipHash),
+/// with [`Builder::hasher`] or [`KeyedMutex::with_hasher`](crate::KeyedMutex::with_hasher); it costs a few nanoseconds
+/// more.
 pub type DefaultHashBuilder = hashbrown::DefaultHashBuilder;
 
 /// Makes a lock table with settings of its own.
@@ -61,11 +62,11 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// Into how many shards the table is divided: `n`, rounded up to a power of two.
     ///
     /// Keys that fall into different shards are found and released without touching the same memory. A shard takes 128
-    /// bytes (one or two cache lines) even while it is empty. The default is 64, or four for each CPU where that is more;
-    /// without `std`, which tells the number of CPUs, it is 16. One shard is right where there is one core. 0, or more than
-    /// [`MAX_SHARDS`], makes [`build`](Builder::build) panic.
+    /// bytes (one or two cache lines) even while it is empty. The default is 64, or four for each CPU where that is
+    /// more; without `std`, which tells the number of CPUs, it is 16. One shard is right where there is one core. 0, or
+    /// more than [`MAX_SHARDS`], makes [`build`](Builder::build) panic.
     ///
-    /// A shard can count some four thousand million keys at once; to lock one more panics.
+    /// A shard can count some four billion keys at once; to lock one more panics.
     pub fn shards(mut self, n: usize) -> Self {
         self.shards = Some(n);
         self
@@ -75,9 +76,9 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// themselves.)
     ///
     /// The room is kept: neither the table nor the pool of free entries is shrunk below it, unless
-    /// [`pool_capacity`](Builder::pool_capacity) is set lower. Keys fall into shards at random; each shard gets room for its
-    /// share and six standard deviations more, and for all `n` where that is less. With one shard the room is exact. The
-    /// default is 0; more than [`MAX_CAPACITY`] makes [`build`](Builder::build) panic.
+    /// [`pool_capacity`](Builder::pool_capacity) is set lower. Keys fall into shards at random; each shard gets room
+    /// for its share and six standard deviations more, and for all `n` where that is less. With one shard the room is
+    /// exact. The default is 0; more than [`MAX_CAPACITY`] makes [`build`](Builder::build) panic.
     pub fn capacity(mut self, n: usize) -> Self {
         self.capacity = n;
         self
@@ -91,11 +92,12 @@ impl<T: Kind, K, S> Builder<T, K, S> {
 
     /// How many free entries are kept for reuse, over all shards. 0 turns reuse off.
     ///
-    /// An entry that is reused saves an allocation, and with [`recycle_keys`](Builder::recycle_keys) its key saves one more.
-    /// A free entry takes as much memory as a live one: the table keeps room for all of them. Entries are allocated by groups of up to 16,
-    /// or up to 8 where a shard keeps fewer, and a group is given back as a whole: nearly two groups more may stay in each
-    /// shard, and the rest of a group whose memory is in use by a single key. What [`capacity`](Builder::capacity) has made
-    /// beyond the pool is given back in the same way, as keys come and go. The default is 64 for each shard.
+    /// An entry that is reused saves an allocation, and with [`recycle_keys`](Builder::recycle_keys) its key saves one
+    /// more. A free entry takes as much memory as a live one: the table keeps room for all of them. Entries are
+    /// allocated in chunks of up to 16, or up to 8 where a shard keeps fewer, and a chunk is given back as a whole:
+    /// nearly two chunks more may stay in each shard, and the rest of a chunk of which a single key is in use. What
+    /// [`capacity`](Builder::capacity) has made beyond the pool is given back in the same way, as keys come and go. The
+    /// default is 64 for each shard.
     pub fn pool_capacity(mut self, n: usize) -> Self {
         self.spares = Some(n);
         self
@@ -104,8 +106,8 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// Whether a free entry keeps its old key, to be overwritten by [`ToOwned::clone_into`].
     ///
     /// Then a `KeyedMutex<String>` that is locked with `&str` keys allocates nothing in steady state. But up to
-    /// [`pool_capacity`](Builder::pool_capacity) old keys stay in memory, with all that they own. The default is `false`: a
-    /// key is dropped when its entry dies.
+    /// [`pool_capacity`](Builder::pool_capacity) old keys stay in memory, with all that they own. The default is
+    /// `false`: a key is dropped when its entry dies.
     ///
     /// [`ToOwned::clone_into`]: alloc::borrow::ToOwned::clone_into
     pub fn recycle_keys(mut self, recycle: bool) -> Self {

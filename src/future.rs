@@ -14,12 +14,12 @@ use crate::request::{Call, Request, Source};
 ///
 /// `P` and `M` are those of the [`Guard`]. Use the aliases: [`Lock`](crate::futures::Lock) and its like.
 ///
-/// Until its first poll the future is no waiter and has no place in the queue; it only keeps its entry in the table. Then
-/// it queues, and keeps its place however often and with whatever wakers it is polled.
+/// Until its first poll the future is no waiter and has no place in the queue; it only keeps its entry in the table.
+/// Then it queues, and keeps its place however often and with whatever wakers it is polled.
 ///
 /// # Cancel safety
-/// The future can be dropped at any moment. It leaves the table as if it had never asked. If the key had been handed to it
-/// already, the key goes to the next waiter.
+/// The future can be dropped at any moment. It leaves the table as if it had never asked. If the key had been handed to
+/// it already, the key goes to the next waiter.
 ///
 /// # Panics
 /// When it is polled after it has finished.
@@ -46,13 +46,12 @@ impl<P: TablePtr, S: Source<P::Key>, M: Mode> Call<P, S, M> {
 }
 
 impl<P: TablePtr, M: Mode> Acquire<P, M> {
-    /// Waits until `limit` is ready, at the longest: any future may be the limit, such as a timer of any runtime or a
+    /// Waits until `limit` is ready, at the latest: any future may be the limit, such as a timer of any runtime or a
     /// cancellation token.
     ///
-    /// The lock is tried first, and once more when the limit is ready: when both are, the guard wins. So the lock is tried at
-    /// least once, even if the limit has
-    /// been reached already. Where a limit is optional, use one that is never ready for "none" (such as
-    /// [`core::future::pending`], or your timer's equivalent).
+    /// The lock is tried first, and once more when the limit is ready: when both are, the guard wins. So the lock is
+    /// tried at least once, even if the limit has been reached already. Where a limit is optional, use one that is
+    /// never ready for "none" (such as [`core::future::pending`], or your timer's equivalent).
     ///
     /// # Errors
     /// The output of `limit`, if that was ready and the key was not to be had.
@@ -83,8 +82,8 @@ pub(crate) async fn race<T, F: Future>(
     future: &mut (impl Future<Output = T> + Unpin),
     limit: F,
 ) -> Result<T, F::Output> {
-    // What is already on its way to the caller is leaked if something that is dropped then panics. So the limit, and what it
-    // became, are dropped while the outcome is in a local.
+    // What is already on its way to the caller is leaked if something that is dropped then panics. So the limit, and
+    // what it became, are dropped while the outcome is in a local.
     let outcome;
     {
         let mut limit = pin!(limit);

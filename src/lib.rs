@@ -28,20 +28,25 @@
 //! | [`KeyedRwLock`] | many readers, or one writer | things that are looked at more often than changed |
 //! | [`KeyedSemaphore`] | up to `n` | limits: connections per host, jobs per user |
 //!
-//! If in doubt, the mutex. A reader-writer lock pays only where readers stay for a while: to hold a key for some nanoseconds is
-//! as cheap alone as in company.
+//! If in doubt, the mutex. A reader-writer lock pays only where readers stay for a while: to hold a key for some
+//! nanoseconds is as cheap alone as in company.
 //!
 //! In a [`KeyedRwLock`] these go together (a row's holder, a column's request):
 //!
-//! | | [`read`](KeyedRwLock::read) | [`upgradable_read`](KeyedRwLock::upgradable_read) | [`write`](KeyedRwLock::write) |
+//! | | [`read`] | [`upgradable_read`] | [`write`] |
 //! |---|---|---|---|
 //! | reader | yes | yes | – |
 //! | upgradable reader | yes | – | – |
 //! | writer | – | – | – |
 //!
-//! An upgradable reader may become a writer with no other writer in between ([`upgrade`](Guard::upgrade)): look first, write
-//! only if needed. As everywhere, a dropped `upgrade` future releases what it owns, and that is the guard; unlike elsewhere,
-//! [`upgrade_mut`](Guard::upgrade_mut) and [`until`](futures::Upgrade::until) give up the wait and keep the upgradable hold.
+//! [`read`]: KeyedRwLock::read
+//! [`upgradable_read`]: KeyedRwLock::upgradable_read
+//! [`write`]: KeyedRwLock::write
+//!
+//! An upgradable reader may become a writer with no other writer in between ([`upgrade`](Guard::upgrade)): look first,
+//! write only if needed. As everywhere, a dropped `upgrade` future releases what it owns, and that is the guard; unlike
+//! elsewhere, [`upgrade_mut`](Guard::upgrade_mut) and [`until`](futures::Upgrade::until) give up the wait and keep the
+//! upgradable hold.
 //!
 //! # The forms
 //! Each operation `op` (`lock`, `read`, `upgradable_read`, `write`, `acquire`) has these forms:
@@ -52,82 +57,87 @@
 //! | async with a limit: a timer, a cancellation token | [`lock(..).until(limit)`](futures::Acquire::until) | |
 //! | without waiting | [`try_lock`](KeyedMutex::try_lock) | |
 //! | blocking | [`lock_blocking`](KeyedMutex::lock_blocking) | yes |
-//! | blocking with a limit | [`try_lock_for`](KeyedMutex::try_lock_for), [`try_lock_until`](KeyedMutex::try_lock_until) | yes |
+//! | blocking with a limit | [`try_lock_for`], [`try_lock_until`] | yes |
 //! | with an owned, `'static` guard | [`lock_arc`](KeyedMutex::lock_arc) and its like | as above |
 //! | again and again on one key | [`handle`](KeyedMutex::handle) | as above |
+//!
+//! [`try_lock_for`]: KeyedMutex::try_lock_for
+//! [`try_lock_until`]: KeyedMutex::try_lock_until
 //!
 //! # Guarantees
 //! 1. *Exclusion.* A key never has holders that do not go together, whatever mix of forms is used on the table.
 //! 2. *No leaks.* No entry outlives its last holder, waiter, handle, unfinished future and running visit: when they are
-//!    gone, [`len`](KeyedMutex::len) is 0, whatever was cancelled, timed out or panicked on the way. Every future can be
-//!    dropped at any moment; a key that it had been handed already goes to the next waiter.
-//! 3. *Bounded bypass.* Under the default policy at most 16 later requests get in before a waiter at the head of its queue;
-//!    see [`Fairness`] for the choice and what it costs. No clock is involved.
-//! 4. *Phase fairness.* In a [`KeyedRwLock`] with a bound, a waiting writer keeps later readers out (within the bound), and
-//!    when a writer leaves, the readers who wait by then all get in before the next writer. When a writer gives up, the readers
-//!    that it kept out get in.
+//!    gone, [`len`](KeyedMutex::len) is 0, whatever was cancelled, timed out or panicked on the way. Every future can
+//!    be dropped at any moment; a key that it had been handed already goes to the next waiter.
+//! 3. *Bounded bypass.* Under the default policy at most 16 later requests get in before a waiter at the head of its
+//!    queue; see [`Fairness`] for the choice and what it costs. No clock is involved.
+//! 4. *Phase fairness.* In a [`KeyedRwLock`] with a bound, a waiting writer keeps later readers out (within the bound),
+//!    and when a writer leaves, the readers who wait by then all get in before the next writer. When a writer gives up,
+//!    the readers that it kept out get in.
 //! 5. *User code runs outside.* Hashing, cloning and dropping keys, and waking, cloning and dropping wakers happen
-//!    outside every internal lock, so all of them may use the table, and a waker may run its task on the spot. There are two
-//!    exceptions, which must not use the table: the key's `Equivalent` (or `Eq`), and the `to_owned` of a key type that owns
-//!    nothing (has no drop glue). If user code panics, the panic reaches the caller, and the table stays usable. If a waker
-//!    panics, the others that were due are still woken.
+//!    outside every internal lock, so all of them may use the table, and a waker may run its task on the spot. There
+//!    are two exceptions, which must not use the table: the key's `Equivalent` (or `Eq`), and the `to_owned` of a key
+//!    type that owns nothing (has no drop glue). If user code panics, the panic reaches the caller, and the table stays
+//!    usable. If a waker panics, the others that were due are still woken.
 //! 6. *No poisoning.* A panic while a key is held drops the guard, and the key is free.
 //! 7. *No re-entry.* Asking again for a key that one holds waits: see [below](#re-entry).
 //! 8. *Memory follows use.* After a burst the memory that it took is given back, in step with the releases, but for a
-//!    bounded pool of free entries ([`Builder::pool_capacity`]). Entries come in groups of up to 16, and a key in use keeps its
-//!    group: with one key in forty of a burst still held a third of the memory may stay.
-//! 9. *No allocation on the fast path.* In steady state acquiring and releasing a key allocates nothing, if the key owns
-//!    nothing, or is recycled ([`Builder::recycle_keys`]). Nor does waiting, but for a release that wakes several waiters at once, and
-//!    where crowds of more than 64 waiters come and go.
+//!    bounded pool of free entries ([`Builder::pool_capacity`]). Entries come in chunks of up to 16, and a key in use
+//!    keeps its chunk: with one key in forty of a burst still held a third of the memory may stay.
+//! 9. *No allocation on the fast path.* In steady state acquiring and releasing a key allocates nothing, if the key
+//!    owns nothing, or is recycled ([`Builder::recycle_keys`]). Nor does waiting, but for a release that wakes several
+//!    waiters at once, and where crowds of more than 64 waiters come and go.
 //!
 //! # Re-entry
 //! The locks are not reentrant. Asking again for a key that one holds waits for oneself: an async or blocking call
-//! never returns, and a `try_` call fails. That is true of readers as well: one who asks again waits behind a writer that waits
-//! for it. The ways out:
+//! never returns, and a `try_` call fails. That is true of readers as well: one who asks again waits behind a writer
+//! that waits for it. The ways out:
 //! - pass the guard, or a reference to it, down to whoever needs the key to be held;
-//! - find the key once with [`handle`](KeyedMutex::handle), lock it in one place, and pass the handle to those who only need the key;
+//! - find the key once with [`handle`](KeyedMutex::handle), lock it in one place, and pass the handle to those who only
+//!   need the key;
 //! - ask with a `try_` form, and treat failure as "held, perhaps by me".
 //!
-//! A task that is suspended while it holds a guard holds the key for as long as nobody polls or drops it; threads that block on
-//! that key wait as long. Stop an executor only when its tasks are done or dropped.
+//! A task that is suspended while it holds a guard holds the key for as long as nobody polls or drops it; threads that
+//! block on that key wait as long. Stop an executor only when its tasks are done or dropped.
 //!
-//! Two keys at once can deadlock against somebody who takes them the other way round: agree on an order, such as that of the
-//! keys.
+//! Two keys at once can deadlock against somebody who takes them the other way round: agree on an order, such as that
+//! of the keys.
 //!
 //! # Poisoning
-//! There is none. A panic while a key is held drops the guard, and the key is free. What the key protects may then be half
-//! changed; if that matters, make the changes such that it does not.
+//! There is none. A panic while a key is held drops the guard, and the key is free. What the key protects may then be
+//! half changed; if that matters, make the changes such that it does not.
 //!
 //! # Hashing
-//! A hasher is called once for each look-up, and never for a release, a hand-over or a growing table. Keys of handles are
-//! not hashed again at all. The hash is mixed once more by the table, so an identity hash will do. See
+//! A hasher is called once for each look-up, and never for a release, a hand-over or a growing table. Keys of handles
+//! are not hashed again at all. The hash is mixed once more by the table, so an identity hash will do. See
 //! [`DefaultHashBuilder`] for the default, and for keys that an adversary chooses.
 //!
-//! `Hash`, `Eq` and `Equivalent` must agree, as for any hash table. If they do not, keys may exclude each other too much or
-//! too little; memory safety does not depend on them.
+//! `Hash`, `Eq` and `Equivalent` must agree, as for any hash table. If they do not, keys may exclude each other too
+//! much or too little; memory safety does not depend on them.
 //!
 //! # Features
 //! | feature | default | meaning |
 //! |---|---|---|
 //! | `std` | yes | blocking and timed calls; without it the crate is `no_std` and needs `alloc` |
 //! | `portable-atomic` | no | targets without native compare-and-swap |
-//! | `critical-section` | no | implies `portable-atomic`; internal locks become critical sections, so that a lock may be tried and released inside an interrupt handler |
+//! | `critical-section` | no | implies `portable-atomic`; internal locks become critical sections |
 //!
-//! Without `critical-section`, do not call into a table from an interrupt handler (or a signal handler) that may have
-//! interrupted a call on the same table: the internal spin lock would wait for the code that it has interrupted.
+//! With `critical-section` a lock may be tried and released inside an interrupt handler. Without it, do not call into a
+//! table from an interrupt handler (or a signal handler) that may have interrupted a call on the same table: the
+//! internal spin lock would wait for the code that it has interrupted.
 //!
 //! # When to use something else
 //! - *One lock, or a handful known in advance:* `async-lock`, `parking_lot` or `std` have locks that cost less.
-//! - *A value for each key:* these tables have keys and no values. A concurrent map stores values. (A keyed lock beside one
-//!   is what makes "look, compute, store" run once.)
+//! - *A value for each key:* these tables have keys and no values. A concurrent map stores values. (A keyed lock beside
+//!   one is what makes "look, compute, store" run once.)
 //! - *Many short critical sections that need not be exact about the key:* an array of mutexes, chosen by the hash, is
 //!   faster still; two keys may then share a mutex.
 //! - *Several processes or machines:* these locks live in one process.
 //! - *Keys that cannot be made by `ToOwned`:* see [`KeyedMutex`](KeyedMutex#keys).
 //!
 //! # Implementation
-//! The `core` module of the source has an overview: how an entry lives and dies, who may change what under which lock, and
-//! why no wake-up is lost. Unsafe code is confined to one module of it, the entries' memory.
+//! The `core` module of the source has an overview: how an entry lives and dies, who may change what under which lock,
+//! and why no wake-up is lost. Unsafe code is confined to one module of it, the entries' memory.
 //!
 #![no_std]
 #![cfg_attr(docsrs, feature(doc_cfg))]

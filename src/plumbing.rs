@@ -1,6 +1,6 @@
 //! What guards, handles, futures and the builder know of a table: how to get from it, or from what refers to it, to the
-//! core. The traits are public, because public types have them as bounds, and sealed: what they can do is in supertraits
-//! that only this crate can name.
+//! core. The traits are public, because public types have them as bounds, and sealed: what they can do is in
+//! supertraits that only this crate can name.
 
 use core::fmt;
 use core::marker::PhantomData;

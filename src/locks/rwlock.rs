@@ -14,22 +14,24 @@ use crate::plumbing::TablePtr;
 /// | an upgradable reader, with or without readers | yes | waits | waits |
 /// | a writer | waits | waits | waits |
 ///
-/// An *upgradable* reader reads, and can become a writer without letting another one in between: look first, and write only if
-/// that turns out to be needed. There is at most one for each key, because two of them would wait for each other for ever.
+/// An *upgradable* reader reads, and can become a writer without letting another one in between: look first, and write
+/// only if that turns out to be needed. There is at most one for each key, because two of them would wait for each
+/// other for ever.
 ///
-/// All else is as for [`KeyedMutex`](crate::KeyedMutex): entries live only while they are used, the forms can be mixed, and
-/// keys are what [they](crate::KeyedMutex#keys) are there. Not reentrant, not even for readers: one who reads and asks again
-/// waits behind a writer that waits for it. Not poisoned.
+/// All else is as for [`KeyedMutex`](crate::KeyedMutex): entries live only while they are used, the forms can be mixed,
+/// and keys are what [they](crate::KeyedMutex#keys) are there. Not reentrant, not even for readers: one who reads and
+/// asks again waits behind a writer that waits for it. Not poisoned.
 ///
 /// # Fairness
 /// Under the default policy, and [`Fairness::Bounded`](crate::Fairness::Bounded) in general, the lock is *phase-fair*
-/// besides: a waiting writer keeps later readers out (within the bound), and when a writer leaves, all readers that waited by
-/// then get in before the next writer, and an upgradable reader with them if its place is free (but only once before each writer
-/// that waits: a chain of upgrades would begin a new phase each time). So neither side starves the other. When a writer gives up, the readers that it kept out
-/// get in. See [`Fairness`](crate::Fairness) for the other policies.
+/// besides: a waiting writer keeps later readers out (within the bound), and when a writer leaves, all readers that
+/// waited by then get in before the next writer, and an upgradable reader with them if its place is free (but only once
+/// before each writer that waits: a chain of upgrades would begin a new phase each time). So neither side starves the
+/// other. When a writer gives up, the readers that it kept out get in. See [`Fairness`](crate::Fairness) for the other
+/// policies.
 ///
-/// The idea of phases, without the bound, is from B. Brandenburg and J. Anderson, "Spin-based reader-writer synchronization for
-/// multiprocessor real-time systems", 2010.
+/// The idea of phases, without the bound, is from B. Brandenburg and J. Anderson, "Spin-based reader-writer
+/// synchronization for multiprocessor real-time systems", 2010.
 ///
 /// # Panics
 /// As [`KeyedMutex`](crate::KeyedMutex#panics).
@@ -71,7 +73,8 @@ forms! {
     /// Acquires a key for reading, beside other readers.
     async read, blocking read_blocking,
     /// `None` if a writer holds the key, or has been handed it; or if a writer or an upgrade (under
-    /// [`Fifo`](crate::Fairness::Fifo): anybody) waits for it and the [policy](crate::Fairness) lets nobody pass any more.
+    /// [`Fifo`](crate::Fairness::Fifo): anybody) waits for it and the [policy](crate::Fairness) lets nobody pass any
+    /// more.
     try try_read, for try_read_for, until try_read_until,
     arc read_arc, read_arc_blocking, try_read_arc, try_read_arc_for, try_read_arc_until,
 }
@@ -83,8 +86,8 @@ forms! {
     guards UpgradableGuard, UpgradableGuardArc, futures UpgradableRead, UpgradableReadArc,
     /// Acquires a key for reading, beside other readers, and with the right to become a writer.
     async upgradable_read, blocking upgradable_read_blocking,
-    /// `None` if a writer or another upgradable reader holds the key, or has been handed it; or if somebody waits whom this
-    /// would keep out and the [policy](crate::Fairness) lets nobody pass any more.
+    /// `None` if a writer or another upgradable reader holds the key, or has been handed it; or if somebody waits whom
+    /// this would keep out and the [policy](crate::Fairness) lets nobody pass any more.
     try try_upgradable_read, for try_upgradable_read_for, until try_upgradable_read_until,
     arc upgradable_read_arc, upgradable_read_arc_blocking, try_upgradable_read_arc, try_upgradable_read_arc_for,
     try_upgradable_read_arc_until,

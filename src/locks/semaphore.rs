@@ -8,14 +8,14 @@ pub const MAX_PERMITS: usize = MAX_UNITS;
 /// A semaphore for each key: at most so many holders per key, the same number for all keys.
 ///
 /// For limits such as "at most four requests to one host at a time". All else is as for
-/// [`KeyedMutex`](crate::KeyedMutex), which is a semaphore with one permit: entries live only while they are used, the forms can
-/// be mixed, and keys are what [they](crate::KeyedMutex#keys) are there. Not reentrant: one who holds all permits of a key and asks for
-/// another waits for itself.
+/// [`KeyedMutex`](crate::KeyedMutex), which is a semaphore with one permit: entries live only while they are used, the
+/// forms can be mixed, and keys are what [they](crate::KeyedMutex#keys) are there. Not reentrant: one who holds all
+/// permits of a key and asks for another waits for itself.
 ///
 /// # Fairness
 /// Under [`Fairness::Fifo`](crate::Fairness::Fifo) permits are given strictly in order of arrival. Under
-/// [`Fairness::Bounded`](crate::Fairness::Bounded) a newcomer that takes the last free permit passes the waiter at the head,
-/// which is counted; one that leaves a permit for it does not.
+/// [`Fairness::Bounded`](crate::Fairness::Bounded) a newcomer that takes the last free permit passes the waiter at the
+/// head, which is counted; one that leaves a permit for it does not.
 ///
 /// # Panics
 /// As [`KeyedMutex`](crate::KeyedMutex#panics).
@@ -114,8 +114,8 @@ forms! {
     guards PermitGuard, PermitGuardArc, futures AcquirePermit, AcquirePermitArc,
     /// Acquires a permit of a key.
     async acquire, blocking acquire_blocking,
-    /// `None` if all permits of the key are held, or have been handed to waiters that have not run yet; or if others wait for
-    /// one and the [policy](crate::Fairness) lets nobody pass them any more.
+    /// `None` if all permits of the key are held, or have been handed to waiters that have not run yet; or if others
+    /// wait for one and the [policy](crate::Fairness) lets nobody pass them any more.
     try try_acquire, for try_acquire_for, until try_acquire_until,
     arc acquire_arc, acquire_arc_blocking, try_acquire_arc, try_acquire_arc_for, try_acquire_arc_until,
 }

@@ -117,13 +117,13 @@ macro_rules! borrowed {
             }
 
             $(#[doc = $does])+
-            /// Blocks the thread until `deadline` at the longest: `None` if it was not possible by then.
+            /// Blocks the thread until `deadline` at the latest: `None` if it was not possible by then.
             ///
             /// It is tried at least once, also with a deadline in the past.
             ///
             /// # Blocking
             #[doc = concat!("As [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "),")]
-            /// until `deadline` at the longest.
+            /// until `deadline` at the latest.
             ///
             /// # Examples
             /// ```

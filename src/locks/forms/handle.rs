@@ -80,7 +80,7 @@ macro_rules! handle {
             ///
             /// # Blocking
             #[doc = concat!("As [`", stringify!($Table), "::", stringify!($lock_blocking), "`], until `deadline` at")]
-            /// the longest.
+            /// the latest.
             ///
             /// # Examples
             /// ```

@@ -107,7 +107,7 @@ macro_rules! owned {
             ///
             /// # Blocking
             #[doc = concat!("As [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "),")]
-            /// until `deadline` at the longest.
+            /// until `deadline` at the latest.
             ///
             /// # Examples
             /// ```
