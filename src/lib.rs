@@ -138,7 +138,6 @@
 //! # Implementation
 //! The `core` module of the source has an overview: how an entry lives and dies, who may change what under which lock,
 //! and why no wake-up is lost. Unsafe code is confined to one module of it, the entries' memory.
-//!
 #![no_std]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_code)]

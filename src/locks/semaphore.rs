@@ -2,9 +2,6 @@ use super::forms::{forms, table};
 use crate::builder::{Builder, DefaultHashBuilder};
 use crate::core::{Core, MAX_UNITS};
 
-/// The largest number of permits that a key of a [`KeyedSemaphore`] can have: [`MAX_USERS`](crate::MAX_USERS).
-pub const MAX_PERMITS: usize = MAX_UNITS;
-
 /// A semaphore for each key: at most so many holders per key, the same number for all keys.
 ///
 /// For limits such as "at most four requests to one host at a time". All else is as for
@@ -36,6 +33,9 @@ pub struct KeyedSemaphore<K, S = DefaultHashBuilder> {
     core: Core<K>,
     hasher: S,
 }
+
+/// The largest number of permits that a key of a [`KeyedSemaphore`] can have: [`MAX_USERS`](crate::MAX_USERS).
+pub const MAX_PERMITS: usize = MAX_UNITS;
 
 impl<K> KeyedSemaphore<K> {
     /// A table with `permits` permits for each key, and the default settings.
