@@ -1,6 +1,7 @@
 //! Guarantee 8 (memory follows use) and guarantee 9 (no allocation on the fast path), by counting what the allocator is
 //! asked for. One test, and without the usual harness, because the counters are the process's: the harness has a thread of
 //! its own, which allocates when it likes.
+#![allow(unsafe_code)] // a global allocator that counts
 
 mod common;
 

@@ -18,6 +18,7 @@
 //! The key's memory is a loom cell, so that a missing happens-before between its use and its reuse is reported as well; so is
 //! a critical section's [`Shared`].
 #![cfg(loom)]
+#![allow(unsafe_code)] // what only the lock protects
 
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasherDefault, DefaultHasher};

@@ -1,5 +1,6 @@
 //! What the tables take and what they leave: memory over millions of keys, one CPU for many threads, and what becomes of
 //! things that are forgotten. Nothing here looks at the clock.
+#![allow(unsafe_code)] // a global allocator that counts, and the affinity of a thread
 
 mod common;
 

@@ -1,5 +1,6 @@
 //! Threads and smol tasks on the same keys, with everything that can go wrong going wrong: cancels, timeouts, panics. The
 //! sanitizers run these as well. Each test ends by itself, and fails by its counts, never by the clock.
+#![allow(unsafe_code)] // a counter that only the lock protects
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! An allocator that counts, where and while it is asked to.
+#![allow(unsafe_code)] // an allocator
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};

@@ -10,6 +10,7 @@
 //!
 //! Expected panics are raised by `resume_unwind`, which runs no panic hook. So the fuzzer's hook, which aborts, sees only the
 //! others. Hostile code does not panic while its thread is panicking: that would abort, whatever the table does.
+#![allow(unsafe_code)] // wakers made by hand
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;

@@ -1,5 +1,5 @@
 //! What several tests share: wakers that can be watched, polling by hand, and the contract of one key.
-#![allow(dead_code)]
+#![allow(dead_code, unreachable_pub)] // each test uses its part
 
 pub mod contract;
 

@@ -9,7 +9,7 @@
 //! | a blocking call, or a timed one that succeeds | [`Queue`](Op::Queue), which is nothing if the call got in at once, and [`Enter`](Op::Enter) |
 //! | a call that gives up by its limit | [`Queue`](Op::Queue), [`GiveUp`](Op::GiveUp) |
 //! | the drop of an upgrade's future | [`StopUpgrade`](Op::StopUpgrade), [`EndUpgrade`](Op::EndUpgrade) |
-#![allow(dead_code)] // those who include it do not record every kind of call
+#![allow(dead_code, unreachable_pub)] // those who include it do not record every kind of call
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -2,6 +2,7 @@
 //!
 //! Waiters are polled by hand, woken or not, and holds are kept as long as it pleases the walk. So all that can happen to a
 //! queue does happen, and nobody's progress depends on anybody.
+#![allow(unreachable_pub)] // a part of several test programs
 
 use std::sync::Arc;
 use std::task::Poll;

@@ -7,6 +7,7 @@
 //! at the end that all who wait get in by being polled only when they were woken.
 //!
 //! `tests/model` plays random schedules, `fuzz` those that lead a fuzzer to new paths.
+#![allow(unreachable_pub)] // a part of several test programs
 
 use std::future::{Future, ready};
 use std::hash::{BuildHasherDefault, DefaultHasher};

@@ -27,6 +27,7 @@
 //! Blocking calls are left out: `event-listener`, on which they sleep, is unknown to shuttle. Loom runs them. Shuttle takes
 //! every atomic operation as sequentially consistent: loom and ThreadSanitizer look at orderings.
 #![cfg(shuttle)]
+#![allow(unreachable_pub)] // nothing here is exported
 
 mod book;
 #[path = "../common/mod.rs"]
