@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -498,6 +498,37 @@ fn a_request_of_any_mode_can_be_cancelled_at_any_time() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn an_upgrade_and_waiters_that_give_up_do_not_undo_each_other() {
+    for fairness in ALL {
+        let locks = KeyedRwLock::<u64>::builder().fairness(fairness).build();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(SeqCst) {
+                    drop(poll(&mut locks.write(&7)));
+                }
+            });
+            let upgrade = |_| {
+                let guard = locks.upgradable_read_blocking(&7).try_upgrade().ok().unwrap();
+                let status = locks.status(&7).unwrap();
+                // Else there is nothing that it could release.
+                let is_writer = (status.writers(), status.upgradable()) == (1, 0);
+                if is_writer {
+                    drop(guard)
+                } else {
+                    std::mem::forget(guard)
+                }
+                is_writer
+            };
+            let all = (0..10_000).all(upgrade);
+            done.store(true, SeqCst);
+            assert!(all, "{fairness:?}");
+        });
+        assert!(locks.is_empty());
     }
 }
 
