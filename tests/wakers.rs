@@ -59,7 +59,7 @@ fn a_waker_may_lock_the_same_key_in_clone_wake_and_drop() {
         let guard = locks.try_lock(&7).unwrap();
         let mut waiter = locks.lock(&7);
         assert!(poll_with(&mut waiter, &busybody(&locks)).is_pending()); // clone, drop
-        assert!(poll_with(&mut waiter, &busybody(&locks)).is_pending()); // clone, drop of the old one
+        assert!(poll_with(&mut waiter, &busybody(&locks)).is_pending()); // drop; the queue keeps the equal one that it has
         let mut second = locks.lock(&7);
         assert!(poll_with(&mut second, &busybody(&locks)).is_pending());
         drop(guard); // wake
