@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering::SeqCst};
 use std::task::Waker;
 use std::time::Duration;
 
-use common::{poll_with, ready};
+use common::{pending, poll_with, ready};
 use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore};
 
 struct Counting;
@@ -62,6 +62,13 @@ fn main() {
     capacity_stays_enough_while_keys_come_and_go();
     pool_capacity_is_the_number_of_free_entries_kept();
     guarantee_8_memory_follows_use();
+    // These fail today, so they run with `-- --ignored` only, as if they had the attribute.
+    if std::env::args().any(|argument| argument == "--ignored" || argument == "--include-ignored") {
+        // issue: memory for wakers is reserved for all readers that wait, though none of them can get in
+        a_release_or_a_cancel_that_wakes_nobody_allocates_nothing_whoever_waits();
+        // issue: a waiter of another key keeps the memory of all that came before it
+        guarantee_8_memory_of_waiters_follows_use_while_another_key_is_waited_for();
+    }
 }
 
 fn guarantee_9_uncontended_calls_allocate_nothing() {
@@ -133,6 +140,25 @@ fn a_release_that_wakes_one_waiter_allocates_nothing_whatever_the_lock() {
         drop(ready(&mut reader));
     });
     assert_eq!(reader, 0);
+}
+
+fn a_release_or_a_cancel_that_wakes_nobody_allocates_nothing_whoever_waits() {
+    let pages = KeyedRwLock::<u64>::builder().fairness(Fairness::Bounded(0)).build();
+    // Three readers behind a writer who holds the key; another writer behind them gives up.
+    let writer = pages.try_write(&7);
+    let mut readers = [pages.read(&7), pages.read(&7), pages.read(&7)];
+    readers.iter_mut().for_each(pending);
+    let cancels = allocations(|_| pending(&mut pages.write(&7)));
+    drop((writer, readers));
+    // Three readers behind a writer who waits for a crowd of others; these leave, all but one.
+    let mut crowd: Vec<_> = (0..102).map(|_| pages.try_read(&7)).collect();
+    let mut writer = pages.write(&7);
+    pending(&mut writer);
+    let mut readers = [pages.read(&7), pages.read(&7), pages.read(&7)];
+    readers.iter_mut().for_each(pending);
+    let releases = allocations(|_| drop(crowd.pop()));
+    assert_eq!((crowd.len(), pages.status(&7).unwrap().waiters()), (1, 4));
+    assert_eq!((cancels, releases), (0, 0));
 }
 
 fn an_owned_key_costs_its_own_allocation_and_no_more() {
@@ -276,4 +302,25 @@ fn guarantee_8_memory_follows_use() {
     let full = bytes();
     drop((guard, waiters));
     assert!(3 * (bytes() - empty) < full - empty);
+}
+
+fn guarantee_8_memory_of_waiters_follows_use_while_another_key_is_waited_for() {
+    const WAITERS: usize = 20_000;
+    let locks = KeyedMutex::<u64>::builder().shards(1).build();
+    let _guards = [7, 8].map(|key| locks.try_lock(&key));
+    let wait = |key| {
+        let mut waiter = locks.lock(&key);
+        pending(&mut waiter);
+        waiter
+    };
+    let mut waiters = Vec::with_capacity(WAITERS);
+    let empty = bytes();
+    waiters.extend((0..WAITERS).map(|_| wait(7)));
+    let full = bytes();
+    // It came last, and stays.
+    let _other = wait(8);
+    waiters.clear();
+    (0..WAITERS).for_each(|_| drop(wait(7)));
+    let (took, kept) = (full - empty, bytes() - empty);
+    assert!(3 * kept < took, "{kept} bytes of {took} are kept");
 }

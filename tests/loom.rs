@@ -408,6 +408,23 @@ fn a_visit_keeps_its_entry_and_no_other() {
     });
 }
 
+/// Its queue is gone between two looks, or it is not.
+#[test]
+fn a_status_is_taken_while_the_last_waiter_gives_up() {
+    model(|| {
+        let locks = locks(Fairness::default());
+        let guard = locks.try_lock_arc(&7).unwrap();
+        let mut waiter = locks.lock_arc(&7);
+        assert!(poll(&mut waiter).is_pending());
+        let leaver = thread::spawn(move || drop(waiter));
+        let status = locks.status(&7).unwrap();
+        assert!(status.writers() == 1 && status.waiters() <= 1);
+        leaver.join().unwrap();
+        drop(guard);
+        assert!(locks.is_empty());
+    });
+}
+
 fn rwlock(fairness: Fairness) -> Arc<KeyedRwLock<u64, Hasher>> {
     let builder = KeyedRwLock::builder().shards(1).pool_capacity(1);
     Arc::new(builder.fairness(fairness).hasher(Hasher::default()).build())
@@ -458,6 +475,26 @@ fn an_upgrade_that_gives_up_while_the_last_reader_leaves_loses_nothing() {
         drop(upgradable);
         assert!(locks.is_empty());
     });
+}
+
+/// Nobody but the upgradable reader holds the key, and who waits behind it leaves while it becomes a writer.
+#[test]
+fn an_upgrade_and_the_last_waiter_that_gives_up_do_not_undo_each_other() {
+    for polled in [false, true] {
+        model(move || {
+            let locks = rwlock(Fairness::Bounded(1));
+            let upgradable = locks.try_upgradable_read_arc(&7).unwrap();
+            let mut writer = locks.write_arc(&7);
+            assert!(poll(&mut writer).is_pending());
+            let leaver = thread::spawn(move || drop(writer));
+            let guard = if polled { block_on(upgradable.upgrade()) } else { upgradable.try_upgrade().ok().unwrap() };
+            leaver.join().unwrap();
+            let status = locks.status(&7).unwrap();
+            assert_eq!((status.writers(), status.upgradable(), status.waiters()), (1, 0, 0));
+            drop(guard);
+            assert!(locks.is_empty());
+        });
+    }
 }
 
 /// A writer becomes a reader while another reader arrives, and a writer waits.

@@ -434,3 +434,29 @@ fn a_woken_bell_rings_once_for_each_hand_over() {
     drop(guard);
     assert_eq!(bell.take(), 1);
 }
+
+/// The key stays free for a waiter that was woken and does not come. Who waits behind it is not woken, but may pass it, and
+/// looks once more when its time is up.
+#[test]
+fn a_thread_whose_time_is_up_takes_a_key_that_is_free_by_then() {
+    for fairness in [Fairness::Bounded(16), Fairness::Barging] {
+        let locks = KeyedMutex::<u64>::builder().fairness(fairness).build();
+        // A round counts if the key was released in time: else the next one has more of it.
+        let counts = (4..).map(|n| Duration::from_millis(1 << n)).any(|timeout| {
+            let guard = locks.try_lock(&7).unwrap();
+            let mut idle = locks.lock(&7);
+            pending(&mut idle);
+            let deadline = Instant::now() + timeout;
+            std::thread::scope(|scope| {
+                let thread = scope.spawn(|| locks.try_lock_until(&7, deadline).is_some());
+                until(|| locks.status(&7).unwrap().waiters() == 2 || thread.is_finished());
+                drop(guard);
+                let in_time = Instant::now() < deadline;
+                let got = thread.join().unwrap();
+                assert!(got || !in_time, "{fairness:?}");
+                in_time
+            })
+        });
+        assert!(counts && locks.is_empty());
+    }
+}

@@ -7,11 +7,12 @@ use std::cell::Cell;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, RawWaker, RawWakerVTable, Wake, Waker};
 
 use common::{Bell, pending, poll, poll_with, ready};
-use keylatch::{Fairness, KeyedMutex, KeyedRwLock, MutexGuardArc};
+use keylatch::{Fairness, KeyedMutex, KeyedRwLock, MutexGuardArc, ReadGuardArc};
 
 type Locks = Arc<KeyedMutex<u64>>;
 
@@ -59,7 +60,7 @@ fn a_waker_may_lock_the_same_key_in_clone_wake_and_drop() {
         let guard = locks.try_lock(&7).unwrap();
         let mut waiter = locks.lock(&7);
         assert!(poll_with(&mut waiter, &busybody(&locks)).is_pending()); // clone, drop
-        assert!(poll_with(&mut waiter, &busybody(&locks)).is_pending()); // clone, drop of the old one
+        assert!(poll_with(&mut waiter, &busybody(&locks)).is_pending()); // drop; the queue keeps the equal one that it has
         let mut second = locks.lock(&7);
         assert!(poll_with(&mut second, &busybody(&locks)).is_pending());
         drop(guard); // wake
@@ -387,4 +388,120 @@ fn two_wakers_that_panic_when_they_are_dropped_in_one_call_do_not_abort() {
     drop(ready(&mut head));
     drop(head);
     assert!(locks.is_empty());
+}
+
+/// One that is dropped for good in the call, not one that lives on elsewhere.
+#[test]
+fn a_waker_may_lock_the_same_key_when_it_is_replaced() {
+    struct Meddles(Locks, Arc<AtomicUsize>);
+    impl Wake for Meddles {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for Meddles {
+        fn drop(&mut self) {
+            meddle(&self.0);
+            self.1.fetch_add(1, Relaxed);
+        }
+    }
+    for fairness in ALL {
+        let (locks, dropped) = (one_shard(fairness), Arc::default());
+        let guard = locks.try_lock(&7).unwrap();
+        let mut waiter = locks.lock(&7);
+        let waker = Waker::from(Arc::new(Meddles(Arc::clone(&locks), Arc::clone(&dropped))));
+        assert!(poll_with(&mut waiter, &waker).is_pending());
+        drop(waker);
+        assert_eq!(dropped.load(Relaxed), 0, "the queue has it");
+        pending(&mut waiter);
+        assert_eq!(dropped.load(Relaxed), 1, "and now another");
+        drop((guard, waiter));
+        assert!(locks.is_empty());
+    }
+}
+
+type Pages = KeyedRwLock<u64>;
+
+const QUEUEING: [Fairness; 2] = [Fairness::Fifo, Fairness::Bounded(0)];
+
+fn pages(fairness: Fairness) -> Arc<Pages> {
+    Arc::new(KeyedRwLock::builder().shards(1).fairness(fairness).build())
+}
+
+/// A request that waits, and whose waker panics when it is woken.
+fn waits_with_a_bad_waker<F: Future + Unpin>(mut request: F) -> F {
+    assert!(poll_with(&mut request, &Waker::from(Arc::new(Panics))).is_pending());
+    request
+}
+
+fn panics(f: impl FnOnce()) {
+    assert!(catch_unwind(AssertUnwindSafe(f)).is_err(), "the waker was not woken");
+}
+
+#[test]
+fn a_waker_that_panics_at_a_writers_downgrade_loses_no_hold() {
+    for fairness in ALL {
+        for to_upgradable in [false, true] {
+            let pages = pages(fairness);
+            let guard = pages.try_write(&7).unwrap();
+            let reader = waits_with_a_bad_waker(pages.read(&7));
+            panics(|| if to_upgradable { drop(guard.downgrade_to_upgradable()) } else { drop(guard.downgrade()) });
+            drop(ready(reader));
+            assert!(pages.is_empty(), "{fairness:?}");
+        }
+    }
+}
+
+#[test]
+fn a_waker_that_panics_at_an_upgradable_readers_downgrade_loses_no_hold() {
+    for fairness in ALL {
+        let pages = pages(fairness);
+        let guard = pages.try_upgradable_read(&7).unwrap();
+        let other = waits_with_a_bad_waker(pages.upgradable_read(&7));
+        panics(|| drop(guard.downgrade()));
+        drop(ready(other));
+        assert!(pages.is_empty(), "{fairness:?}");
+    }
+}
+
+#[test]
+fn a_waker_that_panics_when_an_upgrade_is_given_up_loses_no_hold() {
+    for fairness in QUEUEING {
+        let pages = pages(fairness);
+        let held = pages.try_read(&7).unwrap();
+        let mut upgrade = pages.try_upgradable_read(&7).unwrap().upgrade();
+        assert!(poll_with(&mut upgrade, Waker::noop()).is_pending());
+        let reader = waits_with_a_bad_waker(pages.read(&7));
+        panics(|| drop(upgrade));
+        assert_eq!(pages.status(&7).unwrap().upgradable(), 0, "{fairness:?}");
+        drop((held, ready(reader)));
+        assert!(pages.is_empty());
+    }
+}
+
+/// The clone of its waker makes way for the upgrade, so that the clone is not needed.
+#[test]
+fn a_waker_that_panics_when_an_upgrade_succeeds_loses_no_hold() {
+    thread_local!(static HELD: Cell<Option<ReadGuardArc<u64>>> = const { Cell::new(None) });
+    static VTABLE: RawWakerVTable = RawWakerVTable::new(
+        |data| {
+            drop(HELD.take());
+            RawWaker::new(data, &VTABLE)
+        },
+        |_| {},
+        |_| {},
+        |_| std::panic::resume_unwind(Box::new("the drop of a waker")),
+    );
+    // SAFETY: the functions use nothing of the data.
+    let waker = std::mem::ManuallyDrop::new(unsafe { Waker::from_raw(RawWaker::new(std::ptr::null(), &VTABLE)) });
+    for fairness in ALL {
+        let pages = pages(fairness);
+        HELD.set(pages.try_read_arc(&7));
+        let mut guard = pages.try_upgradable_read(&7).unwrap();
+        let mut upgrade = guard.upgrade_mut();
+        panics(|| drop(poll_with(&mut upgrade, &waker)));
+        assert_eq!(pages.status(&7).unwrap().writers(), 1);
+        drop(upgrade);
+        assert_eq!(pages.status(&7).unwrap().upgradable(), 1, "{fairness:?}");
+        drop(guard);
+        assert!(pages.is_empty());
+    }
 }

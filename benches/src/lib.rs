@@ -3,6 +3,8 @@
 //! - `cargo bench --bench suite`: each candidate in each scenario, with the goals that keylatch has set itself. It
 //!   writes `results/suite.csv`.
 //! - `cargo run --release --bin charts`: charts and tables for the docs, of that file.
+//! - `cargo bench --bench growth`: how the time for each of many waiters grows with their number; `-- --check` fails
+//!   if it does.
 //! - `cargo bench --bench counts`: instructions and allocations of single operations, with limits. It needs valgrind,
 //!   and gungraun-runner in the version of gungraun.
 //!

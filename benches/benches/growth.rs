@@ -1,0 +1,384 @@
+//! How the time for each of many waiters of one key grows with their number: not at all, if all is well.
+//!
+//! - `cargo bench --bench growth`: nanoseconds for each waiter, and the ratio of the largest crowd to the smallest.
+//! - `cargo bench --bench growth -- cancel`: the rows whose names contain `cancel`.
+//! - `cargo bench --bench growth -- --check`: fails if a ratio is larger than [`LIMIT`], or cannot be told.
+//!
+//! A figure is the best of some rounds, so that what else the machine does matters little. After a crowd that took longer than
+//! [`ENOUGH`] no larger one is tried.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::env;
+use std::fmt::Display;
+use std::hint::black_box;
+use std::process::ExitCode;
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
+use std::time::{Duration, Instant};
+
+use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore};
+use keylatch_benches::candidates::poll;
+
+const CROWDS: [usize; 3] = [1_000, 4_000, 16_000];
+
+const POLICIES: [Fairness; 4] = [Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(16), Fairness::Barging];
+
+/// What caches do to larger crowds is less.
+const LIMIT: f64 = 2.0;
+
+const ENOUGH: Duration = Duration::from_secs(5);
+
+/// There is another round while those of a crowd took less than this in all, up to [`ROUNDS`].
+const SPAN: Duration = Duration::from_millis(300);
+
+const ROUNDS: usize = 9;
+
+const KEY: u64 = 7;
+
+struct Tables {
+    mutex: KeyedMutex<u64>,
+    rwlock: KeyedRwLock<u64>,
+    semaphore: KeyedSemaphore<u64>,
+}
+
+impl Tables {
+    fn new(fairness: Fairness, permits: usize) -> Self {
+        Tables {
+            mutex: KeyedMutex::builder().fairness(fairness).build(),
+            rwlock: KeyedRwLock::builder().fairness(fairness).build(),
+            semaphore: KeyedSemaphore::builder(permits).fairness(fairness).build(),
+        }
+    }
+}
+
+macro_rules! wants {
+    ($($Want:ident: $table:ident.$ask:ident, $Future:ident, $Guard:ident;)+) => {
+        #[derive(Clone, Copy, PartialEq)]
+        enum Want {
+            $($Want,)+
+        }
+
+        enum Request<'t> {
+            $($Want(keylatch::futures::$Future<'t, u64>),)+
+        }
+
+        #[expect(dead_code, reason = "a guard is kept to be dropped")]
+        enum Hold<'t> {
+            $($Want(keylatch::$Guard<'t, u64>),)+
+        }
+
+        impl<'t> Request<'t> {
+            fn new(tables: &'t Tables, want: Want) -> Self {
+                match want {
+                    $(Want::$Want => Request::$Want(tables.$table.$ask(&KEY)),)+
+                }
+            }
+
+            fn poll(&mut self, waker: &Waker) -> Option<Hold<'t>> {
+                let cx = &mut Context::from_waker(waker);
+                match self {
+                    $(Request::$Want(future) => match std::pin::Pin::new(future).poll(cx) {
+                        Poll::Ready(guard) => Some(Hold::$Want(guard)),
+                        Poll::Pending => None,
+                    },)+
+                }
+            }
+        }
+    };
+}
+
+wants! {
+    Lock: mutex.lock, Lock, MutexGuard;
+    Permit: semaphore.acquire, AcquirePermit, PermitGuard;
+    Read: rwlock.read, Read, ReadGuard;
+    Upgradable: rwlock.upgradable_read, UpgradableRead, UpgradableGuard;
+    Write: rwlock.write, Write, WriteGuard;
+}
+
+use Want::{Lock, Permit, Read, Upgradable, Write};
+
+thread_local! {
+    /// Who has been woken, in that order.
+    static WOKEN: RefCell<VecDeque<usize>> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// Puts a waiter's number into [`WOKEN`].
+fn waker(number: usize) -> Waker {
+    static VTABLE: RawWakerVTable = RawWakerVTable::new(|data| RawWaker::new(data, &VTABLE), wake, wake, |_| {});
+    fn wake(data: *const ()) {
+        WOKEN.with_borrow_mut(|woken| woken.push_back(data.addr()));
+    }
+    // SAFETY: the data is a number, so there is nothing that could live too short; and the functions may be called anywhere.
+    unsafe { Waker::from_raw(RawWaker::new(std::ptr::without_provenance(number), &VTABLE)) }
+}
+
+/// Those who wait for one key, in order of arrival.
+struct Crowd<'t>(Vec<Option<Request<'t>>>);
+
+impl<'t> Crowd<'t> {
+    fn new(tables: &'t Tables, wants: &[Want]) -> Self {
+        WOKEN.with_borrow_mut(VecDeque::clear);
+        Crowd(wants.iter().map(|&want| Some(Request::new(tables, want))).collect())
+    }
+
+    /// All ask. Most of them wait, but some policies let some of them in.
+    fn enter(&mut self) -> Vec<Hold<'t>> {
+        (0..self.0.len()).filter_map(|number| self.look(number)).collect()
+    }
+
+    fn look(&mut self, number: usize) -> Option<Hold<'t>> {
+        let hold = self.0[number].as_mut()?.poll(&waker(number))?;
+        self.0[number] = None;
+        Some(hold)
+    }
+
+    /// Those who have been woken come in, and stay.
+    fn come(&mut self) -> Vec<Hold<'t>> {
+        let mut holds = Vec::new();
+        while let Some(number) = WOKEN.with_borrow_mut(VecDeque::pop_front) {
+            holds.extend(self.look(number));
+        }
+        holds
+    }
+
+    /// All get in, and leave at once.
+    fn pass(&mut self) {
+        while let Some(number) = WOKEN.with_borrow_mut(VecDeque::pop_front) {
+            drop(self.look(number));
+        }
+        assert!(self.0.iter().all(Option::is_none), "somebody was not woken");
+    }
+
+    /// All get in, and leave when nobody else comes.
+    fn pass_together(&mut self) {
+        while !self.come().is_empty() {}
+        assert!(self.0.iter().all(Option::is_none), "somebody was not woken");
+    }
+}
+
+fn timed(f: impl FnOnce()) -> Duration {
+    let start = Instant::now();
+    f();
+    start.elapsed()
+}
+
+/// What a crowd does, beside whoever holds the key.
+#[derive(Clone, Copy)]
+enum Act {
+    /// All ask for the key.
+    Enter,
+    /// The holders leave, and all get in, one after another.
+    Release,
+    /// The holders leave, and all get in, and stay as long as others come.
+    ReleaseTogether,
+    CancelFromTheFront,
+    CancelFromTheBack,
+    /// The holder, a writer, becomes an upgradable reader beside whoever gets in, and a writer again when they have left.
+    Upgrade,
+    /// The holder, a writer, and then each waiting one leaves when another reader has come.
+    ReleaseToLateReaders,
+    /// An upgradable reader asks for an upgrade and gives up, as often as there are waiters.
+    UpgradeGivenUp,
+}
+
+use Act::{
+    CancelFromTheBack, CancelFromTheFront, Enter, Release, ReleaseToLateReaders, ReleaseTogether, Upgrade,
+    UpgradeGivenUp,
+};
+
+impl Act {
+    fn name(self) -> &'static str {
+        match self {
+            Enter => "enter",
+            Release => "release",
+            ReleaseTogether => "release, staying",
+            ReleaseToLateReaders => "release, a late reader each time",
+            CancelFromTheFront => "cancel from the front",
+            CancelFromTheBack => "cancel from the back",
+            Upgrade => "upgrade",
+            UpgradeGivenUp => "upgrades given up",
+        }
+    }
+
+    fn run(self, fairness: Fairness, wants: &[Want]) -> Duration {
+        let n = wants.len();
+        let tables = &Tables::new(fairness, n);
+        let mut crowd = Crowd::new(tables, wants);
+        match self {
+            Upgrade => return upgrade(tables, &mut crowd),
+            UpgradeGivenUp => return upgrade_given_up(tables, &mut crowd),
+            ReleaseToLateReaders => return release_to_late_readers(tables, &mut crowd),
+            _ => {}
+        }
+        let holder = match wants[0] {
+            Read | Upgradable => Write,
+            want => want,
+        };
+        let mut holders = Crowd::new(tables, &vec![holder; if holder == Permit { n } else { 1 }]).enter();
+        let mut in_already = Vec::new();
+        let enter = timed(|| in_already = crowd.enter());
+        assert!(in_already.is_empty(), "they wait");
+        match self {
+            Enter => enter,
+            Release => timed(|| {
+                holders.clear();
+                crowd.pass();
+            }),
+            ReleaseTogether => timed(|| {
+                holders.clear();
+                crowd.pass_together();
+            }),
+            CancelFromTheFront => timed(|| crowd.0.iter_mut().for_each(|waiter| *waiter = None)),
+            CancelFromTheBack => timed(|| crowd.0.iter_mut().rev().for_each(|waiter| *waiter = None)),
+            Upgrade | UpgradeGivenUp | ReleaseToLateReaders => unreachable!("they have returned"),
+        }
+    }
+}
+
+fn release_to_late_readers<'t>(tables: &'t Tables, crowd: &mut Crowd<'t>) -> Duration {
+    let mut writer: Vec<_> = tables.rwlock.try_write(&KEY).map(Hold::Write).into_iter().collect();
+    crowd.enter();
+    timed(|| {
+        for _ in 0..crowd.0.len() {
+            crowd.0.push(Some(Request::new(tables, Read)));
+            crowd.look(crowd.0.len() - 1);
+            writer.clear();
+            while let Some(number) = WOKEN.with_borrow_mut(VecDeque::pop_front) {
+                writer.extend(crowd.look(number).filter(|hold| matches!(hold, Hold::Write(_))));
+            }
+        }
+        writer.clear();
+        crowd.pass();
+    })
+}
+
+fn upgrade(tables: &Tables, crowd: &mut Crowd<'_>) -> Duration {
+    let guard = tables.rwlock.try_write(&KEY).expect("it is free");
+    crowd.enter();
+    timed(|| {
+        let mut guard = guard.downgrade_to_upgradable();
+        let readers = crowd.come();
+        let mut upgrade = std::pin::pin!(guard.upgrade_mut());
+        let early = poll(upgrade.as_mut());
+        drop(readers);
+        assert!(early.is_ready() || poll(upgrade).is_ready(), "it is alone");
+    })
+}
+
+fn upgrade_given_up(tables: &Tables, crowd: &mut Crowd<'_>) -> Duration {
+    let mut guard = tables.rwlock.try_upgradable_read(&KEY).expect("it is free");
+    let _reader = tables.rwlock.try_read(&KEY).expect("they go together");
+    let _in_already = crowd.enter();
+    timed(|| {
+        for _ in 0..crowd.0.len() {
+            assert!(poll(std::pin::pin!(guard.upgrade_mut())).is_pending(), "there is a reader");
+        }
+    })
+}
+
+/// A crowd of so many.
+type Wants = fn(usize) -> Vec<Want>;
+
+/// So many in all, and who comes last.
+fn and(want: Want, n: usize, last: &[Want]) -> Vec<Want> {
+    let mut wants = vec![want; n - last.len()];
+    wants.extend(last);
+    wants
+}
+
+const SCENARIOS: [(&str, Wants, &[Act]); 9] = [
+    ("mutex", |n| vec![Lock; n], &[Enter, Release, CancelFromTheFront, CancelFromTheBack]),
+    ("n permits", |n| vec![Permit; n], &[Enter, Release, ReleaseTogether, CancelFromTheFront, CancelFromTheBack]),
+    ("readers", |n| vec![Read; n], &[Enter, Release, ReleaseTogether, CancelFromTheFront, CancelFromTheBack, Upgrade]),
+    (
+        "writers",
+        |n| vec![Write; n],
+        &[Enter, Release, ReleaseToLateReaders, CancelFromTheFront, CancelFromTheBack, UpgradeGivenUp],
+    ),
+    (
+        "writers, then a reader",
+        |n| and(Write, n, &[Read]),
+        &[Enter, Release, CancelFromTheFront, CancelFromTheBack, UpgradeGivenUp],
+    ),
+    (
+        "upgradable readers",
+        |n| vec![Upgradable; n],
+        &[Enter, Release, CancelFromTheFront, CancelFromTheBack, UpgradeGivenUp],
+    ),
+    (
+        "upgradable readers, then a reader",
+        |n| and(Upgradable, n, &[Read]),
+        &[Enter, Release, ReleaseTogether, CancelFromTheFront, CancelFromTheBack],
+    ),
+    (
+        "upgradable readers, then a writer and a reader",
+        |n| and(Upgradable, n, &[Write, Read]),
+        &[Enter, Release, ReleaseTogether, CancelFromTheFront, CancelFromTheBack, UpgradeGivenUp],
+    ),
+    (
+        "all kinds in turn",
+        |n| [Read, Upgradable, Write].into_iter().cycle().take(n).collect(),
+        &[Enter, Release, ReleaseTogether, CancelFromTheFront, CancelFromTheBack, Upgrade, UpgradeGivenUp],
+    ),
+];
+
+/// Nanoseconds for each of a crowd, in the best round. And whether a round took longer than enough.
+fn measure(act: Act, fairness: Fairness, wants: &[Want]) -> (f64, bool) {
+    let mut best = Duration::MAX;
+    let start = Instant::now();
+    for _ in 0..ROUNDS {
+        best = best.min(act.run(fairness, wants));
+        if start.elapsed() > SPAN {
+            break;
+        }
+    }
+    (best.as_nanos() as f64 / wants.len() as f64, best > ENOUGH)
+}
+
+fn main() -> ExitCode {
+    // From now on glibc keeps what is freed, instead of asking for it anew, page by page, for each crowd.
+    drop(black_box(vec![1_u8; 16 << 20]));
+    let mut check = false;
+    let mut filter = String::new();
+    for argument in env::args().skip(1) {
+        match argument.as_str() {
+            "--check" => check = true,
+            "--bench" => {}
+            _ => filter = argument,
+        }
+    }
+    let row = |cells: [&dyn Display; 7]| println!("| {} |", cells.map(|cell| cell.to_string()).join(" | "));
+    let [small, middle, large] = CROWDS.map(|crowd| format!("{crowd}, ns each"));
+    row([&"who waits", &"what happens", &"policy", &small, &middle, &large, &"ratio"]);
+    row([&"---", &"---", &"---", &"---:", &"---:", &"---:", &"---:"]);
+    let mut too_much = 0;
+    for (who, wants, acts) in SCENARIOS {
+        for act in acts {
+            if !format!("{who}, {}", act.name()).contains(&filter) {
+                continue;
+            }
+            for fairness in POLICIES {
+                let mut figures = Vec::new();
+                let mut enough = false;
+                for crowd in CROWDS {
+                    if !enough {
+                        let (each, slow) = measure(*act, fairness, &wants(crowd));
+                        figures.push(each);
+                        enough = slow;
+                    }
+                }
+                let cell = |i: usize| figures.get(i).map_or("skipped: too slow".into(), |each| format!("{each:.0}"));
+                let ratio = figures.last().unwrap_or(&f64::NAN) / figures[0];
+                let fails = figures.len() < CROWDS.len() || ratio > LIMIT;
+                too_much += usize::from(fails);
+                let mark = if fails { " !" } else { "" };
+                let policy = format!("`{fairness:?}`");
+                row([&who, &act.name(), &policy, &cell(0), &cell(1), &cell(2), &format!("{ratio:.1}{mark}")]);
+            }
+        }
+    }
+    if too_much > 0 {
+        println!("\n{too_much} ratios are larger than {LIMIT}: marked with an exclamation mark");
+    }
+    if check && too_much > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
