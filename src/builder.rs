@@ -1,7 +1,7 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use crate::core::{Config, Core, Rules};
+use crate::core::{Config, Core, Counted, Rules};
 use crate::fairness::Fairness;
 use crate::plumbing::Kind;
 
@@ -45,13 +45,13 @@ pub const MAX_SHARDS: usize = 1 << 16;
 pub const MAX_CAPACITY: usize = if usize::BITS < 64 { 1 << 24 } else { 1 << 31 };
 
 impl<T: Kind, K> Builder<T, K> {
-    pub(crate) fn new(permits: usize) -> Self {
+    pub(crate) fn new(counted: Counted) -> Self {
         Builder {
             shards: None,
             capacity: 0,
             spares: None,
             recycle_keys: false,
-            rules: Rules { fairness: Fairness::default(), permits },
+            rules: Rules { fairness: Fairness::default(), counted },
             hasher: DefaultHashBuilder::default(),
             makes: PhantomData,
         }
@@ -161,8 +161,8 @@ impl<T, K, S> fmt::Debug for Builder<T, K, S> {
 }
 
 fn default_shards() -> usize {
-    match crate::sync::cpus() {
-        Some(cpus) => (4 * cpus).clamp(64, MAX_SHARDS),
-        None => 16,
-    }
+    #[cfg(feature = "std")]
+    return crate::sync::cpus().map_or(16, |cpus| (4 * cpus).clamp(64, MAX_SHARDS));
+    #[cfg(not(feature = "std"))]
+    16
 }

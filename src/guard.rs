@@ -1,8 +1,7 @@
 use core::fmt;
 
-use crate::core::{Claim, Core, Want};
 use crate::mode::{HandOver, Mode};
-use crate::plumbing::TablePtr;
+use crate::plumbing::{CoreOf, HoldOf, TablePtr};
 
 const HELD: &str = "a guard has its hold until it is dropped";
 
@@ -34,33 +33,26 @@ const HELD: &str = "a guard has its hold until it is dropped";
 #[clippy::has_significant_drop]
 pub struct Guard<P: TablePtr, M: Mode> {
     /// `None` only after the hold has been given away.
-    held: Option<(P, Claim<P::Key>)>,
-    state: M::State,
+    held: Option<(P, HoldOf<P, M>)>,
 }
 
 impl<P: TablePtr, M: Mode> Guard<P, M> {
-    /// A guard for a claim that is a hold of this mode.
     #[inline]
-    pub(crate) fn new(table: P, hold: Claim<P::Key>) -> Self {
-        Guard { held: Some((table, hold)), state: M::State::default() }
-    }
-
-    #[cfg_attr(not(feature = "std"), allow(dead_code))] // for those who spin
-    pub(crate) fn glance(&self, want: Want) -> (bool, bool) {
-        self.held.as_ref().map_or((false, false), |(table, hold)| table.core().glance(hold, want))
+    pub(crate) fn new(table: P, hold: HoldOf<P, M>) -> Self {
+        Guard { held: Some((table, hold)) }
     }
 
     #[inline]
-    pub(crate) fn parts(&mut self) -> (&Core<P::Key>, &Claim<P::Key>, &mut M::State) {
-        let (table, hold) = self.held.as_ref().expect(HELD);
-        (table.core(), hold, &mut self.state)
+    pub(crate) fn parts(&mut self) -> (&CoreOf<P>, &mut HoldOf<P, M>) {
+        let (table, hold) = self.held.as_mut().expect(HELD);
+        (table.core(), hold)
     }
 
     /// The same hold, which the word counts in another mode by now.
     #[inline]
     pub(crate) fn into_mode<N: Mode>(mut self) -> Guard<P, N> {
         let (table, hold) = self.held.take().expect(HELD);
-        Guard::new(table, hold)
+        Guard::new(table, hold.into_mode(N::ONE))
     }
 
     /// The key that is held: the one that the entry was made with, which may differ from the one that was asked for in
@@ -74,7 +66,7 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
     #[inline]
     #[must_use]
     pub fn key(&self) -> &P::Key {
-        self.held.as_ref().expect(HELD).1.key()
+        self.held.as_ref().expect(HELD).1.live().key()
     }
 }
 
@@ -100,7 +92,7 @@ impl<P: TablePtr, M: HandOver> Guard<P, M> {
     /// ```
     pub fn unlock_fair(mut self) {
         if let Some((table, hold)) = self.held.take() {
-            table.core().release_fair(hold, M::MODE);
+            table.core().release_fair(hold);
         }
     }
 }
@@ -109,7 +101,7 @@ impl<P: TablePtr, M: Mode> Drop for Guard<P, M> {
     #[inline]
     fn drop(&mut self) {
         if let Some((table, hold)) = self.held.take() {
-            M::release(table.core(), hold, core::mem::take(&mut self.state));
+            M::release(table.core(), hold);
         }
     }
 }
@@ -119,6 +111,7 @@ where
     P::Key: fmt::Debug,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guard").field("key", self.key()).field("mode", &M::MODE).finish_non_exhaustive()
+        let (_, hold) = self.held.as_ref().expect(HELD);
+        f.debug_struct("Guard").field("key", self.key()).field("mode", &hold.mode().access()).finish_non_exhaustive()
     }
 }

@@ -1,9 +1,9 @@
 use core::fmt;
 
-use crate::core::Claim;
+use crate::acquire::request::Call;
+use crate::core::Source;
 use crate::mode::Mode;
-use crate::plumbing::{TablePtr, TableRef};
-use crate::request::{Call, Source, claim};
+use crate::plumbing::{ClaimOf, TablePtr, TableRef};
 
 /// A key whose entry has been found: it is acquired again and again without hashing and without a look at the table.
 ///
@@ -26,7 +26,7 @@ use crate::request::{Call, Source, claim};
 pub struct Handle<P: TablePtr> {
     table: P,
     /// `None` only while the handle is being dropped.
-    claim: Option<Claim<P::Key>>,
+    claim: Option<ClaimOf<P>>,
 }
 
 /// A [`Handle`] that borrows its table, which has type `T`: `KeyHandle<'a, KeyedMutex<K>>`.
@@ -37,13 +37,13 @@ pub type KeyHandle<'a, T> = Handle<TableRef<'a, T>>;
 pub type KeyHandleArc<T> = Handle<alloc::sync::Arc<T>>;
 
 impl<P: TablePtr> Handle<P> {
-    pub(crate) fn find(table: P, source: &impl Source<P::Key>) -> Self {
-        let claim = claim(&table, source);
+    pub(crate) fn find(table: P, source: &impl Source<P::Key, P::Payload>) -> Self {
+        let claim = table.core().claim(source);
         Handle { table, claim: Some(claim) }
     }
 
     #[inline]
-    pub(crate) fn claim(&self) -> &Claim<P::Key> {
+    pub(crate) fn claim(&self) -> &ClaimOf<P> {
         self.claim.as_ref().expect("a handle has its claim until it is dropped")
     }
 
@@ -56,11 +56,11 @@ impl<P: TablePtr> Handle<P> {
     /// ```
     #[must_use]
     pub fn key(&self) -> &P::Key {
-        self.claim().key()
+        self.claim().live().key()
     }
 
     #[inline]
-    pub(crate) fn call<M: Mode>(&self) -> Call<P, &Claim<P::Key>, M> {
+    pub(crate) fn call<M: Mode>(&self) -> Call<P, &ClaimOf<P>, M> {
         Call::new(self.table.clone(), self.claim())
     }
 }

@@ -140,25 +140,21 @@
 //! and why no wake-up is lost. Unsafe code is confined to one module of it, the entries' memory.
 #![no_std]
 #![cfg_attr(docsrs, feature(doc_cfg))]
-#![deny(unsafe_code)]
-#![warn(unreachable_pub)]
 
 extern crate alloc;
 #[cfg(any(feature = "std", loom))]
 extern crate std;
 
-#[cfg(feature = "std")]
-mod blocking;
+mod acquire;
 mod builder;
 mod core;
 mod fairness;
-mod future;
 mod guard;
 mod handle;
 mod locks;
 pub mod mode;
+mod panics;
 mod plumbing;
-mod request;
 mod status;
 mod sync;
 mod upgrade;
@@ -170,7 +166,7 @@ struct Readme;
 
 /// The futures of the async forms.
 pub mod futures {
-    pub use crate::future::Acquire;
+    pub use crate::acquire::future::Acquire;
     pub use crate::locks::{AcquirePermit, Lock, Read, UpgradableRead, Write};
     #[cfg(target_has_atomic = "ptr")]
     pub use crate::locks::{AcquirePermitArc, LockArc, ReadArc, UpgradableReadArc, WriteArc};

@@ -2,67 +2,138 @@
 
 use core::fmt::Debug;
 
-use crate::core::{Claim, Core};
-use crate::upgrade::Upgrading;
+use crate::core::{Access, Core, Hold, Payload, Ticket, TypedAccess, WakeBatch};
+
+/// What the public trait can do. Nobody outside can implement it, nor name it.
+pub(crate) mod sealed {
+    use super::{Core, Hold, Payload, TypedAccess};
+
+    #[allow(unreachable_pub)] // the supertrait of a public trait
+    pub trait Mode: TypedAccess {
+        /// One hold of this mode, as it is acquired.
+        const ONE: Self;
+
+        /// Releases a hold of this mode.
+        #[inline]
+        fn release<K, V: Payload>(core: &Core<K, V>, hold: Hold<K, V, Self>) {
+            core.release(hold);
+        }
+    }
+}
 
 /// A mode. Sealed.
-pub trait Mode: Debug + Sized {
-    #[doc(hidden)]
-    const MODE: crate::core::Mode;
+pub trait Mode: sealed::Mode + Debug {}
 
-    /// What a guard of this mode has to remember beside its hold.
-    #[doc(hidden)]
-    type State: Default;
-
-    /// Releases a hold of this mode.
-    #[doc(hidden)]
-    #[inline]
-    fn release<K>(core: &Core<K>, hold: Claim<K>, _: Self::State) {
-        core.release(hold, Self::MODE);
-    }
-}
-
-/// The mode of a hold that goes from one holder to one other: exclusive, or one permit. Sealed.
+/// The mode of a hold that goes from one holder to one other: exclusive, or permits. Sealed.
 pub trait HandOver: Mode {}
 
-macro_rules! modes {
-    ($($(#[$doc:meta])+ $name:ident { $($body:tt)+ })+) => {$(
-        $(#[$doc])+
-        #[derive(Debug)]
-        pub enum $name {}
+/// The only holder of its key: of a mutex, or as a writer.
+#[derive(Clone, Copy, Debug)]
+pub struct Exclusive(());
 
-        impl Mode for $name {
-            const MODE: crate::core::Mode = crate::core::Mode::$name;
-            $($body)+
-        }
-    )+};
+/// A reader, beside other readers.
+#[derive(Clone, Copy, Debug)]
+pub struct Shared(());
+
+/// A reader, beside other readers, that alone may become a writer.
+#[derive(Clone, Copy, Debug)]
+pub struct Upgradable(pub(crate) Upgrading);
+
+/// The holder of permits.
+#[derive(Clone, Copy, Debug)]
+pub struct Permit {
+    amount: u32,
 }
 
-modes! {
-    /// The only holder of its key: of a mutex, or as a writer.
-    Exclusive {
-        type State = ();
-    }
+/// How far the upgrade of an upgradable hold has come.
+///
+/// It is kept in the guard, not in the future or in the hold that [`Guard::upgrade_mut`](crate::Guard::upgrade_mut) gives:
+/// those can be forgotten, and then the guard's drop still knows what there is to release.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Upgrading {
+    /// Nobody has asked.
+    No,
+    /// It has its position in the queue.
+    Waiting(Ticket),
+    /// The hold is exclusive now.
+    Done,
+}
 
-    /// A reader, beside other readers.
-    Shared {
-        type State = ();
-    }
+impl Exclusive {
+    pub(crate) const NEW: Exclusive = Exclusive(());
+}
 
-    /// A reader, beside other readers, that alone may become a writer.
-    Upgradable {
-        type State = Upgrading;
+impl Shared {
+    pub(crate) const NEW: Shared = Shared(());
+}
 
-        fn release<K>(core: &Core<K>, hold: Claim<K>, upgrading: Upgrading) {
-            upgrading.release(core, hold);
-        }
-    }
+impl Upgradable {
+    pub(crate) const NEW: Upgradable = Upgradable(Upgrading::No);
+}
 
-    /// The holder of one permit.
-    Permit {
-        type State = ();
+impl TypedAccess for Exclusive {
+    #[inline]
+    fn access(&self) -> Access {
+        Access::Exclusive
     }
 }
+
+impl TypedAccess for Shared {
+    #[inline]
+    fn access(&self) -> Access {
+        Access::Shared
+    }
+}
+
+impl TypedAccess for Upgradable {
+    #[inline]
+    fn access(&self) -> Access {
+        match self.0 {
+            Upgrading::No | Upgrading::Waiting(_) => Access::Upgradable,
+            Upgrading::Done => Access::Exclusive,
+        }
+    }
+}
+
+impl TypedAccess for Permit {
+    #[inline]
+    fn access(&self) -> Access {
+        Access::Permits(self.amount)
+    }
+}
+
+impl sealed::Mode for Exclusive {
+    const ONE: Self = Exclusive::NEW;
+}
+
+impl sealed::Mode for Shared {
+    const ONE: Self = Shared::NEW;
+}
+
+impl sealed::Mode for Upgradable {
+    const ONE: Self = Upgradable::NEW;
+
+    /// Releases what the hold is by now, and what it waits for.
+    fn release<K, V: Payload>(core: &Core<K, V>, mut hold: Hold<K, V, Self>) {
+        // Dropped last: wakers run when everything is in order.
+        let mut batch = WakeBatch::default();
+        if let Upgrading::Waiting(ticket) = hold.mode().0 {
+            if core.leave_queue(hold.live(), ticket, &mut batch).is_some() {
+                hold.set_mode(Upgradable(Upgrading::Done));
+            }
+        }
+        core.release(hold);
+    }
+}
+
+impl sealed::Mode for Permit {
+    const ONE: Self = Permit { amount: 1 };
+}
+
+impl Mode for Exclusive {}
+impl Mode for Shared {}
+impl Mode for Upgradable {}
+impl Mode for Permit {}
 
 impl HandOver for Exclusive {}
 impl HandOver for Permit {}

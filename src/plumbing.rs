@@ -5,7 +5,7 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use crate::core::Core;
+use crate::core::{Claim, Core, Hold};
 
 /// What the public traits can do. Nobody outside can implement it, nor name it:
 ///
@@ -26,23 +26,32 @@ use crate::core::Core;
 /// A function that is generic over tables can call what its bound has, and do nothing with what it gets: a core has no
 /// public methods, and only this crate makes one.
 pub(crate) mod sealed {
-    use crate::core::Core;
+    use crate::core::{Core, Payload};
 
     #[allow(unreachable_pub)] // the supertrait of a public trait
     pub trait Kind {
-        fn table<K, S>(core: Core<K>, hasher: S) -> <Self as super::Kind>::Table<K, S>
+        /// What an entry has beside its key.
+        type Payload: Payload;
+
+        fn table<K, S>(core: Core<K, Self::Payload>, hasher: S) -> <Self as super::Kind>::Table<K, S>
         where
             Self: super::Kind;
     }
 
     #[allow(unreachable_pub)]
     pub trait Table<K> {
-        fn core(&self) -> &Core<K>;
+        /// What an entry has beside its key.
+        type Payload: Payload;
+
+        fn core(&self) -> &Core<K, Self::Payload>;
     }
 
     #[allow(unreachable_pub)]
     pub trait TablePtr<K> {
-        fn core(&self) -> &Core<K>;
+        /// That of the table.
+        type Payload: Payload;
+
+        fn core(&self) -> &Core<K, Self::Payload>;
     }
 }
 
@@ -66,9 +75,15 @@ pub trait TablePtr: sealed::TablePtr<<Self as TablePtr>::Key> + Clone + Unpin {
     type Key;
 }
 
+/// The core of the table that `P` refers to, and what one has of its entries.
+pub(crate) type CoreOf<P> = Core<<P as TablePtr>::Key, PayloadOf<P>>;
+pub(crate) type ClaimOf<P> = Claim<<P as TablePtr>::Key, PayloadOf<P>>;
+pub(crate) type HoldOf<P, M> = Hold<<P as TablePtr>::Key, PayloadOf<P>, M>;
+pub(crate) type PayloadOf<P> = <P as sealed::TablePtr<<P as TablePtr>::Key>>::Payload;
+
 /// A reference to a table of type `T`: what borrowed guards, handles and futures are made with.
 pub struct TableRef<'a, T: Table> {
-    core: &'a Core<T::Key>,
+    core: &'a Core<T::Key, T::Payload>,
     // The table is not touched, only named: whether the hasher is `Send` does not matter here.
     table: PhantomData<fn() -> T>,
 }
@@ -101,8 +116,10 @@ impl<T: Table> TablePtr for TableRef<'_, T> {
 }
 
 impl<T: Table> sealed::TablePtr<T::Key> for TableRef<'_, T> {
+    type Payload = T::Payload;
+
     #[inline]
-    fn core(&self) -> &Core<T::Key> {
+    fn core(&self) -> &Core<T::Key, T::Payload> {
         self.core
     }
 }
@@ -115,8 +132,10 @@ impl<T: Table> TablePtr for alloc::sync::Arc<T> {
 
 #[cfg(target_has_atomic = "ptr")]
 impl<T: Table> sealed::TablePtr<T::Key> for alloc::sync::Arc<T> {
+    type Payload = T::Payload;
+
     #[inline]
-    fn core(&self) -> &Core<T::Key> {
+    fn core(&self) -> &Core<T::Key, T::Payload> {
         (**self).core()
     }
 }

@@ -1,4 +1,4 @@
-use crate::core::{Holds, Rules, Waiting};
+use crate::core::{Counted, Snapshot};
 
 /// A snapshot of one key: who holds it and who waits for it.
 ///
@@ -29,9 +29,12 @@ pub struct Status {
 }
 
 impl Status {
-    pub(crate) fn new(holds: Holds, waiting: Waiting, rules: &Rules) -> Status {
-        // Readers and permits share a field of the word; a table has one of the two.
-        let (readers, permits) = if rules.permits == 0 { (holds.count(), 0) } else { (0, holds.count()) };
+    pub(crate) fn new(snapshot: Snapshot) -> Status {
+        let Snapshot { holds, waiting, counted } = snapshot;
+        let (readers, permits) = match counted {
+            Counted::Readers => (holds.count(), 0),
+            Counted::Permits(_) => (0, holds.count()),
+        };
         Status {
             readers,
             writers: usize::from(holds.writer()),

@@ -8,80 +8,57 @@ use core::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 #[cfg(feature = "std")]
-use crate::blocking::{Wait, block, deadline_after};
-use crate::core::{Bin, Claim, Core, Mode as Held, Ticket, Want};
-use crate::future::race;
+use crate::acquire::blocking::{Wait, block, deadline_after};
+use crate::acquire::future::race;
+#[cfg(feature = "std")]
+use crate::core::Outlook;
+use crate::core::{Access, Ticket, WakeBatch, Want};
 use crate::guard::Guard;
-use crate::mode::{Exclusive, Shared, Upgradable};
+use crate::mode::{Exclusive, Mode, Shared, Upgradable, Upgrading};
 use crate::plumbing::TablePtr;
-
-/// How far the upgrade of an upgradable hold has come.
-///
-/// It is kept in the guard, not in the future or in the hold that [`Guard::upgrade_mut`] gives: those can be forgotten, and
-/// then the guard's drop still knows what there is to release.
-#[derive(Debug, Default)]
-#[allow(unreachable_pub)] // a sealed trait names it
-pub enum Upgrading {
-    /// Nobody has asked.
-    #[default]
-    No,
-    /// It has its place in the queue.
-    Waiting(Ticket),
-    /// The hold is exclusive now.
-    Done,
-}
-
-impl Upgrading {
-    /// Releases what the guard holds, whatever that is by now.
-    pub(crate) fn release<K>(self, core: &Core<K>, hold: Claim<K>) {
-        // Dropped last: wakers run when everything is in order.
-        let mut bin = Bin::default();
-        let mode = match self {
-            Upgrading::No => Held::Upgradable,
-            Upgrading::Waiting(ticket) if !core.leave_queue(&hold, ticket, &mut bin) => Held::Upgradable,
-            Upgrading::Waiting(_) | Upgrading::Done => Held::Exclusive,
-        };
-        core.release(hold, mode);
-    }
-}
 
 /// The moves on which all the public forms below are built.
 impl<P: TablePtr> Guard<P, Upgradable> {
     /// Ready when the hold is exclusive.
     fn poll_upgrade(&mut self, waker: &Waker) -> Poll<()> {
-        let (core, hold, upgrading) = self.parts();
-        let mut ticket = match *upgrading {
+        let (core, hold) = self.parts();
+        let mut ticket = match hold.mode().0 {
             Upgrading::No => Ticket::NONE,
             Upgrading::Waiting(ticket) => ticket,
             Upgrading::Done => return Poll::Ready(()),
         };
         // Dropped last: wakers run when the state is in order.
-        let mut bin = Bin::default();
-        let done = core.poll(hold, Want::Upgrade, &mut ticket, waker, &mut bin);
-        *upgrading = if done { Upgrading::Done } else { Upgrading::Waiting(ticket) };
-        if done { Poll::Ready(()) } else { Poll::Pending }
+        let mut batch = WakeBatch::default();
+        let entered = core.poll(hold.live(), Want::Upgrade, &mut ticket, waker, &mut batch);
+        let (upgrading, poll) = match entered {
+            Some(_) => (Upgrading::Done, Poll::Ready(())),
+            None => (Upgrading::Waiting(ticket), Poll::Pending),
+        };
+        hold.set_mode(Upgradable(upgrading));
+        poll
     }
 
     fn attempt_upgrade(&mut self) -> bool {
-        let (core, hold, upgrading) = self.parts();
-        let done = core.try_settle(hold, Want::Upgrade);
-        if done {
-            *upgrading = Upgrading::Done;
+        let (core, hold) = self.parts();
+        let entered = core.try_enter(hold.live(), Want::Upgrade).is_some();
+        if entered {
+            hold.set_mode(Upgradable(Upgrading::Done));
         }
-        done
+        entered
     }
 
     /// Back to a plain upgradable hold, from wherever an upgrade has got, or was left forgotten.
     fn fall_back(&mut self) {
-        let (core, hold, upgrading) = self.parts();
-        let mut bin = Bin::default();
-        let exclusive = match core::mem::take(upgrading) {
-            Upgrading::No => false,
-            Upgrading::Waiting(ticket) => core.leave_queue(hold, ticket, &mut bin),
-            Upgrading::Done => true,
-        };
-        if exclusive {
-            core.weaken(hold, Held::Exclusive, Held::Upgradable, &mut bin);
+        let (core, hold) = self.parts();
+        // Dropped last: wakers run when the state is in order.
+        let mut batch = WakeBatch::default();
+        if let Upgrading::Waiting(ticket) = hold.mode().0 {
+            let entered = core.leave_queue(hold.live(), ticket, &mut batch);
+            hold.set_mode(Upgradable(if entered.is_some() { Upgrading::Done } else { Upgrading::No }));
+        }
+        if let Upgrading::Done = hold.mode().0 {
+            core.downgrade(hold, Access::Upgradable, &mut batch);
+            hold.set_mode(Upgradable::NEW);
         }
     }
 
@@ -97,12 +74,26 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     }
 }
 
+/// The move of all downgrades.
+impl<P: TablePtr, M: Mode> Guard<P, M> {
+    pub(crate) fn downgraded<N: Mode>(mut self) -> Guard<P, N> {
+        let mut batch = WakeBatch::default();
+        let (core, hold) = self.parts();
+        core.downgrade(hold, N::ONE.access(), &mut batch);
+        // Made before the batch is dropped, and if that panics, released.
+        let guard = self.into_mode();
+        drop(batch);
+        guard
+    }
+}
+
 #[cfg(feature = "std")]
 impl<P: TablePtr> Wait for &mut Guard<P, Upgradable> {
     type Output = ();
 
-    fn glance(&self) -> (bool, bool) {
-        Guard::glance(self, Want::Upgrade)
+    fn outlook(&mut self) -> Outlook {
+        let (core, hold) = self.parts();
+        core.outlook(hold.live(), Want::Upgrade)
     }
 
     fn attempt(&mut self) -> Option<()> {
@@ -215,13 +206,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     /// ```
     pub fn downgrade(mut self) -> Guard<P, Shared> {
         self.fall_back();
-        let mut bin = Bin::default();
-        let (core, hold, _) = self.parts();
-        core.weaken(hold, Held::Upgradable, Held::Shared, &mut bin);
-        // Returned before the bin is dropped, and if that panics, released.
-        let guard = self.into_mode();
-        drop(bin);
-        guard
+        self.downgraded()
     }
 }
 
@@ -300,18 +285,6 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     /// ```
     pub fn try_upgrade_until(mut self, deadline: Instant) -> Result<Guard<P, Exclusive>, Self> {
         if self.block_upgrade(Some(deadline)) { Ok(self.into_mode()) } else { Err(self) }
-    }
-}
-
-impl<P: TablePtr> Guard<P, Exclusive> {
-    /// The same hold, in a mode that more can share.
-    pub(crate) fn weakened<M: crate::mode::Mode>(mut self) -> Guard<P, M> {
-        let mut bin = Bin::default();
-        let (core, hold, ()) = self.parts();
-        core.weaken(hold, Held::Exclusive, M::MODE, &mut bin);
-        let guard = self.into_mode();
-        drop(bin);
-        guard
     }
 }
 

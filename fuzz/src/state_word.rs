@@ -3,10 +3,10 @@
 //! The moves are not public, so their file is included here. It depends on nothing.
 
 #[allow(dead_code, unreachable_pub)]
-#[path = "../../src/core/word.rs"]
+#[path = "../../src/core/wait/word.rs"]
 mod word;
 
-use word::{Holds, MAX_UNITS, Mode, Refusal, Unit, Want, Word};
+use word::{Access, Holds, MAX_UNITS, Refusal, Unit, Want, Word};
 
 use crate::common::Bytes;
 
@@ -32,44 +32,47 @@ impl Plain {
     fn add(&mut self, unit: Unit) {
         match unit {
             Unit::Claim => self.claims += 1,
-            Unit::Hold(Mode::Exclusive) => self.writer = true,
-            Unit::Hold(Mode::Upgradable) => self.upgradable = true,
-            Unit::Hold(Mode::Shared | Mode::Permit) => self.count += 1,
+            Unit::Hold(Access::Exclusive) => self.writer = true,
+            Unit::Hold(Access::Upgradable) => self.upgradable = true,
+            Unit::Hold(Access::Shared) => self.count += 1,
+            Unit::Hold(Access::Permits(amount)) => self.count += amount as usize,
         }
     }
 
     fn take(&mut self, unit: Unit) {
         match unit {
             Unit::Claim => self.claims -= 1,
-            Unit::Hold(Mode::Exclusive) => self.writer = false,
-            Unit::Hold(Mode::Upgradable) => self.upgradable = false,
-            Unit::Hold(Mode::Shared | Mode::Permit) => self.count -= 1,
+            Unit::Hold(Access::Exclusive) => self.writer = false,
+            Unit::Hold(Access::Upgradable) => self.upgradable = false,
+            Unit::Hold(Access::Shared) => self.count -= 1,
+            Unit::Hold(Access::Permits(amount)) => self.count -= amount as usize,
         }
     }
 
     fn has(self, unit: Unit) -> bool {
         match unit {
             Unit::Claim => self.claims > 0,
-            Unit::Hold(Mode::Exclusive) => self.writer,
-            Unit::Hold(Mode::Upgradable) => self.upgradable,
-            Unit::Hold(Mode::Shared | Mode::Permit) => self.count > 0,
+            Unit::Hold(Access::Exclusive) => self.writer,
+            Unit::Hold(Access::Upgradable) => self.upgradable,
+            Unit::Hold(Access::Shared) => self.count > 0,
+            Unit::Hold(Access::Permits(amount)) => self.count >= amount as usize,
         }
     }
 
     /// Whether what is wanted may be had, whoever waits.
     fn admits(self, want: Want, permits: usize) -> bool {
         match want {
-            Want::Hold(Mode::Exclusive) => !self.held(),
-            Want::Hold(Mode::Shared) => !self.writer,
-            Want::Hold(Mode::Upgradable) => !self.writer && !self.upgradable,
-            Want::Hold(Mode::Permit) => self.count < permits,
+            Want::Hold(Access::Exclusive) => !self.held(),
+            Want::Hold(Access::Shared) => !self.writer,
+            Want::Hold(Access::Upgradable) => !self.writer && !self.upgradable,
+            Want::Hold(Access::Permits(amount)) => self.count + amount as usize <= permits,
             Want::Upgrade => self.count == 0,
         }
     }
 
     fn grant(&mut self, want: Want) {
         match want {
-            Want::Hold(mode) => self.add(Unit::Hold(mode)),
+            Want::Hold(access) => self.add(Unit::Hold(access)),
             Want::Upgrade => (self.upgradable, self.writer) = (false, true),
         }
     }
@@ -83,7 +86,7 @@ impl Plain {
             return Err(Refusal::Queued);
         }
         // A request that has a unit already can always be counted.
-        if claims == 0 && want != Want::Upgrade && self.units() == MAX_UNITS {
+        if claims == 0 && want != Want::Upgrade && self.units() >= MAX_UNITS {
             return Err(Refusal::Full);
         }
         let mut after = self;
@@ -92,7 +95,7 @@ impl Plain {
         Ok(after)
     }
 
-    fn weaken(self, from: Mode, to: Mode) -> Result<Plain, Refusal> {
+    fn downgrade(self, from: Access, to: Access) -> Result<Plain, Refusal> {
         let mut after = self;
         after.take(Unit::Hold(from));
         if self.queued {
@@ -105,11 +108,11 @@ impl Plain {
     /// The same word, put together from the weights of its parts.
     fn word(self) -> Word {
         let weight = |unit| Word::born(unit).bits();
-        let mut bits = self.count * weight(Unit::Hold(Mode::Shared)) + self.claims * weight(Unit::Claim);
-        bits += usize::from(self.writer) * weight(Unit::Hold(Mode::Exclusive));
-        bits += usize::from(self.upgradable) * weight(Unit::Hold(Mode::Upgradable));
+        let mut bits = self.count * weight(Unit::Hold(Access::Shared)) + self.claims * weight(Unit::Claim);
+        bits += usize::from(self.writer) * weight(Unit::Hold(Access::Exclusive));
+        bits += usize::from(self.upgradable) * weight(Unit::Hold(Access::Upgradable));
         let word = Word::from_bits(bits);
-        if self.queued { word.enqueue() } else { word }
+        if self.queued { word.admit(word.holds(), 0, true) } else { word }
     }
 
     fn assert_is(self, word: Word) {
@@ -121,28 +124,35 @@ impl Plain {
             (self.queued, self.writer, self.upgradable, self.count, self.units()),
         );
         for unit in UNITS {
-            assert_eq!(word.is_only(unit), self.has(unit) && self.units() == 1 && !self.queued);
+            assert_eq!(word.is_only(unit), self.has(unit) && self.units() == units(unit) && !self.queued);
         }
         assert_eq!(holds == Holds::NONE, !self.held());
         for want in WANTS.into_iter().filter(|&want| want != Want::Upgrade || self.upgradable) {
-            assert_eq!(holds.grants(want, 3), self.admits(want, 3), "{want:?}, {self:?}");
+            assert_eq!(holds.allow(want, 3), self.admits(want, 3), "{want:?}, {self:?}");
         }
     }
 }
 
-const MODES: [Mode; 4] = [Mode::Exclusive, Mode::Shared, Mode::Upgradable, Mode::Permit];
-const UNITS: [Unit; 5] = [
+const ACCESSES: [Access; 3] = [Access::Exclusive, Access::Shared, Access::Upgradable];
+/// How many units a claim or a hold is.
+fn units(unit: Unit) -> usize {
+    if let Unit::Hold(Access::Permits(amount)) = unit { amount as usize } else { 1 }
+}
+
+const UNITS: [Unit; 6] = [
     Unit::Claim,
-    Unit::Hold(Mode::Exclusive),
-    Unit::Hold(Mode::Shared),
-    Unit::Hold(Mode::Upgradable),
-    Unit::Hold(Mode::Permit),
+    Unit::Hold(Access::Exclusive),
+    Unit::Hold(Access::Shared),
+    Unit::Hold(Access::Upgradable),
+    Unit::Hold(Access::Permits(1)),
+    Unit::Hold(Access::Permits(3)),
 ];
-const WANTS: [Want; 5] = [
-    Want::Hold(Mode::Exclusive),
-    Want::Hold(Mode::Shared),
-    Want::Hold(Mode::Upgradable),
-    Want::Hold(Mode::Permit),
+const WANTS: [Want; 6] = [
+    Want::Hold(Access::Exclusive),
+    Want::Hold(Access::Shared),
+    Want::Hold(Access::Upgradable),
+    Want::Hold(Access::Permits(1)),
+    Want::Hold(Access::Permits(3)),
     Want::Upgrade,
 ];
 
@@ -161,32 +171,42 @@ pub fn run(bytes: &[u8]) {
     assert!(word == Word::born(UNITS.into_iter().find(|&unit| plain.has(unit)).unwrap()));
     while !bytes.is_empty() {
         let (what, which) = (bytes.next(), usize::from(bytes.next()));
-        let mode = if permits > 0 { Mode::Permit } else { MODES[which % 3] };
-        let want = if which / 4 % 4 == 0 && plain.upgradable { Want::Upgrade } else { Want::Hold(mode) };
+        let access = if permits > 0 { Access::Permits([1, 1, 2, 3][which / 32 % 4]) } else { ACCESSES[which % 3] };
+        let want = if which / 4 % 4 == 0 && plain.upgradable { Want::Upgrade } else { Want::Hold(access) };
         let (expected, seen) = match what % 8 {
             0 => {
                 let mut after = plain;
                 after.claims += 1;
-                (if plain.units() == MAX_UNITS { Err(Refusal::Full) } else { Ok(after) }, word.claim())
+                (if plain.units() >= MAX_UNITS { Err(Refusal::Full) } else { Ok(after) }, word.claim())
             }
-            1 => (plain.enter(Want::Hold(mode), 0, permits), word.hold(mode, permits)),
+            1 => (plain.enter(Want::Hold(access), 0, permits), word.hold(access, permits)),
             2 if plain.claims >= want.claims() => {
-                (plain.enter(want, want.claims(), permits), word.settle(want, permits))
+                (plain.enter(want, want.claims(), permits), word.enter(want, permits))
             }
             3 => {
-                let from = if plain.writer { Mode::Exclusive } else { Mode::Upgradable };
-                let to = if which % 2 == 0 { Mode::Shared } else { Mode::Upgradable };
+                let from = if plain.writer { Access::Exclusive } else { Access::Upgradable };
+                let to = if which % 2 == 0 { Access::Shared } else { Access::Upgradable };
                 if !plain.has(Unit::Hold(from)) || from == to {
                     continue;
                 }
-                (plain.weaken(from, to), word.weaken(from, to))
+                (plain.downgrade(from, to), word.downgrade(from, to))
             }
             // A waiter is a claim.
-            4 if plain.claims > 0 => (Ok(Plain { queued: true, ..plain }), Ok(word.enqueue())),
+            4 if plain.claims > 0 && want != Want::Upgrade => {
+                let kept_out = !plain.admits(want, permits) && !plain.queued;
+                let expected = match plain.enter(want, 1, permits) {
+                    Err(_) if kept_out => Ok(Plain { queued: true, ..plain }),
+                    Err(_) => Err(Refusal::Queued),
+                    entered => entered,
+                };
+                (expected, word.enqueue(want, permits))
+            }
             5 => {
-                let unit = if which % 4 == 0 { Unit::Claim } else { Unit::Hold(mode) };
-                // Under a queue, holds are given up by `regrant`, and its waiters' claims stay.
-                if !plain.has(unit) || plain.units() == 1 || plain.queued && (unit != Unit::Claim || plain.claims == 1)
+                let unit = if which % 4 == 0 { Unit::Claim } else { Unit::Hold(access) };
+                // Under a queue, holds are given up by `admit`, and its waiters' claims stay.
+                if !plain.has(unit)
+                    || plain.units() == units(unit)
+                    || plain.queued && (unit != Unit::Claim || plain.claims == 1)
                 {
                     continue;
                 }
@@ -194,11 +214,11 @@ pub fn run(bytes: &[u8]) {
                 after.take(unit);
                 (Ok(after), Ok(word.leave(unit)))
             }
-            6 if plain.queued => settle(plain, word, mode, which, permits),
+            6 if plain.queued => admit(plain, word, access, which, permits),
             // As if many others came or went.
             7 => {
                 let many = [1, 2, 3, MAX_UNITS / 2, MAX_UNITS - 2, MAX_UNITS - 1, MAX_UNITS][which % 7];
-                let rest = MAX_UNITS - plain.units();
+                let rest = MAX_UNITS.saturating_sub(plain.units());
                 if which / 8 % 2 == 0 {
                     plain.claims = many.min(rest + plain.claims);
                 } else if plain.count > 0 {
@@ -212,34 +232,35 @@ pub fn run(bytes: &[u8]) {
         };
         match (expected, seen) {
             (Ok(after), Ok(moved)) => (plain, word) = (after, moved),
-            (expected, seen) => assert_eq!(expected.err(), seen.err(), "{plain:?}, {mode:?}, {want:?}"),
+            (expected, seen) => assert_eq!(expected.err(), seen.err(), "{plain:?}, {access:?}, {want:?}"),
         }
-        assert!(plain.units() <= MAX_UNITS);
+        // A claim may become several permits; what counts is that no field overflows.
+        assert!(plain.count <= MAX_UNITS && plain.claims <= MAX_UNITS);
         plain.assert_is(word);
     }
 }
 
 /// A holder leaves, perhaps, and the queue lets some in: their claims become holds.
-fn settle(
+fn admit(
     plain: Plain,
     word: Word,
-    mode: Mode,
+    access: Access,
     which: usize,
     permits: usize,
 ) -> (Result<Plain, Refusal>, Result<Word, Refusal>) {
     let (mut after, mut holds) = (plain, word.holds());
-    if plain.has(Unit::Hold(mode)) && which / 8 % 2 == 0 {
-        after.take(Unit::Hold(mode));
-        holds = holds.without(mode);
+    if plain.has(Unit::Hold(access)) && which / 8 % 2 == 0 {
+        after.take(Unit::Hold(access));
+        holds = holds.without(access);
     }
     let mut granted = 0;
     for _ in 0..which / 16 {
-        assert_eq!(holds.admit(mode, permits), after.admits(Want::Hold(mode), permits));
-        if !after.admits(Want::Hold(mode), permits) || after.claims == granted {
+        assert_eq!(holds.fits(access, permits), after.admits(Want::Hold(access), permits));
+        if !after.admits(Want::Hold(access), permits) || after.claims == granted {
             break;
         }
-        after.add(Unit::Hold(mode));
-        holds = holds.after(Want::Hold(mode));
+        after.add(Unit::Hold(access));
+        holds = holds.after(Want::Hold(access));
         granted += 1;
     }
     after.claims -= granted;
@@ -248,5 +269,5 @@ fn settle(
         // The last unit goes another way.
         return (Ok(plain), Ok(word));
     }
-    (Ok(after), Ok(word.regrant(holds, granted, after.queued)))
+    (Ok(after), Ok(word.admit(holds, granted, after.queued)))
 }

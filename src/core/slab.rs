@@ -40,7 +40,7 @@ impl<T> Slab<T> {
                 self.items.reserve_exact(self.items.len().max(1));
             }
             self.items.push(Item::Used(value));
-            // Memory ends long before four thousand million of them.
+            // Memory ends long before four billion of them.
             return self.items.len() as u32 - 1;
         }
         self.unlink(index);
@@ -94,6 +94,10 @@ impl<T> Slab<T> {
         }
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+#[path = "slab_tests.rs"]
+mod tests;
 
 impl<T> core::ops::Index<u32> for Slab<T> {
     type Output = T;

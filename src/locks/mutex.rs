@@ -39,7 +39,7 @@ use crate::core::Core;
 /// assert!(accounts.is_empty());
 /// ```
 pub struct KeyedMutex<K, S = DefaultHashBuilder> {
-    core: Core<K>,
+    core: Core<K, ()>,
     hasher: S,
 }
 

@@ -54,7 +54,7 @@ use crate::plumbing::TablePtr;
 /// assert!(pages.is_empty());
 /// ```
 pub struct KeyedRwLock<K, S = DefaultHashBuilder> {
-    core: Core<K>,
+    core: Core<K, ()>,
     hasher: S,
 }
 
@@ -118,7 +118,7 @@ impl<K, S, P: TablePtr<Table = KeyedRwLock<K, S>, Key = K>> Guard<P, Exclusive> 
     /// # drop(reader);
     /// ```
     pub fn downgrade(self) -> Guard<P, Shared> {
-        self.weakened()
+        self.downgraded()
     }
 
     /// Becomes an upgradable reader. Readers that wait may get in beside it; no writer gets in between.
@@ -131,6 +131,6 @@ impl<K, S, P: TablePtr<Table = KeyedRwLock<K, S>, Key = K>> Guard<P, Exclusive> 
     /// # drop(writer);
     /// ```
     pub fn downgrade_to_upgradable(self) -> Guard<P, Upgradable> {
-        self.weakened()
+        self.downgraded()
     }
 }

@@ -1,6 +1,6 @@
 use super::forms::{forms, table};
 use crate::builder::{Builder, DefaultHashBuilder};
-use crate::core::{Core, MAX_UNITS};
+use crate::core::{Core, Counted, MAX_UNITS};
 
 /// A semaphore for each key: at most so many holders per key, the same number for all keys.
 ///
@@ -30,7 +30,7 @@ use crate::core::{Core, MAX_UNITS};
 /// # drop(second);
 /// ```
 pub struct KeyedSemaphore<K, S = DefaultHashBuilder> {
-    core: Core<K>,
+    core: Core<K, ()>,
     hasher: S,
 }
 
@@ -68,7 +68,7 @@ impl<K> KeyedSemaphore<K> {
             (1..=MAX_PERMITS).contains(&permits),
             "keylatch: permits must be between 1 and {MAX_PERMITS}, but is {permits}"
         );
-        Builder::new(permits)
+        Builder::new(Counted::Permits(permits))
     }
 }
 
@@ -98,7 +98,7 @@ impl<K, S> KeyedSemaphore<K, S> {
     /// ```
     #[must_use]
     pub fn permits(&self) -> usize {
-        self.core.permits()
+        self.core.rules().limit()
     }
 }
 

@@ -32,7 +32,7 @@ macro_rules! borrowed {
             where
                 Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
             {
-                $crate::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).future()
+                $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).future()
             }
 
             $(#[doc = $does])+
@@ -55,7 +55,7 @@ macro_rules! borrowed {
             where
                 Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
             {
-                $crate::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).attempt()
+                $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).attempt()
             }
         }
 
@@ -82,7 +82,7 @@ macro_rules! borrowed {
             where
                 Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
             {
-                $crate::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).blocking()
+                $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).blocking()
             }
 
             $(#[doc = $does])+
@@ -113,7 +113,7 @@ macro_rules! borrowed {
             where
                 Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
             {
-                $crate::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).timeout(timeout)
+                $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).timeout(timeout)
             }
 
             $(#[doc = $does])+
@@ -142,7 +142,7 @@ macro_rules! borrowed {
             where
                 Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
             {
-                $crate::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).deadline(deadline)
+                $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).deadline(deadline)
             }
         }
     };

@@ -22,7 +22,7 @@ macro_rules! handle {
             /// # });
             /// ```
             #[inline]
-            pub fn $lock(&self) -> $crate::future::Acquire<P, $crate::mode::$Mode> {
+            pub fn $lock(&self) -> $crate::acquire::future::Acquire<P, $crate::mode::$Mode> {
                 self.call().future()
             }
 

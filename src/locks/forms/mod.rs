@@ -1,7 +1,7 @@
 //! What the three tables have in common, written once: [`table!`] for what a table has whatever it locks,
 //! [`constructors!`] for how one is made that needs no number of permits, and [`forms!`] for the fifteen ways to call
 //! one operation, with a file for each family of them. What a method does is one call into
-//! [`Call`](crate::request::Call); all else here is signatures, and the text that a reader of the documentation needs
+//! [`Call`](crate::acquire::request::Call); all else here is signatures, and the text that a reader of the documentation needs
 //! at each of them.
 //!
 //! Every path in a macro is absolute, so that a table's file imports nothing for text that is not there.

@@ -21,12 +21,12 @@ macro_rules! names {
 
         #[doc = concat!("The future of [`", stringify!($Table), "::", stringify!($lock), "`].")]
         pub type $Future<'a, K, S = $crate::builder::DefaultHashBuilder> =
-            $crate::future::Acquire<$crate::plumbing::TableRef<'a, $Table<K, S>>, $crate::mode::$Mode>;
+            $crate::acquire::future::Acquire<$crate::plumbing::TableRef<'a, $Table<K, S>>, $crate::mode::$Mode>;
 
         #[doc = concat!("The future of [`", stringify!($Table), "::", stringify!($lock_arc), "`].")]
         #[cfg(target_has_atomic = "ptr")]
         pub type $FutureArc<K, S = $crate::builder::DefaultHashBuilder> =
-            $crate::future::Acquire<::alloc::sync::Arc<$Table<K, S>>, $crate::mode::$Mode>;
+            $crate::acquire::future::Acquire<::alloc::sync::Arc<$Table<K, S>>, $crate::mode::$Mode>;
     };
 }
 

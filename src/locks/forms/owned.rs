@@ -31,7 +31,7 @@ macro_rules! owned {
             where
                 Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
             {
-                $crate::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).future()
+                $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).future()
             }
 
             #[doc = concat!("[`", stringify!($try_lock), "`](Self::", stringify!($try_lock), ") with an owned guard.")]
@@ -49,7 +49,7 @@ macro_rules! owned {
             where
                 Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
             {
-                $crate::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).attempt()
+                $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).attempt()
             }
         }
 
@@ -74,7 +74,7 @@ macro_rules! owned {
             where
                 Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
             {
-                $crate::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).blocking()
+                $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).blocking()
             }
 
             #[doc = concat!("[`", stringify!($try_lock_for), "`](Self::", stringify!($try_lock_for), ") with an owned")]
@@ -99,7 +99,7 @@ macro_rules! owned {
             where
                 Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
             {
-                $crate::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).timeout(timeout)
+                $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).timeout(timeout)
             }
 
             #[doc = concat!("[`", stringify!($try_lock_until), "`](Self::", stringify!($try_lock_until), ") with an")]
@@ -124,7 +124,7 @@ macro_rules! owned {
             where
                 Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
             {
-                $crate::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).deadline(deadline)
+                $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).deadline(deadline)
             }
         }
     };

@@ -16,7 +16,9 @@ macro_rules! table {
         }
 
         impl $crate::plumbing::sealed::Kind for $Kind {
-            fn table<K, S>(core: $crate::core::Core<K>, hasher: S) -> $Table<K, S> {
+            type Payload = ();
+
+            fn table<K, S>(core: $crate::core::Core<K, ()>, hasher: S) -> $Table<K, S> {
                 $Table { core, hasher }
             }
         }
@@ -26,8 +28,10 @@ macro_rules! table {
         }
 
         impl<K, S> $crate::plumbing::sealed::Table<K> for $Table<K, S> {
+            type Payload = ();
+
             #[inline]
-            fn core(&self) -> &$crate::core::Core<K> {
+            fn core(&self) -> &$crate::core::Core<K, ()> {
                 &self.core
             }
         }
@@ -82,15 +86,15 @@ macro_rules! table {
             /// });
             /// # drop(guard);
             /// ```
-            pub fn for_each_key(&self, f: impl FnMut(&K, $crate::status::Status)) {
-                self.core.for_each(f);
+            pub fn for_each_key(&self, mut f: impl FnMut(&K, $crate::status::Status)) {
+                self.core.for_each(|key, snapshot| f(key, $crate::status::Status::new(snapshot)));
             }
         }
 
         impl<K: Eq + ::core::hash::Hash, S: ::core::hash::BuildHasher> $Table<K, S> {
             #[inline]
-            fn key<'q, Q: ?Sized + ::core::hash::Hash>(&self, key: &'q Q) -> $crate::request::Key<'q, Q> {
-                $crate::request::Key { tag: $crate::core::Tag::of(self.hasher.hash_one(key)), key }
+            fn key<'q, Q: ?Sized + ::core::hash::Hash>(&self, key: &'q Q) -> $crate::core::Key<'q, Q> {
+                $crate::core::Key::new(key, &self.hasher)
             }
 
             /// Finds the entry of a key, or makes it, and keeps it in the table: for keys that are asked for again and
@@ -163,7 +167,7 @@ macro_rules! table {
             where
                 Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K>,
             {
-                self.core.status(self.key(key).tag, |other| key.equivalent(other))
+                self.core.snapshot(&self.key(key)).map($crate::status::Status::new)
             }
         }
 
@@ -199,7 +203,7 @@ macro_rules! constructors {
             /// assert!(locks.is_empty());
             /// ```
             pub fn builder() -> $crate::builder::Builder<$Kind, K> {
-                $crate::builder::Builder::new(0)
+                $crate::builder::Builder::new($crate::core::Counted::Readers)
             }
         }
 

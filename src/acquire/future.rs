@@ -5,17 +5,18 @@ use core::future::Future;
 use core::pin::{Pin, pin};
 use core::task::{Context, Poll};
 
+use super::request::{Call, Request};
+use crate::core::Source;
 use crate::guard::Guard;
 use crate::mode::Mode;
 use crate::plumbing::TablePtr;
-use crate::request::{Call, Request, Source};
 
 /// A future that acquires a key and yields its guard.
 ///
 /// `P` and `M` are those of the [`Guard`]. Use the aliases: [`Lock`](crate::futures::Lock) and its like.
 ///
-/// Until its first poll the future is no waiter and has no place in the queue; it only keeps its entry in the table.
-/// Then it queues, and keeps its place however often and with whatever wakers it is polled.
+/// Until its first poll the future is no waiter and has no position in the queue; it only keeps its entry in the table.
+/// Then it queues, and keeps its position however often and with whatever wakers it is polled.
 ///
 /// # Cancel safety
 /// The future can be dropped at any moment. It leaves the table as if it had never asked. If the key had been handed to
@@ -38,7 +39,7 @@ pub struct Acquire<P: TablePtr, M: Mode> {
     request: Request<P, M>,
 }
 
-impl<P: TablePtr, S: Source<P::Key>, M: Mode> Call<P, S, M> {
+impl<P: TablePtr, S: Source<P::Key, P::Payload>, M: Mode> Call<P, S, M> {
     #[inline]
     pub(crate) fn future(self) -> Acquire<P, M> {
         Acquire { request: self.request() }
@@ -117,6 +118,9 @@ impl<P: TablePtr, M: Mode> Future for Acquire<P, M> {
 
 impl<P: TablePtr, M: Mode> fmt::Debug for Acquire<P, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Acquire").field("mode", &M::MODE).field("done", &self.request.is_done()).finish_non_exhaustive()
+        f.debug_struct("Acquire")
+            .field("mode", &self.request.access())
+            .field("done", &self.request.is_done())
+            .finish_non_exhaustive()
     }
 }

@@ -6,9 +6,16 @@ use std::vec::Vec;
 
 use proptest::prelude::*;
 
-use crate::core::word::{MAX_UNITS, Mode, Refusal, Unit, Want, Word};
+use crate::core::wait::word::{Access, MAX_UNITS, Refusal, Unit, Want, Word};
 
-const MODES: [Mode; 4] = [Mode::Exclusive, Mode::Shared, Mode::Upgradable, Mode::Permit];
+const ACCESSES: [Access; 6] = [
+    Access::Exclusive,
+    Access::Shared,
+    Access::Upgradable,
+    Access::Permits(1),
+    Access::Permits(2),
+    Access::Permits(PERMITS as u32),
+];
 const PERMITS: usize = 3;
 
 /// A state, one field for each thing that a word packs.
@@ -36,15 +43,15 @@ impl State {
     /// Built with the moves themselves: a claim first, then what the state says.
     fn word(self) -> Word {
         let mut word = Word::born(Unit::Claim);
-        let set = |word: Word, holds| word.regrant(holds, 0, false);
+        let set = |word: Word, holds| word.admit(holds, 0, false);
         if self.writer {
-            word = set(word, word.holds().with(Mode::Exclusive));
+            word = set(word, word.holds().with(Access::Exclusive));
         }
         if self.upgradable {
-            word = set(word, word.holds().with(Mode::Upgradable));
+            word = set(word, word.holds().with(Access::Upgradable));
         }
         for _ in 0..self.count.min(8) {
-            word = set(word, word.holds().with(Mode::Shared));
+            word = set(word, word.holds().with(Access::Shared));
         }
         if self.count > 8 {
             assert_eq!(self.count, MAX_UNITS);
@@ -56,43 +63,51 @@ impl State {
         if self.claims == 0 {
             word = word.leave(Unit::Claim);
         }
-        if self.queued { word.enqueue() } else { word }
+        if self.queued { word.admit(word.holds(), 0, true) } else { word }
     }
 
-    fn admits(self, mode: Mode) -> bool {
-        match mode {
-            Mode::Exclusive => !self.writer && !self.upgradable && self.count == 0,
-            Mode::Shared => !self.writer,
-            Mode::Upgradable => !self.writer && !self.upgradable,
-            Mode::Permit => self.count < PERMITS,
+    fn admits(self, access: Access) -> bool {
+        match access {
+            Access::Exclusive => !self.writer && !self.upgradable && self.count == 0,
+            Access::Shared => !self.writer,
+            Access::Upgradable => !self.writer && !self.upgradable,
+            Access::Permits(amount) => self.count + amount as usize <= PERMITS,
         }
     }
 
-    fn add(&mut self, mode: Mode) {
-        match mode {
-            Mode::Exclusive => self.writer = true,
-            Mode::Upgradable => self.upgradable = true,
-            Mode::Shared | Mode::Permit => self.count += 1,
+    fn add(&mut self, access: Access) {
+        match access {
+            Access::Exclusive => self.writer = true,
+            Access::Upgradable => self.upgradable = true,
+            Access::Shared => self.count += 1,
+            Access::Permits(amount) => self.count += amount as usize,
         }
     }
 
     fn has(self, unit: Unit) -> bool {
         match unit {
             Unit::Claim => self.claims > 0,
-            Unit::Hold(Mode::Exclusive) => self.writer,
-            Unit::Hold(Mode::Upgradable) => self.upgradable,
-            Unit::Hold(_) => self.count > 0,
+            Unit::Hold(Access::Exclusive) => self.writer,
+            Unit::Hold(Access::Upgradable) => self.upgradable,
+            Unit::Hold(Access::Shared) => self.count > 0,
+            Unit::Hold(Access::Permits(amount)) => self.count >= amount as usize,
         }
     }
 
     fn remove(&mut self, unit: Unit) {
         match unit {
             Unit::Claim => self.claims -= 1,
-            Unit::Hold(Mode::Exclusive) => self.writer = false,
-            Unit::Hold(Mode::Upgradable) => self.upgradable = false,
-            Unit::Hold(_) => self.count -= 1,
+            Unit::Hold(Access::Exclusive) => self.writer = false,
+            Unit::Hold(Access::Upgradable) => self.upgradable = false,
+            Unit::Hold(Access::Shared) => self.count -= 1,
+            Unit::Hold(Access::Permits(amount)) => self.count -= amount as usize,
         }
     }
+}
+
+/// How many units a claim or a hold is.
+fn units(unit: Unit) -> usize {
+    if let Unit::Hold(Access::Permits(amount)) = unit { amount as usize } else { 1 }
 }
 
 /// Every state with small counts.
@@ -123,52 +138,52 @@ fn a_word_says_what_it_was_made_of() {
 #[test]
 fn a_hold_is_admitted_as_the_compatibility_table_says_and_never_past_a_queue() {
     for state in states() {
-        for mode in MODES {
+        for access in ACCESSES {
             let mut expected = state;
-            expected.add(mode);
-            let outcome = state.word().hold(mode, PERMITS).map(State::of);
-            if !state.admits(mode) {
-                assert_eq!(outcome, Err(Refusal::Held), "{mode:?} beside {state:?}");
+            expected.add(access);
+            let outcome = state.word().hold(access, PERMITS).map(State::of);
+            if !state.admits(access) {
+                assert_eq!(outcome, Err(Refusal::Held), "{access:?} beside {state:?}");
             } else if state.queued {
-                assert_eq!(outcome, Err(Refusal::Queued), "{mode:?} beside {state:?}");
+                assert_eq!(outcome, Err(Refusal::Queued), "{access:?} beside {state:?}");
             } else {
-                assert_eq!(outcome, Ok(expected), "{mode:?} beside {state:?}");
+                assert_eq!(outcome, Ok(expected), "{access:?} beside {state:?}");
             }
         }
     }
 }
 
 #[test]
-fn settling_turns_one_claim_into_a_hold() {
+fn entering_turns_one_claim_into_a_hold() {
     for state in states().into_iter().filter(|state| state.claims > 0) {
-        for mode in MODES {
-            let (word, held) = (state.word(), state.word().hold(mode, PERMITS));
-            let settled = word.settle(Want::Hold(mode), PERMITS);
-            assert_eq!(settled.map(State::of), held.map(|held| State::of(held.leave(Unit::Claim))));
-            assert!(settled.is_err() || settled.unwrap().units() == word.units());
+        for access in ACCESSES {
+            let (word, held) = (state.word(), state.word().hold(access, PERMITS));
+            let entered = word.enter(Want::Hold(access), PERMITS);
+            assert_eq!(entered.map(State::of), held.map(|held| State::of(held.leave(Unit::Claim))));
+            assert!(entered.is_err() || entered.unwrap().units() + 1 == word.units() + units(Unit::Hold(access)));
         }
     }
 }
 
 #[test]
 fn only_the_last_unit_is_the_only_one() {
-    let units = MODES.map(Unit::Hold).into_iter().chain([Unit::Claim]);
-    for unit in units {
+    let all = ACCESSES.map(Unit::Hold).into_iter().chain([Unit::Claim]);
+    for unit in all {
         for state in states().into_iter().filter(|state| state.has(unit)) {
             let word = state.word();
             let mut left = state;
             left.remove(unit);
             assert_eq!(State::of(word.leave(unit)), left);
-            assert_eq!(word.is_only(unit), word.units() == 1 && !state.queued, "{state:?}");
+            assert_eq!(word.is_only(unit), word.units() == units(unit) && !state.queued, "{state:?}");
         }
         assert!(Word::born(unit).is_only(unit));
-        assert_eq!(Word::born(unit).units(), 1);
+        assert_eq!(Word::born(unit).units(), units(unit));
     }
 }
 
 #[test]
 fn dead_words_are_not_the_only_unit_of_anybody() {
-    for unit in MODES.map(Unit::Hold).into_iter().chain([Unit::Claim]) {
+    for unit in ACCESSES.map(Unit::Hold).into_iter().chain([Unit::Claim]) {
         assert!(!Word::DEAD.is_only(unit) && !Word::DEAD_KEYED.is_only(unit));
     }
     assert_eq!((Word::DEAD.units(), Word::DEAD_KEYED.units()), (0, 0));
@@ -179,22 +194,22 @@ fn dead_words_are_not_the_only_unit_of_anybody() {
 fn a_full_entry_takes_no_more_units_and_may_still_change_those_it_has() {
     let base = State { queued: false, writer: false, upgradable: false, count: 0, claims: 1 };
     let mut word = State { count: 8, ..base }.word();
-    word = Word::from_bits(word.bits() + (MAX_UNITS - word.units()) * (Word::born(Unit::Hold(Mode::Shared)).bits()));
+    word = Word::from_bits(word.bits() + (MAX_UNITS - word.units()) * (Word::born(Unit::Hold(Access::Shared)).bits()));
     assert_eq!((word.units(), State::of(word).claims), (MAX_UNITS, 1));
     assert_eq!(word.claim(), Err(Refusal::Full));
-    assert_eq!(word.hold(Mode::Shared, 0), Err(Refusal::Full));
-    assert_eq!(word.hold(Mode::Upgradable, 0), Err(Refusal::Full));
-    assert_eq!(word.hold(Mode::Exclusive, 0), Err(Refusal::Held));
+    assert_eq!(word.hold(Access::Shared, 0), Err(Refusal::Full));
+    assert_eq!(word.hold(Access::Upgradable, 0), Err(Refusal::Full));
+    assert_eq!(word.hold(Access::Exclusive, 0), Err(Refusal::Held));
     // The last claim can become the last reader, by itself or by the queue, and nothing spills into another field.
-    let settled = word.settle(Want::Hold(Mode::Shared), 0).unwrap();
+    let entered = word.enter(Want::Hold(Access::Shared), 0).unwrap();
     let full = State { count: MAX_UNITS, claims: 0, ..base };
-    assert_eq!(State::of(settled), full);
-    assert_eq!(State::of(word.regrant(word.holds().with(Mode::Shared), 1, false)), full);
-    let writer = Word::born(Unit::Hold(Mode::Exclusive));
+    assert_eq!(State::of(entered), full);
+    assert_eq!(State::of(word.admit(word.holds().with(Access::Shared), 1, false)), full);
+    let writer = Word::born(Unit::Hold(Access::Exclusive));
     let claims = Word::from_bits(Word::born(Unit::Claim).bits() * (MAX_UNITS - 1));
     let writer = Word::from_bits(writer.bits() | claims.bits());
     assert_eq!((writer.units(), writer.claim()), (MAX_UNITS, Err(Refusal::Full)));
-    assert_eq!(writer.weaken(Mode::Exclusive, Mode::Shared).unwrap().units(), MAX_UNITS);
+    assert_eq!(writer.downgrade(Access::Exclusive, Access::Shared).unwrap().units(), MAX_UNITS);
     assert!(writer.leave(Unit::Claim).claim().is_ok());
 }
 
@@ -206,25 +221,25 @@ proptest! {
     ) {
         let mut word = Word::born(Unit::Claim);
         let mut state = State::of(word);
-        for (kind, mode) in steps {
-            let mode = MODES[mode];
+        for (kind, access) in steps {
+            let access = ACCESSES[access];
             match kind {
                 0 => {
                     word = word.claim().unwrap();
                     state.claims += 1;
                 }
-                1 => if let Ok(new) = word.hold(mode, PERMITS) {
+                1 => if let Ok(new) = word.hold(access, PERMITS) {
                     word = new;
-                    state.add(mode);
+                    state.add(access);
                 }
-                2 if state.claims > 0 => if let Ok(new) = word.settle(Want::Hold(mode), PERMITS) {
+                2 if state.claims > 0 => if let Ok(new) = word.enter(Want::Hold(access), PERMITS) {
                     word = new;
-                    state.add(mode);
+                    state.add(access);
                     state.claims -= 1;
                 }
-                3 if state.has(Unit::Hold(mode)) && word.units() > 1 => {
-                    word = word.leave(Unit::Hold(mode));
-                    state.remove(Unit::Hold(mode));
+                3 if state.has(Unit::Hold(access)) && word.units() > 1 => {
+                    word = word.leave(Unit::Hold(access));
+                    state.remove(Unit::Hold(access));
                 }
                 4 if state.claims > 0 && word.units() > 1 => {
                     word = word.leave(Unit::Claim);
@@ -240,8 +255,9 @@ proptest! {
 
 #[test]
 fn a_word_is_shown_by_what_it_says() {
-    let word = Word::born(Unit::Hold(Mode::Upgradable)).claim().and_then(|word| word.hold(Mode::Shared, 0)).unwrap();
-    let shown = format!("{:?}", word.enqueue());
+    let word =
+        Word::born(Unit::Hold(Access::Upgradable)).claim().and_then(|word| word.hold(Access::Shared, 0)).unwrap();
+    let shown = format!("{:?}", word.admit(word.holds(), 0, true));
     assert_eq!(shown, "Word { dead: false, queued: true, writer: false, upgradable: true, count: 1, claims: 1 }");
     assert!(format!("{:?}", Word::DEAD).starts_with("Word { dead: true, queued: false"));
 }

@@ -1,16 +1,16 @@
 //! The wait queues, and the one place where fairness is decided.
 //!
-//! A [`Room`] keeps the queues of all entries whose tags lead to it, behind a lock of its own: waiters of a hot key do
-//! not hold up those who look for another key in the same shard. Nothing here is atomic and nothing runs user code:
-//! wakers are moved in and moved out, and the caller wakes and drops them when the lock is released.
+//! [`Queues`] are those of all entries whose tags lead to them, behind one lock, the *queue lock*: waiters of a hot key do
+//! not hold up those who look for another key in the same shard. Nothing here is atomic and nothing runs user code: wakers
+//! are moved in and moved out, and the caller wakes and drops them when the lock is released.
 //!
 //! A waiter is a [`Node`]; its index is the *ticket*. A queued node is in its entry's queue. A granted node has left the
-//! queue and stands for a hold that its waiter has not come for yet. A waiter that is merely *woken* stays queued, at its
-//! place, until it enters: so it cannot lose its place to somebody who was quicker.
+//! queue and stands for a hold that its waiter has not come for yet. A waiter that is merely *woken* stays queued, in its
+//! position, until it enters: so it cannot lose its position to somebody who was quicker.
 //!
 //! # Who gets in
-//! [`Room::settle`] runs whenever waiters might get in: a hold was released or changed, a waiter gave up or entered. It
-//! goes from the head of the queue as far as the holds admit, and either *grants* (the waiter holds from now on) or
+//! [`Queues::admit`] runs whenever waiters might get in: a hold was released or changed, a waiter gave up or admitted. It
+//! goes from the head of the queue as far as the holds allow, and either *grants* (the waiter holds from now on) or
 //! *opens* (the waiter is woken, the key stays free, and whoever asks first gets it):
 //!
 //! | | `Fifo` | `Bounded(n)` | `Barging` |
@@ -19,22 +19,22 @@
 //! | head that was passed `n` times | grant | grant | open |
 //! | reader that nobody before it keeps out | grant | grant | open |
 //! | when a writer has left: every waiting reader, one upgradable reader | in order only | grant | in order only |
-//! | `unlock_fair`: the first that the holds admit | grant | grant | grant |
+//! | `unlock_fair`: the first that the holds allow | grant | grant | grant |
 //! | a waiting upgrade, when the last reader has left | grant | grant | open |
 //!
-//! [`Room::pass`] is asked when somebody finds the key free for it, but others waiting.
+//! [`Queues::bypass`] is asked when somebody finds the key free for it, but others waiting.
 
-use alloc::vec::Vec;
 use core::task::Waker;
 
-use super::slab::{NONE, Slab};
-use super::word::{Holds, Mode, Want};
-use crate::Fairness;
+use super::wakers::WakeBatch;
+use super::word::{Access, Holds, Want};
+use crate::core::slab::{NONE, Slab};
+use crate::fairness::Fairness;
 
 /// The largest number of requests that can be counted as having passed one waiter.
 type Passed = u8;
 
-/// A waiter's place: the index of its node, or nothing while it does not wait.
+/// A waiter's position: the index of its node, or nothing while it does not wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(unreachable_pub)] // a sealed trait names it
 pub struct Ticket(u32);
@@ -71,7 +71,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// Makes two places neighbours. `NONE` is what is before the head and behind the tail.
+    /// Makes two nodes neighbours. `NONE` is what is before the head and behind the tail.
     #[inline]
     fn join(&mut self, nodes: &mut Slab<Node>, left: u32, right: u32) {
         match left {
@@ -98,10 +98,10 @@ pub(crate) struct Waiting {
 impl Waiting {
     fn of(&mut self, want: Want) -> &mut usize {
         match want {
-            Want::Hold(Mode::Exclusive) => &mut self.writers,
-            Want::Hold(Mode::Shared) => &mut self.readers,
-            Want::Hold(Mode::Upgradable) => &mut self.upgradable,
-            Want::Hold(Mode::Permit) => &mut self.permits,
+            Want::Hold(Access::Exclusive) => &mut self.writers,
+            Want::Hold(Access::Shared) => &mut self.readers,
+            Want::Hold(Access::Upgradable) => &mut self.upgradable,
+            Want::Hold(Access::Permits(_)) => &mut self.permits,
             Want::Upgrade => &mut self.upgrades,
         }
     }
@@ -111,13 +111,31 @@ impl Waiting {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     pub(crate) fairness: Fairness,
-    /// How many permits a key has, for a semaphore.
-    pub(crate) permits: usize,
+    pub(crate) counted: Counted,
 }
 
-/// Why [`Room::settle`] is called.
+/// What the count in a word is a count of: a table has readers, or it has permits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Turn {
+pub(crate) enum Counted {
+    Readers,
+    /// At most so many for each key.
+    Permits(usize),
+}
+
+impl Rules {
+    /// How many permits a key has.
+    #[inline]
+    pub(crate) fn limit(&self) -> usize {
+        match self.counted {
+            Counted::Readers => 0,
+            Counted::Permits(limit) => limit,
+        }
+    }
+}
+
+/// Why [`Queues::admit`] is called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cause {
     /// A waiter gave up or entered, or a hold that is not exclusive was released.
     Any,
     /// A writer has left.
@@ -126,9 +144,20 @@ pub(crate) enum Turn {
     Fair { writer_left: bool },
 }
 
-/// What [`Room::settle`] decided: how the word must change, in the same critical section.
+impl Cause {
+    /// A hold is given up, or becomes a weaker one.
+    pub(crate) fn of_leaving(access: Access, fair: bool) -> Cause {
+        match (fair, access == Access::Exclusive) {
+            (true, writer_left) => Cause::Fair { writer_left },
+            (false, true) => Cause::WriterLeft,
+            (false, false) => Cause::Any,
+        }
+    }
+}
+
+/// What [`Queues::admit`] decided: how the word must change, in the same critical section.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Settled {
+pub(crate) struct Admitted {
     pub(crate) holds: Holds,
     /// How many waiters' claims have become holds.
     pub(crate) granted: usize,
@@ -138,19 +167,19 @@ pub(crate) struct Settled {
 
 /// Where a waiter stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum Position {
     Granted,
     Head,
     Behind,
 }
 
 #[derive(Default)]
-pub(crate) struct Room {
+pub(crate) struct Queues {
     nodes: Slab<Node>,
     queues: Slab<Queue>,
 }
 
-impl Room {
+impl Queues {
     /// The first waiter of an entry comes: a new, empty queue.
     pub(crate) fn open_queue(&mut self) -> u32 {
         self.queues.insert(Queue { head: NONE, tail: NONE, waiting: Waiting::default() })
@@ -175,12 +204,12 @@ impl Room {
         Ticket(index)
     }
 
-    pub(crate) fn place(&self, ticket: Ticket) -> Place {
+    pub(crate) fn position(&self, ticket: Ticket) -> Position {
         let node = &self.nodes[ticket.0];
         match (node.granted, node.prev) {
-            (true, _) => Place::Granted,
-            (false, NONE) => Place::Head,
-            (false, _) => Place::Behind,
+            (true, _) => Position::Granted,
+            (false, NONE) => Position::Head,
+            (false, _) => Position::Behind,
         }
     }
 
@@ -202,10 +231,10 @@ impl Room {
         self.nodes.remove(ticket.0).waker
     }
 
-    /// Whether a newcomer, which the holds admit, may get in before those who wait. Counts it if so.
+    /// Whether a newcomer, which the holds allow, may get in before those who wait. Counts it if so.
     ///
     /// The count is kept with the waiter that is passed: whoever comes to the head starts from zero.
-    pub(crate) fn pass(&mut self, queue: u32, holds: Holds, mode: Mode, rules: &Rules) -> bool {
+    pub(crate) fn bypass(&mut self, queue: u32, holds: Holds, access: Access, rules: &Rules) -> bool {
         let bound = match rules.fairness {
             Fairness::Fifo => return false,
             Fairness::Barging => return true,
@@ -213,9 +242,9 @@ impl Room {
         };
         let Queue { head, waiting, .. } = self.queues[queue];
         let Node { want, next, .. } = self.nodes[head];
-        // A permit keeps out when it is the last; any other mode does by what it is, whoever else is there.
-        let beside = if mode == Mode::Permit { holds } else { Holds::NONE };
-        let keeps_out = waiting.writers + waiting.upgrades > 0 || !beside.with(mode).grants(want, rules.permits);
+        // Permits keep out when too few are left; any other access does by what it is, whoever else is there.
+        let beside = if matches!(access, Access::Permits(_)) { holds } else { Holds::NONE };
+        let keeps_out = waiting.writers + waiting.upgrades > 0 || !beside.with(access).allow(want, rules.limit());
         if !keeps_out {
             return true;
         }
@@ -228,35 +257,42 @@ impl Room {
     }
 
     /// Lets in whoever the rules admit now, beside `holds`. See the module's table.
-    pub(crate) fn settle(&mut self, queue: u32, holds: Holds, rules: &Rules, turn: Turn, due: &mut Bin) -> Settled {
-        let mut entered = Entered { holds, granted: 0 };
-        let phase = matches!(turn, Turn::WriterLeft | Turn::Fair { writer_left: true })
+    pub(crate) fn admit(
+        &mut self,
+        queue: u32,
+        holds: Holds,
+        rules: &Rules,
+        cause: Cause,
+        due: &mut WakeBatch,
+    ) -> Admitted {
+        let mut admitted = Admitted { holds, granted: 0, queued: true };
+        let phase = matches!(cause, Cause::WriterLeft | Cause::Fair { writer_left: true })
             && matches!(rules.fairness, Fairness::Bounded(_));
         if phase {
-            self.admit_readers(queue, rules, &mut entered, due);
+            self.admit_readers(queue, rules, &mut admitted, due);
         }
-        let mut fair = matches!(turn, Turn::Fair { .. });
+        let mut fair = matches!(cause, Cause::Fair { .. });
         // What the holds will be when everybody who was woken has come in.
-        let mut expected = entered.holds;
+        let mut expected = admitted.holds;
         let mut at = self.queues[queue].head;
         while at != NONE {
             let Node { next, want, passed, .. } = self.nodes[at];
-            if expected.grants(want, rules.permits) {
+            if expected.allow(want, rules.limit()) {
                 let grant = core::mem::take(&mut fair)
                     || match rules.fairness {
                         Fairness::Fifo => true,
                         Fairness::Bounded(bound) => {
-                            matches!(want, Want::Upgrade | Want::Hold(Mode::Shared)) || passed >= bound
+                            matches!(want, Want::Upgrade | Want::Hold(Access::Shared)) || passed >= bound
                         }
                         Fairness::Barging => false,
                     };
                 if grant {
-                    self.grant(queue, at, want, &mut entered, due);
+                    self.grant(queue, at, want, &mut admitted, due);
                 } else {
                     due.wake(self.nodes[at].waker.take());
                 }
                 expected = expected.after(want);
-            } else if want != Want::Hold(Mode::Upgradable)
+            } else if want != Want::Hold(Access::Upgradable)
                 || rules.fairness == Fairness::Fifo
                 || self.queues[queue].waiting.readers == 0
             {
@@ -265,16 +301,16 @@ impl Room {
             // An upgradable reader whose place is taken keeps nobody out who is not its like: look for readers behind it.
             at = next;
         }
-        let queued = self.queues[queue].head != NONE;
-        if !queued {
+        if self.queues[queue].head == NONE {
             self.queues.remove(queue);
+            admitted.queued = false;
         }
-        Settled { holds: entered.holds, granted: entered.granted, queued }
+        admitted
     }
 
     /// The readers' phase: all readers that wait get in, and one upgradable reader if its place is free. Before a writer that
     /// came earlier an upgradable reader gets in only once.
-    fn admit_readers(&mut self, queue: u32, rules: &Rules, entered: &mut Entered, due: &mut Bin) {
+    fn admit_readers(&mut self, queue: u32, rules: &Rules, admitted: &mut Admitted, due: &mut WakeBatch) {
         let Queue { head, waiting, .. } = self.queues[queue];
         let mut readers = waiting.readers;
         let mut upgradable = waiting.upgradable > 0;
@@ -283,33 +319,33 @@ impl Room {
         while at != NONE && (readers > 0 || upgradable) {
             let Node { next, want, .. } = self.nodes[at];
             match want {
-                Want::Hold(Mode::Shared) => {
+                Want::Hold(Access::Shared) => {
                     readers -= 1;
-                    self.grant(queue, at, want, entered, due);
+                    self.grant(queue, at, want, admitted, due);
                 }
-                Want::Hold(Mode::Upgradable) if upgradable => {
+                Want::Hold(Access::Upgradable) if upgradable => {
                     upgradable = false;
                     // The mark is set only if there is a place: who finds it taken has passed nobody.
-                    let gets_in = entered.holds.grants(want, rules.permits)
+                    let gets_in = admitted.holds.allow(want, rules.limit())
                         && (writer == NONE || !core::mem::replace(&mut self.nodes[writer].passed_in_phase, true));
                     if gets_in {
-                        self.grant(queue, at, want, entered, due);
+                        self.grant(queue, at, want, admitted, due);
                     }
                 }
-                Want::Hold(Mode::Exclusive) if writer == NONE => writer = at,
+                Want::Hold(Access::Exclusive) if writer == NONE => writer = at,
                 _ => {}
             }
             at = next;
         }
     }
 
-    fn grant(&mut self, queue: u32, index: u32, want: Want, entered: &mut Entered, due: &mut Bin) {
+    fn grant(&mut self, queue: u32, index: u32, want: Want, admitted: &mut Admitted, due: &mut WakeBatch) {
         self.unlink(queue, index);
         let node = &mut self.nodes[index];
         node.granted = true;
         due.wake(node.waker.take());
-        entered.holds = entered.holds.after(want);
-        entered.granted += want.claims();
+        admitted.holds = admitted.holds.after(want);
+        admitted.granted += want.claims();
     }
 
     fn unlink(&mut self, queue: u32, index: u32) {
@@ -319,14 +355,14 @@ impl Room {
         queue.join(&mut self.nodes, prev, next);
     }
 
-    /// How many wakers [`Room::settle`] may hand out at the most, beside these holds.
+    /// How many wakers [`Queues::admit`] hands out at most, beside these holds.
     pub(crate) fn most_due(&self, queue: u32, holds: Holds, rules: &Rules) -> usize {
         let waiting = &self.queues[queue].waiting;
-        if rules.permits > 0 {
-            return waiting.permits.min(rules.permits.saturating_sub(holds.count()));
+        match rules.counted {
+            Counted::Permits(limit) => waiting.permits.min(limit.saturating_sub(holds.count())),
+            // Readers and one upgradable reader together, or else one writer.
+            Counted::Readers => (waiting.readers + waiting.upgradable.min(1)).max(1),
         }
-        // Readers and one upgradable reader together, or else one writer.
-        (waiting.readers + waiting.upgradable.min(1)).max(1)
     }
 
     pub(crate) fn waiting(&self, queue: u32) -> Waiting {
@@ -335,7 +371,7 @@ impl Room {
 }
 
 #[cfg(test)]
-impl Room {
+impl Queues {
     /// For how many nodes there is memory.
     pub(crate) fn memory(&self) -> usize {
         self.nodes.memory()
@@ -344,75 +380,5 @@ impl Room {
     /// Whether nobody waits anywhere.
     pub(crate) fn is_idle(&self) -> bool {
         self.queues.places() == 0
-    }
-}
-
-struct Entered {
-    holds: Holds,
-    granted: usize,
-}
-
-/// What must run outside every lock, after the caller's own state is in order, because it is user code: wakers that are due,
-/// and wakers that are done with. Dropping the bin wakes the ones and drops the others, all of them, even if some panic.
-///
-/// Two wakers that are due need no allocation, and a mutex never has more than one.
-#[derive(Default)]
-pub(crate) struct Bin {
-    due: [Option<Waker>; 2],
-    more: Vec<Waker>,
-    /// What a waiter was woken by until now.
-    pub(super) old: Option<Waker>,
-    /// A clone of the caller's waker, made before the lock was taken.
-    pub(super) fresh: Option<Waker>,
-}
-
-impl Bin {
-    fn wake(&mut self, waker: Option<Waker>) {
-        let Some(waker) = waker else { return };
-        match self.due.iter_mut().find(|place| place.is_none()) {
-            Some(place) => *place = Some(waker),
-            None => self.more.push(waker),
-        }
-    }
-
-    /// Whether `most` more wakers fit without an allocation.
-    #[inline]
-    pub(crate) fn fits(&self, most: usize) -> bool {
-        let free = self.due.iter().filter(|place| place.is_none()).count();
-        most <= free + self.more.capacity() - self.more.len()
-    }
-
-    pub(crate) fn reserve(&mut self, most: usize) {
-        self.more.reserve(most);
-    }
-
-    #[cfg(test)]
-    pub(crate) fn count(&self) -> usize {
-        self.due.iter().flatten().count() + self.more.len()
-    }
-
-    /// Many, so that one that panics must not keep the others from it.
-    #[cold]
-    #[inline(never)]
-    fn empty(&mut self) {
-        let due = self.due.iter_mut().filter_map(Option::take).chain(self.more.drain(..)).map(|waker| (waker, true));
-        let done = self.old.take().into_iter().chain(self.fresh.take()).map(|waker| (waker, false));
-        crate::sync::run_all(
-            due.chain(done).map(|(waker, is_due)| move || if is_due { waker.wake() } else { drop(waker) }),
-        );
-    }
-}
-
-impl Drop for Bin {
-    #[inline]
-    fn drop(&mut self) {
-        let [first, second] = &mut self.due;
-        let several = second.is_some() || self.fresh.is_some() || first.is_some() && self.old.is_some();
-        // One that panics now is the only one; but a second panic of this thread would abort.
-        if several || (first.is_some() || self.old.is_some()) && crate::sync::panicking() {
-            self.empty();
-        } else if let Some(due) = first.take() {
-            due.wake();
-        } // else the old one, if there is one, goes with its field
     }
 }

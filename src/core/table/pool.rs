@@ -1,11 +1,11 @@
 //! A shard's slots, by chunks: which of them are free, and when a chunk is given back. Under the shard lock.
 
-use super::slab::{NONE, Slab};
 use super::slot::{Chunk, Filed, Live, Resident, Spare};
+use crate::core::slab::{NONE, Slab};
 
 /// The chunks of a shard.
-pub(super) struct Pool<K> {
-    chunks: Slab<Linked<K>>,
+pub(super) struct Pool<K, V> {
+    chunks: Slab<Linked<K, V>>,
     /// The first chunk of each [`List`].
     heads: [u32; 2],
     /// How many slots are free, over all chunks.
@@ -14,8 +14,8 @@ pub(super) struct Pool<K> {
     keyed: u32,
 }
 
-struct Linked<K> {
-    chunk: Chunk<K>,
+struct Linked<K, V> {
+    chunk: Chunk<K, V>,
     /// Neighbours in the list.
     prev: u32,
     next: u32,
@@ -28,7 +28,7 @@ enum List {
     Free,
 }
 
-impl<K> Linked<K> {
+impl<K, V> Linked<K, V> {
     fn list(&self) -> Option<List> {
         match &self.chunk {
             chunk if chunk.keyed() > 0 => Some(List::Keyed),
@@ -38,13 +38,13 @@ impl<K> Linked<K> {
     }
 }
 
-impl<K> Pool<K> {
+impl<K, V> Pool<K, V> {
     /// A pool that has so many slots.
     pub(super) fn new(capacity: usize) -> Self {
         let mut pool = Pool { chunks: Slab::default(), heads: [NONE; 2], free: 0, keyed: 0 };
         let mut missing = capacity;
         while missing > 0 {
-            let slots = missing.min(Chunk::<K>::MOST);
+            let slots = missing.min(Chunk::<K, V>::MOST);
             if pool.add(Chunk::alloc(slots)).is_err() {
                 break;
             }
@@ -57,14 +57,14 @@ impl<K> Pool<K> {
     /// roughly; but hardly more than are kept, so that a chunk is not made and given back again and again.
     pub(super) fn wanted(&self, kept: u32) -> usize {
         let doublings = self.chunks.places().saturating_sub(1);
-        let as_many = 1 << doublings.min(Chunk::<K>::MOST.trailing_zeros() as usize);
+        let as_many = 1 << doublings.min(Chunk::<K, V>::MOST.trailing_zeros() as usize);
         as_many.min(kept.max(8) as usize)
     }
 
     /// `Err` if there are as many chunks as can be told apart.
     #[cold]
-    pub(super) fn add(&mut self, chunk: Chunk<K>) -> Result<(), Chunk<K>> {
-        if self.chunks.places() + 1 >= Chunk::<K>::CHUNKS {
+    pub(super) fn add(&mut self, chunk: Chunk<K, V>) -> Result<(), Chunk<K, V>> {
+        if self.chunks.places() + 1 >= Chunk::<K, V>::CHUNKS {
             return Err(chunk);
         }
         self.free += chunk.free();
@@ -74,14 +74,14 @@ impl<K> Pool<K> {
     }
 
     /// A free slot: one with an old key, if there is one.
-    pub(super) fn take(&mut self) -> Option<Spare<K>> {
+    pub(super) fn take(&mut self) -> Option<Spare<K, V>> {
         let id = *self.heads.iter().find(|&&head| head != NONE)?;
         self.change(id, |chunk| chunk.take(id))
     }
 
     /// Returns the slot's chunk if it is idle and there are enough free slots without it, `kept` of them and one beside the
     /// pool. It is to be dropped outside the lock: it may have old keys.
-    pub(super) fn put(&mut self, spare: Spare<K>, kept: u32) -> Option<Chunk<K>> {
+    pub(super) fn put(&mut self, spare: Spare<K, V>, kept: u32) -> Option<Chunk<K, V>> {
         let id = spare.chunk();
         self.change(id, |chunk| chunk.put(spare));
         let linked = &self.chunks[id];
@@ -102,16 +102,16 @@ impl<K> Pool<K> {
         self.keyed
     }
 
-    pub(super) fn look(&self, filed: &Filed) -> Live<'_, K> {
+    pub(super) fn look(&self, filed: &Filed) -> Live<'_, K, V> {
         self.chunks[filed.chunk()].chunk.look(filed)
     }
 
-    pub(super) fn recall(&self, filed: Filed) -> Resident<K> {
+    pub(super) fn recall(&self, filed: Filed) -> Resident<K, V> {
         self.chunks[filed.chunk()].chunk.recall(filed)
     }
 
     /// Changes a chunk, moves it to the list where it belongs then, and keeps the sums.
-    fn change<R>(&mut self, id: u32, change: impl FnOnce(&mut Chunk<K>) -> R) -> R {
+    fn change<R>(&mut self, id: u32, change: impl FnOnce(&mut Chunk<K, V>) -> R) -> R {
         let linked = &mut self.chunks[id];
         let before = linked.list();
         self.free -= linked.chunk.free();

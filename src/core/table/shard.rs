@@ -2,91 +2,49 @@
 
 use hashbrown::HashTable;
 
+use super::payload::Payload;
 use super::pool::Pool;
-use super::slot::{Chunk, Claim, Filed, Live, Resident, Spare};
-use super::word::Word;
-
-/// What is kept of a key's hash: enough to find the entry again without asking the key.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Tag(u32);
-
-impl Tag {
-    /// Mixes the caller's hash, so that a weak hasher (the identity, say) spreads over shards and buckets as well.
-    #[inline]
-    pub(crate) fn of(hash: u64) -> Tag {
-        // Folded multiplication: every bit of the hash reaches every bit of the tag.
-        let wide = u128::from(hash ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
-        Tag(((wide >> 64) as u64 ^ wide as u64) as u32)
-    }
-
-    #[inline]
-    pub(super) fn of_claim<K>(claim: &Claim<K>) -> Tag {
-        Tag(claim.tag())
-    }
-
-    pub(super) fn of_live<K>(live: Live<'_, K>) -> Tag {
-        Tag(live.tag())
-    }
-
-    /// What a slot keeps of it.
-    #[inline]
-    pub(super) fn bits(self) -> u32 {
-        self.0
-    }
-
-    /// The high bits choose the shard, ...
-    #[inline]
-    pub(crate) fn shard(self, shift: u32) -> usize {
-        (u64::from(self.0) >> shift) as usize
-    }
-
-    /// ... the low bits choose the room, ...
-    #[inline]
-    pub(crate) fn room(self, mask: u32) -> usize {
-        (self.0 & mask) as usize
-    }
-
-    /// ... and the low bits of this choose the bucket, while its high bits, which hashbrown compares first, depend on all.
-    #[inline]
-    fn hash(self) -> u64 {
-        u64::from(self.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-    }
-}
+use super::slot::{Chunk, Filed, Live, Resident, Spare, UnitOf};
+use super::tag::Tag;
+use crate::core::wait::word::{Unit, Word};
 
 /// A shard's entries and its free slots, behind the shard lock.
-pub(super) struct Shard<K> {
+pub(super) struct Shard<K, V: Payload> {
     /// One entry has its place in the shard itself: in an uncontended cycle the hash table is not touched at all.
-    first: Option<Resident<K>>,
-    first_tag: u32,
+    first: Option<Resident<K, V>>,
+    first_tag: Tag,
     /// How many free slots are kept for reuse, `hot` included; and for twice as many entries `rest` keeps its room.
     spares_kept: u32,
     rest: HashTable<Filed>,
     /// The slot that was given up last, where it is at hand.
-    hot: Option<Spare<K>>,
-    pool: Pool<K>,
+    hot: Option<Spare<K, V>>,
+    pool: Pool<K, V>,
+    /// What is kept for the entries' payloads.
+    pub(super) kept: V::Kept,
 }
 
 /// A table with more room than this many entries gives some back when it is nearly empty.
 const REST_KEPT: usize = 112;
 
-impl<K> Shard<K> {
+impl<K, V: Payload> Shard<K, V> {
     /// A shard that holds `capacity` entries before anything is allocated.
     pub(super) fn new(capacity: usize, spares_kept: usize) -> Self {
         Shard {
             first: None,
-            first_tag: 0,
+            first_tag: Tag::from_bits(0),
             spares_kept: u32::try_from(spares_kept).unwrap_or(u32::MAX),
             // Twice the room: a table that is more than half full when removals have worn it out grows instead of tidying up.
             rest: HashTable::with_capacity(2 * capacity.saturating_sub(1)),
             hot: None,
             pool: Pool::new(capacity),
+            kept: V::Kept::default(),
         }
     }
 
     #[inline]
-    pub(super) fn find(&self, tag: Tag, mut eq: impl FnMut(&K) -> bool) -> Option<Live<'_, K>> {
+    pub(super) fn find(&self, tag: Tag, mut eq: impl FnMut(&K) -> bool) -> Option<Live<'_, K, V>> {
         if let Some(first) = &self.first {
-            if self.first_tag == tag.0 && eq(first.live().key()) {
+            if self.first_tag == tag && eq(first.live().key()) {
                 return Some(first.live());
             }
         }
@@ -97,47 +55,62 @@ impl<K> Shard<K> {
     // instructions, and would carry the table's registers and branches.
 
     #[inline(never)]
-    fn find_rest(&self, tag: Tag, mut eq: impl FnMut(&K) -> bool) -> Option<Live<'_, K>> {
+    fn find_rest(&self, tag: Tag, mut eq: impl FnMut(&K) -> bool) -> Option<Live<'_, K, V>> {
         let is_it = |filed: &Filed| {
             let live = self.pool.look(filed);
-            live.tag() == tag.0 && eq(live.key())
+            tag_of(live) == tag && eq(live.key())
         };
-        self.rest.find(tag.hash(), is_it).map(|filed| self.pool.look(filed))
+        self.rest.find(tag.bucket_hash(), is_it).map(|filed| self.pool.look(filed))
     }
 
-    /// Makes an entry. The caller has seen, under the same lock, that the key has none.
+    /// Makes an entry of a spare slot that has its key already. The caller has seen, under the same lock, that the key has none.
     #[inline]
-    pub(super) fn insert(&mut self, tag: Tag, resident: Resident<K>) {
+    pub(super) fn insert(&mut self, tag: Tag, spare: Spare<K, V>, unit: Unit) -> UnitOf<K, V> {
+        let published = spare.publish_kept(tag.bits(), unit, &mut self.kept);
+        self.file(tag, published)
+    }
+
+    /// The same with a key that owns nothing, over whatever is in the slot.
+    #[inline]
+    pub(super) fn insert_key(&mut self, tag: Tag, spare: Spare<K, V>, key: K, unit: Unit) -> UnitOf<K, V> {
+        let published = spare.publish(key, tag.bits(), unit, &mut self.kept);
+        self.file(tag, published)
+    }
+
+    #[inline]
+    fn file(&mut self, tag: Tag, (resident, unit): (Resident<K, V>, UnitOf<K, V>)) -> UnitOf<K, V> {
         if self.first.is_none() {
-            self.first_tag = tag.0;
+            self.first_tag = tag;
             self.first = Some(resident);
         } else {
-            self.insert_rest(tag, resident);
+            self.file_rest(tag, resident);
         }
+        unit
     }
 
     #[inline(never)]
-    fn insert_rest(&mut self, tag: Tag, resident: Resident<K>) {
-        self.rest.insert_unique(tag.hash(), resident.file(), |filed| Tag::of_live(self.pool.look(filed)).hash());
+    fn file_rest(&mut self, tag: Tag, resident: Resident<K, V>) {
+        self.rest
+            .insert_unique(tag.bucket_hash(), resident.file(), |filed| tag_of(self.pool.look(filed)).bucket_hash());
     }
 
-    /// The entry dies with its last claim, which is all that its word counts: `sole`. `Err` if others have a claim by now.
+    /// The entry dies with its last unit, which is all that its word counts: `sole`. `Err` if it has others by now.
     #[inline]
-    pub(super) fn retire(&mut self, claim: Claim<K>, sole: Word) -> Result<Spare<K>, Claim<K>> {
-        let last = claim.last(sole)?;
+    pub(super) fn retire(&mut self, unit: UnitOf<K, V>, sole: Word) -> Result<Spare<K, V>, UnitOf<K, V>> {
+        let last = unit.last(sole)?;
         let resident = match &self.first {
-            Some(first) if first.is_of(last.claim()) => self.first.take(),
-            _ => self.remove_rest(last.claim()),
+            Some(first) if first.live().is(last.live()) => self.first.take(),
+            _ => self.remove_rest(last.live()),
         };
         match resident {
-            Some(resident) => Ok(resident.vacate(last)),
-            None => unreachable!("a claimed entry is in the table"),
+            Some(resident) => Ok(resident.vacate(last, &mut self.kept)),
+            None => unreachable!("an entry with a unit is in the table"),
         }
     }
 
     #[inline(never)]
-    fn remove_rest(&mut self, last: &Claim<K>) -> Option<Resident<K>> {
-        let found = self.rest.find_entry(Tag::of_claim(last).hash(), |filed| self.pool.look(filed).is_of(last));
+    fn remove_rest(&mut self, last: Live<'_, K, V>) -> Option<Resident<K, V>> {
+        let found = self.rest.find_entry(tag_of(last).bucket_hash(), |filed| self.pool.look(filed).is(last));
         let (filed, _) = found.ok()?.remove();
         let resident = self.pool.recall(filed);
         // Twice, because a table has more room than it was asked for: else it would try again and again.
@@ -156,7 +129,7 @@ impl<K> Shard<K> {
     #[cold]
     fn shrink_rest(&mut self) {
         let room = (self.rest.len() * 2).max(self.rest_kept());
-        self.rest.shrink_to(room, |filed| Tag::of_live(self.pool.look(filed)).hash());
+        self.rest.shrink_to(room, |filed| tag_of(self.pool.look(filed)).bucket_hash());
     }
 
     /// Whether [`Shard::take_spare`] has one.
@@ -169,13 +142,13 @@ impl<K> Shard<K> {
     }
 
     #[inline]
-    pub(super) fn take_spare(&mut self) -> Option<Spare<K>> {
+    pub(super) fn take_spare(&mut self) -> Option<Spare<K, V>> {
         self.hot.take().or_else(|| self.pool.take())
     }
 
     /// Keeps a slot for reuse. If there are enough, a chunk is `idle`, to be dropped outside the lock.
     #[inline]
-    pub(super) fn keep(&mut self, spare: Spare<K>, idle: &mut Option<Chunk<K>>) {
+    pub(super) fn keep(&mut self, spare: Spare<K, V>, idle: &mut Option<Chunk<K, V>>) {
         if self.hot.is_none() && self.spares_kept > 0 {
             self.hot = Some(spare);
         } else {
@@ -184,7 +157,7 @@ impl<K> Shard<K> {
     }
 
     #[inline(never)]
-    fn keep_more(&mut self, spare: Spare<K>, idle: &mut Option<Chunk<K>>) {
+    fn keep_more(&mut self, spare: Spare<K, V>, idle: &mut Option<Chunk<K, V>>) {
         *idle = self.pool.put(spare, self.spares_kept);
     }
 
@@ -199,16 +172,16 @@ impl<K> Shard<K> {
         self.pool.wanted(self.spares_kept)
     }
 
-    /// Takes a slot of a new chunk. If there is one by now without it, or no room for it, gives the chunk back, to be dropped
+    /// Takes a slot of a new chunk. If there is one by now without it, or no room for it, the chunk is `left`, to be dropped
     /// outside the lock.
-    pub(super) fn supply(&mut self, chunk: Chunk<K>) -> (Option<Spare<K>>, Option<Chunk<K>>) {
-        match self.take_spare() {
-            Some(spare) => (Some(spare), Some(chunk)),
-            None => {
-                let too_many = self.pool.add(chunk).err();
-                (self.pool.take(), too_many)
-            }
+    pub(super) fn supply(&mut self, chunk: Chunk<K, V>, left: &mut Option<Chunk<K, V>>) -> Option<Spare<K, V>> {
+        let spare = self.take_spare();
+        if spare.is_some() {
+            *left = Some(chunk);
+            return spare;
         }
+        *left = self.pool.add(chunk).err();
+        self.pool.take()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -222,7 +195,12 @@ impl<K> Shard<K> {
     }
 
     /// The live entries.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Live<'_, K>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = Live<'_, K, V>> {
         self.first.iter().map(Resident::live).chain(self.rest.iter().map(|filed| self.pool.look(filed)))
     }
+}
+
+#[inline]
+fn tag_of<K, V>(live: Live<'_, K, V>) -> Tag {
+    Tag::from_bits(live.state().tag())
 }

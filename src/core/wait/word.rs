@@ -1,19 +1,20 @@
 //! The state word of an entry, and every move on it, as pure functions.
 //!
-//! Nothing here is atomic: [`slot`](super::slot) wraps these moves in compare-exchange loops. So the rules can be
+//! Nothing here is atomic: [`State`](super::state::State) wraps these moves in compare-exchange loops. So the rules can be
 //! tested by enumeration, and the loops by loom.
 //!
 //! | bits | name | meaning |
 //! |---|---|---|
 //! | 0 | `DEAD` | the slot serves no key: it is free, or on its way to be |
-//! | 1 | `QUEUED` | somebody waits: holds change under the room lock only (in a dead slot: an old key is kept) |
+//! | 1 | `QUEUED` | somebody waits: holds change under the queue lock only (in a dead slot: an old key is kept) |
 //! | 2 | `WRITER` | an exclusive hold |
 //! | 3 | `UPGRADABLE` | an upgradable hold |
 //! | next `FIELD` bits | count | shared holds, or permits |
 //! | next `FIELD` bits | claims | references that are not holds: handles, futures, waiters, visits |
 //!
-//! `FIELD` is 14 on 32-bit targets and 30 on 64-bit ones. Each hold and each claim is one *unit*; whoever has a
-//! unit keeps the entry alive, and stands in exactly one field. No entry has more than [`MAX_UNITS`] of them in all. The combinations that can occur:
+//! `FIELD` is 14 on 32-bit targets and 30 on 64-bit ones. Each claim and each hold is one *unit*, but for a hold of several
+//! permits, which is as many; whoever has a unit keeps the entry alive, and stands in exactly one field. Nobody joins an
+//! entry that has [`MAX_UNITS`] of them. The combinations that can occur:
 //!
 //! | dead | writer | upgradable | count | claims | state |
 //! |---|---|---|---|---|---|
@@ -31,22 +32,22 @@ use core::fmt;
 /// What a hold lets its holder do, and whom it keeps out. `pub` because sealed traits name it; nobody outside can.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(unreachable_pub)]
-pub enum Mode {
+pub enum Access {
     /// Keeps everybody out: a mutex, a writer.
     Exclusive,
     /// Keeps writers out.
     Shared,
     /// Keeps writers and other upgradable readers out.
     Upgradable,
-    /// One of the permits of a semaphore.
-    Permit,
+    /// So many of the permits of a semaphore: at least one.
+    Permits(u32),
 }
 
 /// What a request asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Want {
     /// A hold, in exchange for the requester's claim.
-    Hold(Mode),
+    Hold(Access),
     /// An exclusive hold, in exchange for the requester's upgradable one.
     Upgrade,
 }
@@ -62,11 +63,11 @@ impl Want {
     }
 }
 
-/// What one reference to an entry is.
+/// What the word counts somebody as.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unit {
     Claim,
-    Hold(Mode),
+    Hold(Access),
 }
 
 /// Why a move is not possible.
@@ -100,8 +101,9 @@ const CLAIMS: usize = FIELD_MAX << (FLAGS + FIELD);
 const CROWDED: usize = (COUNT | CLAIMS) & !((COUNT_ONE | CLAIM_ONE) * ((1 << (FIELD / 2)) - 1));
 const HOLDS: usize = WRITER | UPGRADABLE | COUNT;
 
-/// How many units one entry can have. It is their sum that is limited, so that a claim can always become a hold, and a hold
-/// another one: no field overflows when the queue lets waiters in, however many these are.
+/// How many units an entry can have for somebody to join it. It is their sum that is limited, so that a claim can always
+/// become a hold, and a hold another one: no field overflows when the queue admits waiters, however many these are. (Permits
+/// are limited by themselves besides, to at most as many.)
 pub(crate) const MAX_UNITS: usize = FIELD_MAX;
 
 impl Unit {
@@ -110,14 +112,15 @@ impl Unit {
     const fn weight(self) -> usize {
         match self {
             Unit::Claim => CLAIM_ONE,
-            Unit::Hold(Mode::Exclusive) => WRITER,
-            Unit::Hold(Mode::Upgradable) => UPGRADABLE,
-            Unit::Hold(Mode::Shared | Mode::Permit) => COUNT_ONE,
+            Unit::Hold(Access::Exclusive) => WRITER,
+            Unit::Hold(Access::Upgradable) => UPGRADABLE,
+            Unit::Hold(Access::Shared) => COUNT_ONE,
+            Unit::Hold(Access::Permits(amount)) => COUNT_ONE * amount as usize,
         }
     }
 }
 
-/// The hold part of a word, detached from it: what the queue reckons with while it lets waiters in.
+/// The hold part of a word, detached from it: what the queue reckons with while it admits waiters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Holds(usize);
 
@@ -125,22 +128,22 @@ impl Holds {
     /// Nobody.
     pub(crate) const NONE: Holds = Holds(0);
 
-    /// Whether a hold of this mode may stand beside these, where a semaphore has `permits` permits.
+    /// Whether a hold with this access may stand beside these, where a semaphore has `limit` permits.
     #[inline]
-    pub(crate) const fn admit(self, mode: Mode, permits: usize) -> bool {
-        match mode {
-            Mode::Exclusive => self.0 == 0,
-            Mode::Shared => self.0 & WRITER == 0,
-            Mode::Upgradable => self.0 & (WRITER | UPGRADABLE) == 0,
-            Mode::Permit => self.count() < permits,
+    pub(crate) const fn fits(self, access: Access, limit: usize) -> bool {
+        match access {
+            Access::Exclusive => self.0 == 0,
+            Access::Shared => self.0 & WRITER == 0,
+            Access::Upgradable => self.0 & (WRITER | UPGRADABLE) == 0,
+            Access::Permits(amount) => self.count() + amount as usize <= limit,
         }
     }
 
-    /// Whether what is wanted may be granted beside these, to somebody who waits for it or asks for it.
+    /// Whether what is wanted may be had beside these, by somebody who waits for it or asks for it.
     #[inline]
-    pub(crate) const fn grants(self, want: Want, permits: usize) -> bool {
+    pub(crate) const fn allow(self, want: Want, limit: usize) -> bool {
         match want {
-            Want::Hold(mode) => self.admit(mode, permits),
+            Want::Hold(access) => self.fits(access, limit),
             Want::Upgrade => self.count() == 0,
         }
     }
@@ -149,19 +152,19 @@ impl Holds {
     #[inline]
     pub(crate) const fn after(self, want: Want) -> Holds {
         match want {
-            Want::Hold(mode) => self.with(mode),
-            Want::Upgrade => self.without(Mode::Upgradable).with(Mode::Exclusive),
+            Want::Hold(access) => self.with(access),
+            Want::Upgrade => self.without(Access::Upgradable).with(Access::Exclusive),
         }
     }
 
     #[inline]
-    pub(crate) const fn with(self, mode: Mode) -> Holds {
-        Holds(self.0 + Unit::Hold(mode).weight())
+    pub(crate) const fn with(self, access: Access) -> Holds {
+        Holds(self.0 + Unit::Hold(access).weight())
     }
 
     #[inline]
-    pub(crate) const fn without(self, mode: Mode) -> Holds {
-        Holds(self.0 - Unit::Hold(mode).weight())
+    pub(crate) const fn without(self, access: Access) -> Holds {
+        Holds(self.0 - Unit::Hold(access).weight())
     }
 
     pub(crate) const fn count(self) -> usize {
@@ -193,13 +196,13 @@ impl Word {
         self.0
     }
 
-    /// The word of a new entry that has one unit.
+    /// The word of a new entry, or of one that has only one user left.
     #[inline]
     pub(crate) const fn born(unit: Unit) -> Word {
         Word(unit.weight())
     }
 
-    /// Whether `unit` is the only one: its owner must retire the entry instead of leaving it.
+    /// Whether `unit` is the only one: whoever has it must retire the entry instead of leaving it.
     #[inline]
     pub(crate) const fn is_only(self, unit: Unit) -> bool {
         self.0 == unit.weight()
@@ -234,10 +237,10 @@ impl Word {
 
     /// One more hold, by somebody who has no unit yet. Never past a queue.
     #[inline]
-    pub(crate) const fn hold(self, mode: Mode, permits: usize) -> Result<Word, Refusal> {
-        match self.enter(Want::Hold(mode), 0, permits) {
+    pub(crate) const fn hold(self, access: Access, limit: usize) -> Result<Word, Refusal> {
+        match self.take(Want::Hold(access), 0, limit) {
             Ok(_) if self.is_full() => Err(Refusal::Full),
-            entered => entered,
+            taken => taken,
         }
     }
 
@@ -248,37 +251,42 @@ impl Word {
 
     /// A claim becomes a hold, or an upgradable hold an exclusive one. Never past a queue.
     #[inline]
-    pub(crate) const fn settle(self, want: Want, permits: usize) -> Result<Word, Refusal> {
-        self.enter(want, want.claims(), permits)
+    pub(crate) const fn enter(self, want: Want, limit: usize) -> Result<Word, Refusal> {
+        self.take(want, want.claims(), limit)
     }
 
     #[inline]
-    const fn enter(self, want: Want, claims: usize, permits: usize) -> Result<Word, Refusal> {
+    const fn take(self, want: Want, claims: usize, limit: usize) -> Result<Word, Refusal> {
         let holds = self.holds();
-        if !holds.grants(want, permits) {
+        if !holds.allow(want, limit) {
             return Err(Refusal::Held);
         }
         if self.is_queued() {
             return Err(Refusal::Queued);
         }
-        Ok(self.regrant(holds.after(want), claims, false))
+        Ok(self.admit(holds.after(want), claims, false))
     }
 
-    /// A hold of one mode becomes a weaker one. Never past a queue: whoever waits may get in.
+    /// A hold becomes a weaker one. Never past a queue: whoever waits may get in.
     #[inline]
-    pub(crate) const fn weaken(self, from: Mode, to: Mode) -> Result<Word, Refusal> {
+    pub(crate) const fn downgrade(self, from: Access, to: Access) -> Result<Word, Refusal> {
         if self.is_queued() {
             return Err(Refusal::Queued);
         }
-        Ok(self.regrant(self.holds().without(from).with(to), 0, false))
+        Ok(self.admit(self.holds().without(from).with(to), 0, false))
     }
 
     /// The first waiter comes: `QUEUED`, unless the hold is possible after all.
     ///
     /// One compare-exchange of this move tests the holds and sets the flag, so no release slips in between.
     #[inline]
-    pub(crate) const fn enqueue(self) -> Word {
-        Word(self.0 | QUEUED)
+    pub(crate) const fn enqueue(self, want: Want, limit: usize) -> Result<Word, Refusal> {
+        match self.enter(want, limit) {
+            Err(Refusal::Held) if !self.is_queued() => Ok(Word(self.0 | QUEUED)),
+            // Others wait already: their queue decides.
+            Err(_) => Err(Refusal::Queued),
+            entered => entered,
+        }
     }
 
     /// A unit goes. The caller has made sure that it is not the last one.
@@ -287,11 +295,11 @@ impl Word {
         Word(self.0 - unit.weight())
     }
 
-    /// The holds as the queue has settled them: `granted` claims have become holds, and somebody may still wait.
+    /// The holds as the queue has decided them: `claims` claims have become holds, and somebody may still wait.
     #[inline]
-    pub(crate) const fn regrant(self, holds: Holds, granted: usize, queued: bool) -> Word {
-        let claims = (self.0 & CLAIMS) - granted * CLAIM_ONE;
-        Word(claims | holds.0 | if queued { QUEUED } else { 0 })
+    pub(crate) const fn admit(self, holds: Holds, claims: usize, queued: bool) -> Word {
+        let queued = if queued { QUEUED } else { 0 };
+        Word(((self.0 & CLAIMS) - claims * CLAIM_ONE) | holds.0 | queued)
     }
 }
 

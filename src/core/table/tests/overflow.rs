@@ -7,7 +7,7 @@ use core::task::{Context, Waker};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use crate::core::word::{MAX_UNITS, Unit, Word};
+use crate::core::wait::word::{Access, MAX_UNITS, Unit, Word};
 use crate::{KeyHandle, KeyedMutex};
 
 /// Runs `f` while the entry of `handle`, which is held besides, counts as many units as it can, most of them invented.
@@ -15,7 +15,7 @@ fn while_full(handle: &KeyHandle<'_, KeyedMutex<u32>>, f: impl FnOnce()) {
     let all = Word::from_bits(Word::born(Unit::Claim).bits() * (MAX_UNITS - 2));
     let shift = |sign: bool| {
         let moved = |word: Word| if sign { word.bits() + all.bits() } else { word.bits() - all.bits() };
-        handle.claim().pretend(|word| Word::from_bits(moved(word)));
+        handle.claim().live().state().pretend(|word| Word::from_bits(moved(word)));
     };
     shift(true);
     f();
@@ -59,8 +59,8 @@ fn waiters_that_are_let_in_together_cannot_overflow_a_field() {
     let handle = locks.handle(&7);
     let reader = handle.try_read().unwrap();
     let mut cx = Context::from_waker(Waker::noop());
-    let invented = (MAX_UNITS - 5) * Word::born(Unit::Hold(crate::core::Mode::Shared)).bits();
-    handle.claim().pretend(|word| Word::from_bits(word.bits() + invented));
+    let invented = (MAX_UNITS - 5) * Word::born(Unit::Hold(Access::Shared)).bits();
+    handle.claim().live().state().pretend(|word| Word::from_bits(word.bits() + invented));
     let mut writer = std::boxed::Box::pin(locks.write(&7));
     assert!(writer.as_mut().poll(&mut cx).is_pending());
     let mut readers = std::vec![];
@@ -71,7 +71,7 @@ fn waiters_that_are_let_in_together_cannot_overflow_a_field() {
                 let mut reader = std::boxed::Box::pin(reader);
                 if let core::task::Poll::Ready(guard) = reader.as_mut().poll(&mut cx) {
                     core::mem::forget(guard);
-                    handle.claim().pretend(|word| word.leave(Unit::Hold(crate::core::Mode::Shared)));
+                    handle.claim().live().state().pretend(|word| word.leave(Unit::Hold(Access::Shared)));
                 } else {
                     readers.push(reader);
                 }
@@ -86,7 +86,7 @@ fn waiters_that_are_let_in_together_cannot_overflow_a_field() {
     assert_eq!(status.readers(), MAX_UNITS - 4 + readers.len());
     assert!(locks.try_write(&7).is_none());
     drop((readers, reader));
-    handle.claim().pretend(|word| Word::from_bits(word.bits() - invented));
+    handle.claim().live().state().pretend(|word| Word::from_bits(word.bits() - invented));
     drop(handle);
     assert!(locks.is_empty());
 }

@@ -7,17 +7,17 @@ use std::vec::Vec;
 
 use proptest::prelude::*;
 
-use crate::core::pool::Pool;
-use crate::core::slot::{Chunk, Spare};
+use crate::core::table::pool::Pool;
+use crate::core::table::slot::{Chunk, Spare};
 
-fn is_keyed(spare: &mut Spare<String>) -> bool {
+fn is_keyed(spare: &mut Spare<String, ()>) -> bool {
     spare.key_mut().is_some()
 }
 
 /// A slot with an old key is found, though its chunk is not the first of those that have a free one.
 #[test]
 fn a_slot_with_an_old_key_comes_first() {
-    let mut pool = Pool::<String>::new(2 * Chunk::<String>::MOST);
+    let mut pool = Pool::<String, ()>::new(2 * Chunk::<String, ()>::MOST);
     let mut all: Vec<_> = core::iter::from_fn(|| pool.take()).collect();
     let (mut keyed, other) = (all.remove(0), all.remove(0));
     let far = all.pop().expect("there are two chunks");
@@ -37,8 +37,8 @@ proptest! {
     /// slots are there and enough without them, and not before.
     #[test]
     fn nothing_is_lost(kept in 0..40u32, steps in prop::collection::vec((0..4u8, any::<u16>()), 1..300)) {
-        let mut pool = Pool::<String>::new(0);
-        let mut taken: Vec<Spare<String>> = Vec::new();
+        let mut pool = Pool::<String, ()>::new(0);
+        let mut taken: Vec<Spare<String, ()>> = Vec::new();
         let (mut free, mut keyed) = (0, 0);
         // The chunks that there are: how many slots each has, and how many of these are taken.
         let mut chunks: BTreeMap<u32, (u32, u32)> = BTreeMap::new();

@@ -3,25 +3,26 @@
 use std::vec;
 use std::vec::Vec;
 
-use crate::core::slot::Chunk;
-use crate::core::table::{Shard, Tag};
-use crate::core::word::{Unit, Word};
+use crate::core::table::Tag;
+use crate::core::table::shard::Shard;
+use crate::core::table::slot::Chunk;
+use crate::core::wait::word::{Unit, Word};
 
-/// Hashes of a hasher that hides nothing, which count up in some of their bits: over shards and over rooms they are spread as if at
+/// Hashes of a hasher that hides nothing, which count up in some of their bits: over shards and over queue locks they are spread as if at
 /// random, and no two of these have the same tag.
 #[test]
-fn weak_hashes_are_spread_over_shards_and_rooms() {
+fn weak_hashes_are_spread_over_shards_and_queue_locks() {
     const HASHES: usize = 1 << 14;
     for shift in [0, 3, 8, 16, 32, 47] {
-        let (mut shards, mut rooms) = (vec![0; 64], vec![0; 16]);
+        let (mut shards, mut locks) = (vec![0; 64], vec![0; 16]);
         let mut tags = vec![];
         for hash in 0..HASHES as u64 {
             let tag = Tag::of(hash << shift);
             shards[tag.shard(u32::BITS - 6)] += 1;
-            rooms[tag.room(15)] += 1;
+            locks[(tag.bits() & 15) as usize] += 1;
             tags.push(tag.bits());
         }
-        for counts in [shards, rooms] {
+        for counts in [shards, locks] {
             let mean = HASHES / counts.len();
             let even = mean / 2..2 * mean;
             assert!(counts.iter().all(|count| even.contains(count)), "shifted by {shift}: {counts:?}");
@@ -35,13 +36,11 @@ fn weak_hashes_are_spread_over_shards_and_rooms() {
 /// After a burst, each time that seven eighths of what there is room for are gone: to twice what is left, or to what is kept.
 #[test]
 fn the_table_shrinks_in_a_few_steps() {
-    let mut shard = Shard::<u32>::new(0, 4);
+    let mut shard = Shard::<u32, ()>::new(0, 4);
     let enter = |key: u32| {
         let tag = Tag::of(key.into());
-        let spare = shard.take_spare().or_else(|| shard.supply(Chunk::alloc(shard.wanted())).0);
-        let (resident, claim) = spare.expect("there is room").publish(key, tag.bits(), Unit::Claim);
-        shard.insert(tag, resident);
-        claim
+        let spare = shard.take_spare().or_else(|| shard.supply(Chunk::alloc(shard.wanted()), &mut None));
+        shard.insert_key(tag, spare.expect("there is room"), key, Unit::Claim)
     };
     let claims: Vec<_> = (0..1001).map(enter).collect();
     assert_eq!((shard.len(), shard.memory()), (1001, 1792));

@@ -1,0 +1,109 @@
+//! The forms that block a thread: the same requests as the async ones, polled with a waker that unparks the thread.
+
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use super::park::CachedParker;
+use super::request::{Call, Request};
+use crate::core::{Outlook, Source};
+use crate::guard::Guard;
+use crate::mode::Mode;
+use crate::plumbing::TablePtr;
+use crate::sync::SpinWait;
+
+impl<P: TablePtr, S: Source<P::Key, P::Payload>, M: Mode> Call<P, S, M> {
+    /// A hold if that is possible at once, else a request that has not been polled.
+    #[inline]
+    fn enter(self) -> Result<Guard<P, M>, Request<P, M>> {
+        match self.table.core().hold_or_claim(&self.source, self.mode) {
+            Ok(hold) => Ok(Guard::new(self.table, hold)),
+            Err(claim) => Err(Request::new(self.table, claim, self.mode)),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn blocking(self) -> Guard<P, M> {
+        match self.enter() {
+            Ok(guard) => guard,
+            Err(request) => block(request, None).expect("a wait without a deadline ends with the hold"),
+        }
+    }
+
+    pub(crate) fn deadline(self, deadline: Instant) -> Option<Guard<P, M>> {
+        self.enter().map_or_else(|request| block(request, Some(deadline)), Some)
+    }
+
+    pub(crate) fn timeout(self, timeout: Duration) -> Option<Guard<P, M>> {
+        self.enter().map_or_else(|request| block(request, deadline_after(timeout)), Some)
+    }
+}
+
+/// A timeout that is too long for the clock is none.
+pub(crate) fn deadline_after(timeout: Duration) -> Option<Instant> {
+    Instant::now().checked_add(timeout)
+}
+
+/// What a thread can wait for: a request, or an upgrade.
+pub(crate) trait Wait {
+    type Output;
+
+    fn outlook(&mut self) -> Outlook;
+
+    /// Tries once, without a position in the queue.
+    fn attempt(&mut self) -> Option<Self::Output>;
+
+    fn poll(&mut self, waker: &Waker) -> Poll<Self::Output>;
+}
+
+impl<P: TablePtr, M: Mode> Wait for Request<P, M> {
+    type Output = Guard<P, M>;
+
+    fn outlook(&mut self) -> Outlook {
+        Request::outlook(self)
+    }
+
+    fn attempt(&mut self) -> Option<Guard<P, M>> {
+        Request::attempt(self)
+    }
+
+    fn poll(&mut self, waker: &Waker) -> Poll<Guard<P, M>> {
+        Request::poll(self, waker)
+    }
+}
+
+/// Waits. `None` if the deadline was reached first.
+#[inline(never)]
+pub(crate) fn block<W: Wait>(mut wait: W, deadline: Option<Instant>) -> Option<W::Output> {
+    if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        return wait.attempt();
+    }
+    // Not yet in the queue, so not under a policy that lets nobody in who is not.
+    let mut spin = SpinWait::new();
+    loop {
+        match wait.outlook() {
+            Outlook::MustQueue => break,
+            Outlook::Free => {
+                if let Some(output) = wait.attempt() {
+                    return Some(output);
+                }
+            }
+            Outlook::Held => {}
+        }
+        if !spin.spin() {
+            break;
+        }
+    }
+    let parking = CachedParker::take();
+    loop {
+        if let Poll::Ready(output) = wait.poll(&parking.waker) {
+            return Some(output);
+        }
+        if !parking.parker.park(deadline) {
+            // It may have been handed over a moment ago.
+            return match wait.poll(&parking.waker) {
+                Poll::Ready(output) => Some(output),
+                Poll::Pending => None,
+            };
+        }
+    }
+}

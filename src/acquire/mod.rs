@@ -1,0 +1,15 @@
+//! The adapters between the core and the public forms: each drives the same request in its own way.
+//!
+//! ```text
+//! request   an operation, before it is decided how to wait; and what waits
+//! future    polled by a task
+//! park      what a thread sleeps on
+//! blocking  polled by a thread that sleeps in between
+//! ```
+
+#[cfg(feature = "std")]
+pub(crate) mod blocking;
+pub(crate) mod future;
+#[cfg(feature = "std")]
+mod park;
+pub(crate) mod request;

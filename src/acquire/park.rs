@@ -1,0 +1,107 @@
+//! What a blocked thread sleeps on.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::time::Instant;
+
+use event_listener::{Event, Listener, listener};
+
+use crate::sync::{AtomicUsize, Ordering, SpinWait, thread_local};
+
+/// What one thread sleeps on.
+pub(super) struct Parker {
+    state: AtomicUsize,
+    event: Event,
+}
+
+const EMPTY: usize = 0;
+const NOTIFIED: usize = 1;
+const ASLEEP: usize = 2;
+
+impl Parker {
+    /// Sleeps until it is notified. `false` if the deadline was reached first.
+    pub(super) fn park(&self, deadline: Option<Instant>) -> bool {
+        let mut spin = SpinWait::new();
+        while self.state.load(Ordering::Relaxed) != NOTIFIED && spin.spin() {}
+        let notified = loop {
+            listener!(self.event => listener);
+            // Listen first, then look: a notification in between is seen by one of the two.
+            if self.state.compare_exchange(EMPTY, ASLEEP, Ordering::AcqRel, Ordering::Acquire) == Err(NOTIFIED) {
+                break true;
+            }
+            let woken = match deadline {
+                None => {
+                    listener.wait();
+                    true
+                }
+                Some(deadline) => listener.wait_deadline(deadline).is_some(),
+            };
+            if self.state.load(Ordering::Acquire) == NOTIFIED {
+                break true;
+            }
+            if !woken {
+                break false;
+            }
+        };
+        self.state.swap(EMPTY, Ordering::AcqRel);
+        notified
+    }
+}
+
+impl Wake for Parker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.state.swap(NOTIFIED, Ordering::AcqRel) == ASLEEP {
+            self.event.notify(1);
+        }
+    }
+}
+
+/// A parker, and its waker.
+pub(super) struct Parking {
+    pub(super) parker: Arc<Parker>,
+    pub(super) waker: Waker,
+}
+
+impl Parking {
+    fn new() -> Self {
+        let parker = Arc::new(Parker { state: AtomicUsize::new(EMPTY), event: Event::new() });
+        Parking { waker: Waker::from(Arc::clone(&parker)), parker }
+    }
+}
+
+thread_local! {
+    // Not `const`: loom's macro does not know that.
+    #[allow(clippy::missing_const_for_thread_local)]
+    static PARKING: Cell<Option<Parking>> = Cell::new(None);
+}
+
+/// The thread's parker while one call uses it. A call inside that one (from a waker, say), and one in the destructor of a
+/// thread-local variable, get a parker of their own.
+pub(super) struct CachedParker(Option<Parking>);
+
+impl CachedParker {
+    pub(super) fn take() -> Self {
+        let kept = PARKING.try_with(Cell::take).ok().flatten();
+        CachedParker(Some(kept.unwrap_or_else(Parking::new)))
+    }
+}
+
+impl core::ops::Deref for CachedParker {
+    type Target = Parking;
+    fn deref(&self) -> &Parking {
+        self.0.as_ref().expect("the parker is given back on drop only")
+    }
+}
+
+impl Drop for CachedParker {
+    fn drop(&mut self) {
+        let parking = self.0.take();
+        // A late wake-up may still arrive. It ends a later wait early, which then polls once more for nothing.
+        let _ = PARKING.try_with(|kept| kept.set(parking));
+    }
+}

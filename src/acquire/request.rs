@@ -1,0 +1,137 @@
+//! One operation on one key, before it is decided how to wait for it; and the request that waits.
+//!
+//! Every public form is a [`Call`] and one of its methods. What waits is a [`Request`], whichever form it has: a future polls
+//! it, a blocking call polls it with a waker of its own, a timed call drops it.
+
+use core::task::{Poll, Waker};
+
+#[cfg(feature = "std")]
+use crate::core::Outlook;
+use crate::core::{Access, Entered, Source, Ticket, WakeBatch, Want};
+use crate::guard::Guard;
+use crate::mode::Mode;
+use crate::plumbing::{ClaimOf, PayloadOf, TablePtr};
+
+/// An operation: acquire a hold of mode `M` on the key that `source` leads to.
+pub(crate) struct Call<P, S, M> {
+    pub(super) table: P,
+    pub(super) source: S,
+    pub(super) mode: M,
+}
+
+impl<P, S, M: Mode> Call<P, S, M> {
+    #[inline]
+    pub(crate) fn new(table: P, source: S) -> Self {
+        Call { table, source, mode: M::ONE }
+    }
+}
+
+impl<P: TablePtr, S: Source<P::Key, PayloadOf<P>>, M: Mode> Call<P, S, M> {
+    /// A claim, and a request that has not been polled.
+    #[inline]
+    pub(super) fn request(self) -> Request<P, M> {
+        let claim = self.table.core().claim(&self.source);
+        Request::new(self.table, claim, self.mode)
+    }
+
+    /// A hold if that is possible at once.
+    #[inline]
+    pub(crate) fn attempt(self) -> Option<Guard<P, M>> {
+        match self.table.core().try_hold(&self.source, self.mode) {
+            Ok(hold) => Some(Guard::new(self.table, hold)),
+            Err(None) => None,
+            Err(Some(claim)) => Self::ask_queue(self.table, claim, self.mode),
+        }
+    }
+
+    /// Others wait: the policy decides.
+    #[inline(never)]
+    fn ask_queue(table: P, claim: ClaimOf<P>, mode: M) -> Option<Guard<P, M>> {
+        Request::new(table, claim, mode).attempt()
+    }
+}
+
+/// A request for a hold: a claim, and a position in the queue once it waits. Dropping it gives up both.
+pub(crate) struct Request<P: TablePtr, M: Mode> {
+    /// `None` when the hold has been acquired.
+    claim: Option<(P, ClaimOf<P>)>,
+    ticket: Ticket,
+    mode: M,
+}
+
+impl<P: TablePtr, M: Mode> Request<P, M> {
+    #[inline]
+    pub(super) fn new(table: P, claim: ClaimOf<P>, mode: M) -> Self {
+        Request { claim: Some((table, claim)), ticket: Ticket::NONE, mode }
+    }
+
+    #[inline]
+    fn want(&self) -> Want {
+        Want::Hold(self.mode.access())
+    }
+
+    /// # Panics
+    /// If the hold has been acquired already.
+    #[inline]
+    pub(super) fn poll(&mut self, waker: &Waker) -> Poll<Guard<P, M>> {
+        let (table, claim) = self.claim.as_ref().expect("keylatch: a lock future was polled after it had finished");
+        if !self.ticket.is_some() {
+            if let Some(entered) = table.core().enter(claim.live(), self.want()) {
+                return Poll::Ready(self.acquired(entered));
+            }
+        }
+        self.poll_slowly(waker)
+    }
+
+    #[inline(never)]
+    fn poll_slowly(&mut self, waker: &Waker) -> Poll<Guard<P, M>> {
+        let want = self.want();
+        let Some((table, claim)) = &self.claim else { return Poll::Pending };
+        let mut batch = WakeBatch::default();
+        let Some(entered) = table.core().poll(claim.live(), want, &mut self.ticket, waker, &mut batch) else {
+            return Poll::Pending;
+        };
+        // If the wakers in the batch panic, the guard is there, and is dropped on the way out.
+        let guard = self.acquired(entered);
+        drop(batch);
+        Poll::Ready(guard)
+    }
+
+    /// Tries once, without a position in the queue.
+    pub(super) fn attempt(&mut self) -> Option<Guard<P, M>> {
+        let (table, claim) = self.claim.as_ref()?;
+        let entered = table.core().try_enter(claim.live(), self.want())?;
+        Some(self.acquired(entered))
+    }
+
+    /// How the request would fare without a position in the queue.
+    #[cfg(feature = "std")]
+    pub(super) fn outlook(&self) -> Outlook {
+        self.claim.as_ref().map_or(Outlook::MustQueue, |(table, claim)| table.core().outlook(claim.live(), self.want()))
+    }
+
+    /// The claim has become a hold.
+    #[inline]
+    fn acquired(&mut self, entered: Entered) -> Guard<P, M> {
+        let (table, claim) = self.claim.take().expect("a request is acquired once");
+        Guard::new(table, claim.into_hold(entered, self.mode))
+    }
+
+    pub(super) fn access(&self) -> Access {
+        self.mode.access()
+    }
+
+    /// Whether the request is over: its hold has been acquired.
+    pub(super) fn is_done(&self) -> bool {
+        self.claim.is_none()
+    }
+}
+
+impl<P: TablePtr, M: Mode> Drop for Request<P, M> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some((table, claim)) = self.claim.take() {
+            table.core().cancel(claim, self.mode, self.ticket);
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Finding the entry of a key, and making it if there is none.
+
+use alloc::borrow::ToOwned;
+use core::hash::{BuildHasher, Hash};
+
+use equivalent::Equivalent;
+
+use super::Core;
+use super::payload::Payload;
+use super::retire::Dead;
+use super::slot::{Chunk, Claim, Hold, Live, Spare, TypedAccess, UnitOf};
+use super::tag::Tag;
+use crate::core::wait::word::{MAX_UNITS, Refusal, Unit, Word};
+use crate::core::wait::{Access, Rules};
+
+/// How an entry is joined.
+///
+/// The access of the hold that is wanted goes beside it, because two registers are passed more cheaply than three words.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Join {
+    /// With a claim, whatever the access.
+    Claim,
+    /// With a hold if that is possible at once, else with a claim.
+    #[cfg_attr(not(feature = "std"), allow(dead_code))] // for those who block
+    Enter,
+    /// With a hold if that is possible at once; with a claim only if the queue has to decide.
+    Try,
+}
+
+/// What came of it.
+pub(crate) enum Joined<K, V> {
+    Hold(UnitOf<K, V>),
+    Claim(UnitOf<K, V>),
+    Refused,
+    /// The entry has as many units as can be counted.
+    Full,
+}
+
+impl Join {
+    /// Joins an entry that exists. How is a constant where this is called: what is not asked for costs nothing.
+    #[inline(always)]
+    fn entry<K, V>(self, access: Access, entry: Live<'_, K, V>, rules: &Rules) -> Joined<K, V> {
+        if self != Join::Claim {
+            match entry.join(|word| word.hold(access, rules.limit())) {
+                Ok(hold) => return Joined::Hold(hold),
+                Err(Refusal::Held) if self == Join::Try => return Joined::Refused,
+                Err(_) => {}
+            }
+        }
+        entry.join(Word::claim).map_or(Joined::Full, Joined::Claim)
+    }
+
+    /// The unit that a new entry begins with.
+    #[inline]
+    fn unit(self, access: Access) -> Unit {
+        if self == Join::Claim { Unit::Claim } else { Unit::Hold(access) }
+    }
+
+    /// That unit, when the entry has been made with it.
+    #[inline]
+    fn made<K, V>(self, unit: UnitOf<K, V>) -> Joined<K, V> {
+        if self == Join::Claim { Joined::Claim(unit) } else { Joined::Hold(unit) }
+    }
+}
+
+/// Where the entry of an operation comes from.
+pub(crate) trait Source<K, V: Payload> {
+    fn join(&self, core: &Core<K, V>, join: Join, access: Access) -> Joined<K, V>;
+}
+
+/// A key and its tag: the entry is looked up, and made if there is none.
+pub(crate) struct Key<'q, Q: ?Sized> {
+    pub(super) tag: Tag,
+    pub(super) key: &'q Q,
+}
+
+impl<'q, Q: ?Sized + Hash> Key<'q, Q> {
+    #[inline]
+    pub(crate) fn new(key: &'q Q, hasher: &impl BuildHasher) -> Self {
+        Key { tag: Tag::of(hasher.hash_one(key)), key }
+    }
+}
+
+impl<K, V: Payload, Q> Source<K, V> for Key<'_, Q>
+where
+    Q: ?Sized + Equivalent<K> + ToOwned<Owned = K>,
+{
+    #[inline]
+    fn join(&self, core: &Core<K, V>, join: Join, access: Access) -> Joined<K, V> {
+        core.join(self.tag, self.key, join, access)
+    }
+}
+
+/// The entry of a claim that somebody has, and keeps.
+impl<K, V: Payload> Source<K, V> for &Claim<K, V> {
+    #[inline(always)]
+    fn join(&self, core: &Core<K, V>, join: Join, access: Access) -> Joined<K, V> {
+        join.entry(access, self.live(), core.rules())
+    }
+}
+
+impl<K, V: Payload> Core<K, V> {
+    /// A claim, to be kept or to become a hold.
+    ///
+    /// # Panics
+    /// If the entry has as many units as can be counted.
+    #[inline]
+    pub(crate) fn claim(&self, source: &impl Source<K, V>) -> Claim<K, V> {
+        match source.join(self, Join::Claim, Access::Exclusive) {
+            Joined::Hold(unit) | Joined::Claim(unit) => unit.into_claim(),
+            Joined::Refused | Joined::Full => full(),
+        }
+    }
+
+    /// A hold if that is possible at once, else a claim.
+    ///
+    /// # Panics
+    /// If the entry has as many units as can be counted.
+    #[inline]
+    #[cfg_attr(not(feature = "std"), allow(dead_code))] // for those who block
+    pub(crate) fn hold_or_claim<M>(&self, source: &impl Source<K, V>, mode: M) -> Result<Hold<K, V, M>, Claim<K, V>>
+    where
+        M: TypedAccess,
+    {
+        match source.join(self, Join::Enter, mode.access()) {
+            Joined::Hold(unit) => Ok(unit.into_hold(mode)),
+            Joined::Claim(unit) => Err(unit.into_claim()),
+            Joined::Refused | Joined::Full => full(),
+        }
+    }
+
+    /// A hold if that is possible at once; if only the queue can tell, a claim with which to ask it.
+    ///
+    /// # Panics
+    /// If the entry has as many units as can be counted.
+    #[inline]
+    pub(crate) fn try_hold<M>(&self, source: &impl Source<K, V>, mode: M) -> Result<Hold<K, V, M>, Option<Claim<K, V>>>
+    where
+        M: TypedAccess,
+    {
+        match source.join(self, Join::Try, mode.access()) {
+            Joined::Hold(unit) => Ok(unit.into_hold(mode)),
+            Joined::Claim(unit) => Err(Some(unit.into_claim())),
+            Joined::Refused => Err(None),
+            Joined::Full => full(),
+        }
+    }
+
+    /// Joins the entry of a key, and makes it if there is none.
+    #[inline]
+    fn join<Q>(&self, tag: Tag, key: &Q, join: Join, access: Access) -> Joined<K, V>
+    where
+        Q: ?Sized + Equivalent<K> + ToOwned<Owned = K>,
+    {
+        let joined = self.shard(tag).with(|shard| {
+            if let Some(entry) = shard.find(tag, |other| key.equivalent(other)) {
+                return Ok(join.entry(access, entry, self.rules()));
+            }
+            // A key that owns nothing is copied under the lock: that saves the second look.
+            if !core::mem::needs_drop::<K>() && shard.has_spare() {
+                let key = key.to_owned();
+                if let Some(spare) = shard.take_spare() {
+                    return Ok(join.made(shard.insert_key(tag, spare, key, join.unit(access))));
+                }
+            }
+            Err(shard.take_spare())
+        });
+        match joined {
+            Ok(joined) => joined,
+            Err(spare) => match self.make(tag, key, join, access, spare) {
+                Some(made) => made,
+                None => self.join_contended(tag, key, join, access),
+            },
+        }
+    }
+
+    /// Makes an entry whose key, or whose slot, needs an allocation: that is done between two looks at the shard. `None` if
+    /// somebody else was quicker.
+    #[inline(never)]
+    fn make<Q>(&self, tag: Tag, key: &Q, join: Join, access: Access, spare: Option<Spare<K, V>>) -> Option<Joined<K, V>>
+    where
+        Q: ?Sized + Equivalent<K> + ToOwned<Owned = K>,
+    {
+        let mut lent = Lent { core: self, tag, spare: Some(spare.unwrap_or_else(|| self.more(tag))) };
+        let Some(spare) = &mut lent.spare else { unreachable!("it has just been put in") };
+        match spare.key_mut() {
+            Some(old) => key.clone_into(old),
+            None => drop(spare.put_key(key.to_owned())),
+        }
+        let made = self.shard(tag).with(|shard| {
+            if shard.find(tag, |other| key.equivalent(other)).is_some() {
+                return None;
+            }
+            let spare = lent.spare.take()?;
+            Some(join.made(shard.insert(tag, spare, join.unit(access))))
+        });
+        if made.is_some() {
+            core::mem::forget(lent); // which is empty, as the compiler does not see
+        } // else the key that was made in vain is dropped, which may panic, while nothing is in our hands that would be lost
+        made
+    }
+
+    /// Joins the entry that somebody else has just made, or makes it if it is gone again, and so on.
+    #[cold]
+    #[inline(never)]
+    fn join_contended<Q>(&self, tag: Tag, key: &Q, join: Join, access: Access) -> Joined<K, V>
+    where
+        Q: ?Sized + Equivalent<K> + ToOwned<Owned = K>,
+    {
+        loop {
+            let joined = self.shard(tag).with(|shard| {
+                let entry = shard.find(tag, |other| key.equivalent(other));
+                entry.map(|entry| join.entry(access, entry, self.rules()))
+            });
+            if let Some(joined) = joined.or_else(|| self.make(tag, key, join, access, None)) {
+                return joined;
+            }
+        }
+    }
+
+    /// Gives a shard more slots, one of them for the caller.
+    #[cold]
+    fn more(&self, tag: Tag) -> Spare<K, V> {
+        let chunk = Chunk::alloc(self.shard(tag).with(|shard| shard.wanted()));
+        let mut left = None;
+        let spare = self.shard(tag).with(|shard| shard.supply(chunk, &mut left));
+        spare.expect("keylatch: a shard can count no more keys: more shards can")
+    }
+}
+
+/// A free slot outside the shard lock. It goes back if it is not used, whatever panics.
+struct Lent<'a, K, V: Payload> {
+    core: &'a Core<K, V>,
+    tag: Tag,
+    spare: Option<Spare<K, V>>,
+}
+
+impl<K, V: Payload> Drop for Lent<'_, K, V> {
+    fn drop(&mut self) {
+        if let Some(spare) = self.spare.take() {
+            let mut dead = Dead::default();
+            self.core.shard(self.tag).with(|shard| self.core.put_away(shard, spare, &mut dead));
+        }
+    }
+}
+
+/// Outside every lock: the panic hook is user code.
+#[cold]
+#[inline(never)]
+pub(super) fn full() -> ! {
+    panic!("keylatch: too many holders or waiters for one key: at most {MAX_UNITS} can be counted")
+}

@@ -1,0 +1,154 @@
+//! The table layer: which entry a key has, and how entries are made and retired.
+//!
+//! ```text
+//! lookup   finds the entry of a key, or makes it         shard lock, user code between two looks
+//! retire   gives up units; the last one with its entry   shard lock for the last one
+//! visit    looks at entries                              shard lock, then queue lock
+//! shard    one lock's worth of entries                   called under the shard lock
+//! pool     a shard's slots, by chunks                    called under the shard lock
+//! slot     the memory of an entry, and its tokens        the only unsafe code
+//! payload  what an entry has beside its key
+//! ```
+
+use alloc::boxed::Box;
+use core::task::Waker;
+
+use crossbeam_utils::CachePadded;
+
+use crate::core::wait::{Access, Entered, Outlook, Rules, Ticket, WaitQueues, WakeBatch, Want};
+use crate::sync::Lock;
+
+mod lookup;
+mod payload;
+mod pool;
+mod retire;
+mod shard;
+mod slot;
+mod tag;
+mod visit;
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
+
+pub(crate) use self::lookup::{Key, Source};
+pub(crate) use self::payload::Payload;
+pub(crate) use self::slot::{Claim, Hold, Live, TypedAccess};
+pub(crate) use self::tag::Tag;
+
+use self::shard::Shard;
+
+/// What a table is made with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Config {
+    /// A power of two.
+    pub(crate) shards: usize,
+    pub(crate) capacity: usize,
+    /// How many free entries are kept in all, if that was said.
+    pub(crate) spares: Option<usize>,
+    pub(crate) recycle_keys: bool,
+    pub(crate) rules: Rules,
+}
+
+/// The lock table, without the hasher: keys `K`, each with a payload `V`.
+///
+/// `pub` because sealed traits name it; nobody outside can.
+#[allow(unreachable_pub, missing_debug_implementations)] // nobody outside has one to print
+pub struct Core<K, V: Payload> {
+    shards: Box<[PaddedShard<K, V>]>,
+    waits: WaitQueues,
+    shift: u32,
+    recycle_keys: bool,
+}
+
+type PaddedShard<K, V> = CachePadded<Lock<Shard<K, V>>>;
+
+// A panic in user code leaves the table in order: no invariant is broken while user code runs.
+impl<K, V: Payload> core::panic::UnwindSafe for Core<K, V> {}
+impl<K, V: Payload> core::panic::RefUnwindSafe for Core<K, V> {}
+impl<K, V> core::panic::UnwindSafe for Claim<K, V> {}
+impl<K, V> core::panic::RefUnwindSafe for Claim<K, V> {}
+impl<K, V, M> core::panic::UnwindSafe for Hold<K, V, M> {}
+impl<K, V, M> core::panic::RefUnwindSafe for Hold<K, V, M> {}
+
+/// How many free entries a shard keeps, if nothing else was said.
+const SPARES_PER_SHARD: usize = 64;
+
+impl<K, V: Payload> Core<K, V> {
+    pub(crate) fn new(config: Config) -> Self {
+        let Config { shards, capacity, spares, recycle_keys, rules } = config;
+        let each = share_of_capacity(capacity, shards);
+        let shard = |index| {
+            let spares = match spares {
+                Some(all) => all / shards + usize::from(index < all % shards),
+                None => each.max(SPARES_PER_SHARD),
+            };
+            CachePadded::new(Lock::new(Shard::new(each, spares)))
+        };
+        Core {
+            shards: (0..shards).map(shard).collect(),
+            waits: WaitQueues::new(shards, rules),
+            shift: u32::BITS - shards.trailing_zeros(),
+            recycle_keys,
+        }
+    }
+
+    pub(crate) fn rules(&self) -> &Rules {
+        self.waits.rules()
+    }
+
+    #[inline]
+    fn shard(&self, tag: Tag) -> &Lock<Shard<K, V>> {
+        &self.shards[tag.shard(self.shift)]
+    }
+
+    // ---- waiting: see the wait layer ------------------------------------------------------------------------------
+
+    #[inline]
+    pub(crate) fn enter(&self, entry: Live<'_, K, V>, want: Want) -> Option<Entered> {
+        self.waits.enter(entry.state(), want)
+    }
+
+    pub(crate) fn try_enter(&self, entry: Live<'_, K, V>, want: Want) -> Option<Entered> {
+        self.waits.try_enter(entry.state(), want)
+    }
+
+    #[cfg_attr(not(feature = "std"), allow(dead_code))] // for threads that spin
+    pub(crate) fn outlook(&self, entry: Live<'_, K, V>, want: Want) -> Outlook {
+        self.waits.outlook(entry.state(), want)
+    }
+
+    #[inline]
+    pub(crate) fn poll(
+        &self,
+        entry: Live<'_, K, V>,
+        want: Want,
+        ticket: &mut Ticket,
+        waker: &Waker,
+        batch: &mut WakeBatch,
+    ) -> Option<Entered> {
+        self.waits.poll(entry.state(), want, ticket, waker, batch)
+    }
+
+    pub(crate) fn leave_queue(&self, entry: Live<'_, K, V>, ticket: Ticket, batch: &mut WakeBatch) -> Option<Entered> {
+        self.waits.leave_queue(entry.state(), ticket, batch)
+    }
+
+    /// The word counts the hold as a weaker one from now on, at once: nobody gets in between who could not stand beside both.
+    /// The caller gives the hold its mode before it drops the batch.
+    pub(crate) fn downgrade<M: TypedAccess>(&self, hold: &Hold<K, V, M>, to: Access, batch: &mut WakeBatch) {
+        self.waits.downgrade(hold.live().state(), hold.mode().access(), to, batch);
+    }
+}
+
+/// How many entries each of `shards` shards must be ready for, that `capacity` keys at once find room.
+///
+/// Keys fall into shards at random, so a shard may get more than its share: six standard deviations of a Poisson
+/// distribution more, with six on top for small means, make that a matter of one in many millions. With one shard, or a few
+/// keys, the room is exact.
+fn share_of_capacity(capacity: usize, shards: usize) -> usize {
+    if shards == 1 {
+        return capacity;
+    }
+    let mean = capacity.div_ceil(shards);
+    capacity.min(mean + 6 * mean.isqrt() + 6)
+}

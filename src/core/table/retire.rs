@@ -1,0 +1,120 @@
+//! Giving up units, and the entry with the last of them.
+
+use super::Core;
+use super::payload::Payload;
+use super::shard::Shard;
+use super::slot::{Chunk, Claim, Hold, Spare, TypedAccess, UnitOf};
+use super::tag::Tag;
+use crate::core::wait::word::{Unit, Word};
+use crate::core::wait::{Access, Left, Ticket, WakeBatch};
+
+impl<K, V: Payload> Core<K, V> {
+    /// A holder leaves.
+    #[inline]
+    pub(crate) fn release<M: TypedAccess>(&self, hold: Hold<K, V, M>) {
+        let access = hold.mode().access();
+        let sole = Word::born(Unit::Hold(access));
+        let unit = hold.into_unit();
+        let unit = if unit.live().state().word() == sole { self.retire(unit, sole) } else { Err(unit) };
+        if let Err(unit) = unit {
+            self.leave(unit, access, false);
+        }
+    }
+
+    /// A holder leaves, and whoever the policy lets in next gets in before any newcomer.
+    pub(crate) fn release_fair<M: TypedAccess>(&self, hold: Hold<K, V, M>) {
+        let access = hold.mode().access();
+        self.leave(hold.into_unit(), access, true);
+    }
+
+    /// A holder leaves, and others may have units of the entry.
+    #[inline(never)]
+    fn leave(&self, mut hold: UnitOf<K, V>, access: Access, fair: bool) {
+        while self.waits.leave(hold.live().state(), access, fair) == Left::Last {
+            match self.retire(hold, Word::born(Unit::Hold(access))) {
+                Ok(()) => return,
+                Err(again) => hold = again,
+            }
+        }
+    }
+
+    /// A claim is given up.
+    pub(crate) fn withdraw(&self, claim: Claim<K, V>) {
+        let mut unit = claim.into_unit();
+        let leave = |word: Word| if word.is_only(Unit::Claim) { Err(()) } else { Ok(word.leave(Unit::Claim)) };
+        while unit.live().state().update(leave).is_err() {
+            match self.retire(unit, Word::born(Unit::Claim)) {
+                Ok(()) => return,
+                Err(again) => unit = again,
+            }
+        }
+    }
+
+    /// The one way out of the acquire machine without what was wanted. A request gives up its claim, its position in the queue,
+    /// and a hold that was already granted, which goes to the next.
+    pub(crate) fn cancel<M: TypedAccess>(&self, claim: Claim<K, V>, mode: M, ticket: Ticket) {
+        // Dropped last: wakers run when everything is in order.
+        let mut batch = WakeBatch::default();
+        match self.leave_queue(claim.live(), ticket, &mut batch) {
+            // What was reserved for this one is for the next one that waits, not for whoever comes first.
+            Some(entered) => self.release_fair(claim.into_hold(entered, mode)),
+            None => self.withdraw(claim),
+        }
+    }
+
+    /// The last unit goes, and the entry with it: `Err` if it has others by now.
+    #[inline]
+    fn retire(&self, last: UnitOf<K, V>, sole: Word) -> Result<(), UnitOf<K, V>> {
+        let tag = Tag::from_bits(last.live().state().tag());
+        let mut dead = Dead::default();
+        self.shard(tag).with(|shard| {
+            let spare = shard.retire(last, sole)?;
+            self.put_away(shard, spare, &mut dead);
+            Ok(())
+        })
+    }
+
+    /// Keeps a slot for reuse.
+    #[inline]
+    pub(super) fn put_away(&self, shard: &mut Shard<K, V>, mut spare: Spare<K, V>, dead: &mut Dead<K, V>) {
+        if core::mem::needs_drop::<K>() && !(self.recycle_keys && shard.keeps_keys()) {
+            dead.key = spare.take_key();
+        }
+        shard.keep(spare, &mut dead.chunk);
+    }
+}
+
+/// What the end of an entry leaves to be dropped outside the shard lock: its key, and a chunk if there are slots enough. It is
+/// handed out by reference, because it is mostly empty, and large.
+pub(super) struct Dead<K, V> {
+    key: Option<K>,
+    chunk: Option<Chunk<K, V>>,
+}
+
+impl<K, V> Default for Dead<K, V> {
+    #[inline]
+    fn default() -> Self {
+        Dead { key: None, chunk: None }
+    }
+}
+
+impl<K, V> Drop for Dead<K, V> {
+    #[inline]
+    fn drop(&mut self) {
+        // A key alone goes with its field, unless the thread is panicking: then a panic of its own would abort.
+        if core::mem::needs_drop::<K>() && (self.chunk.is_some() || crate::panics::panicking()) {
+            self.drop_keys();
+        }
+    }
+}
+
+impl<K, V> Dead<K, V> {
+    /// All of the keys, even if the drop of one panics.
+    #[cold]
+    #[inline(never)]
+    fn drop_keys(&mut self) {
+        let Dead { key, chunk } = self;
+        let keys = core::iter::from_fn(|| key.take().or_else(|| chunk.as_mut()?.take_key()));
+        crate::panics::run_all(keys.map(|key| move || drop(key)));
+    }
+}

@@ -1,0 +1,483 @@
+//! Slots: the memory of entries. The only module with unsafe code.
+//!
+//! Slots are allocated by *chunks* and never move, so that guards can point at them and at their keys. Who may touch a slot is
+//! a matter of *tokens*, none of which can be copied:
+//!
+//! - [`Spare`]: sole owner of a slot that serves no key. It may still own an old key (`Word::DEAD_KEYED`). A slot that is marked
+//!   free in its chunk belongs to the chunk in the same way.
+//! - [`Resident`], or [`Filed`], which is a resident by its number: the table's pointer to a live slot; at most one per slot,
+//!   and it stays behind the shard lock.
+//! - [`Claim`] and [`Hold`]: units of a live slot's word. [`UnitOf`] is either, where the code that has it knows which.
+//!
+//! The invariants that every `unsafe` below refers to:
+//!
+//! 1. A slot is live from [`Spare::publish`] to [`Resident::vacate`]; while it is live its key and its payload are initialised.
+//! 2. The units in a live slot's word are those of the tokens in existence (forgotten ones included): a token is made in the
+//!    step that counts it, and used up by the step that takes its unit away.
+//! 3. A slot dies only in `vacate`, which owns the resident and the last unit ([`Last`]). New units come from a resident,
+//!    under the shard lock, or from another unit, so none can appear meanwhile.
+//! 4. Between `vacate` and the next `publish` one token or the chunk's mark speaks for the slot: that is unique ownership.
+//! 5. A unit is kept only beside a reference or an `Arc` to its table, so it does not outlive the table, whose drop frees
+//!    the slots of forgotten units.
+//! 6. A chunk and the spares and residents of its slots stay in one shard. A chunk is dropped when all its slots are marked
+//!    free, or with its shard: then nobody has a token of its slots any more, or uses it (5).
+//! 7. A hold's mode says what the word counts it as. (`&` and `&mut` of a payload will rest on it: while the word counts an
+//!    exclusive hold it counts no other.)
+
+#![allow(unsafe_code)]
+
+use alloc::boxed::Box;
+use core::{marker::PhantomData, mem::MaybeUninit, ptr::NonNull};
+
+use super::payload::Payload;
+use crate::core::wait::Entered;
+use crate::core::wait::state::State;
+use crate::core::wait::word::{Access, Refusal, Unit, Word};
+use crate::sync::UnsafeCell;
+
+struct Slot<K, V> {
+    state: State,
+    key: UnsafeCell<MaybeUninit<K>>,
+    payload: UnsafeCell<MaybeUninit<V>>,
+}
+
+type Ptr<K, V> = NonNull<Slot<K, V>>;
+
+/// A slot's number in its shard: that of its chunk, and its index in the chunk.
+#[derive(Clone, Copy)]
+struct Number(u32);
+
+/// How many bits of a [`Number`] are the index in the chunk.
+const INDEX_BITS: u32 = 4;
+
+/// Some slots in one allocation.
+pub(super) struct Chunk<K, V> {
+    /// The first of `len`.
+    slots: Ptr<K, V>,
+    len: u16,
+    /// One bit for each slot: whether it is free.
+    free: Indices,
+    /// Which of the free slots still own an old key that is worth keeping.
+    keyed: Indices,
+}
+
+/// A set of indices in a chunk.
+type Indices = u16;
+const _: () = assert!(1 << INDEX_BITS == Indices::BITS);
+
+/// A slot that serves no key, ready for use.
+#[must_use = "a slot that is neither used nor put back is lost to its chunk"]
+pub(super) struct Spare<K, V>(Ptr<K, V>, Number);
+
+/// The table's own pointer to a live slot.
+pub(super) struct Resident<K, V>(Ptr<K, V>, Number);
+
+/// A [`Resident`] in the form that a hash table keeps: half the size of a pointer.
+pub(super) struct Filed(Number);
+
+/// A look at a live slot: under the shard lock, or by somebody who has a unit of it.
+pub(crate) struct Live<'a, K, V>(Ptr<K, V>, PhantomData<&'a (K, V)>);
+
+/// One unit of a live slot. Whether it is a claim or a hold is known to whoever has it.
+#[must_use = "a unit that is forgotten keeps its entry for ever"]
+pub(crate) struct UnitOf<K, V>(Ptr<K, V>);
+
+/// A unit of a live slot that is no hold: a handle, a future, a waiter, a visit.
+///
+/// `pub` because sealed traits name it; nobody outside can.
+#[must_use = "a claim that is forgotten keeps its entry for ever"]
+#[allow(unreachable_pub, missing_debug_implementations)] // nobody outside has one to print
+pub struct Claim<K, V>(UnitOf<K, V>);
+
+/// A hold: what the word counts as the access of its mode.
+///
+/// `pub` because sealed traits name it; nobody outside can.
+#[must_use = "a hold that is forgotten keeps its key locked for ever"]
+#[allow(unreachable_pub, missing_debug_implementations)] // nobody outside has one to print
+pub struct Hold<K, V, M> {
+    unit: UnitOf<K, V>,
+    mode: M,
+}
+
+/// What a hold is counted as, where the type says it. `pub` because sealed traits name it; nobody outside can.
+#[allow(unreachable_pub)]
+pub trait TypedAccess: Copy + Unpin {
+    /// Constant, but for the number of permits, and for an upgradable hold that has become an exclusive one for a while.
+    fn access(&self) -> Access;
+}
+
+/// The last unit of a live slot: a unit, and the knowledge that there is no other.
+///
+/// Only the shard lock keeps it true: it is made and used under it.
+pub(super) struct Last<K, V>(UnitOf<K, V>);
+
+// SAFETY: a chunk owns its slots and what is in them, as a `Box<[(K, V)]>` would.
+unsafe impl<K: Send, V: Send> Send for Chunk<K, V> {}
+// SAFETY: a spare owns its slot and the key in it, as a `Box<K>` would.
+unsafe impl<K: Send, V: Send> Send for Spare<K, V> {}
+// SAFETY: residents and units of one slot give `&K` to several threads, and any of them may be the one that drops or
+// recycles the key, so both `Send` and `Sync` of `K` are asked for, and of `V` likewise. All else in a slot is atomic.
+unsafe impl<K: Send + Sync, V: Send + Sync> Send for Resident<K, V> {}
+// SAFETY: as above; `&UnitOf` gives `&K` and atomics.
+unsafe impl<K: Send + Sync, V: Send + Sync> Send for UnitOf<K, V> {}
+// SAFETY: as above.
+unsafe impl<K: Send + Sync, V: Send + Sync> Sync for UnitOf<K, V> {}
+
+impl Number {
+    #[inline]
+    fn new(chunk: u32, index: u32) -> Number {
+        Number(chunk << INDEX_BITS | index)
+    }
+
+    #[inline]
+    fn chunk(self) -> u32 {
+        self.0 >> INDEX_BITS
+    }
+
+    #[inline]
+    fn index(self) -> u32 {
+        self.0 & ((1 << INDEX_BITS) - 1)
+    }
+}
+
+impl<K, V> Slot<K, V> {
+    fn is_keyed(&self) -> bool {
+        self.state.word() == Word::DEAD_KEYED
+    }
+}
+
+impl<K, V> Drop for Slot<K, V> {
+    fn drop(&mut self) {
+        let word = self.state.word();
+        if word != Word::DEAD {
+            // SAFETY: the slot is live or keeps an old key, so its key is initialised (1), and it is not used again (6).
+            self.key.with_mut(|key| unsafe { (*key).assume_init_drop() });
+        }
+        if word != Word::DEAD && word != Word::DEAD_KEYED {
+            // SAFETY: the slot is live, so its payload is initialised (1), and it is not used again (6).
+            self.payload.with_mut(|payload| unsafe { (*payload).assume_init_drop() });
+        }
+    }
+}
+
+impl<K, V> Chunk<K, V> {
+    /// How many slots a chunk has at most. A key that is held for long keeps its whole chunk, and in larger ones there would
+    /// hardly be less to do for each slot.
+    pub(super) const MOST: usize = 1 << INDEX_BITS;
+
+    /// How many chunks can be told apart.
+    pub(super) const CHUNKS: usize = 1 << (u32::BITS - INDEX_BITS) as usize;
+
+    /// All its slots are free.
+    pub(super) fn alloc(len: usize) -> Chunk<K, V> {
+        assert!((1..=Self::MOST).contains(&len));
+        let slot = |_| Slot {
+            state: State::dead(),
+            key: UnsafeCell::new(MaybeUninit::uninit()),
+            payload: UnsafeCell::new(MaybeUninit::uninit()),
+        };
+        let slots: Box<[Slot<K, V>]> = (0..len).map(slot).collect();
+        let len = len as u16;
+        Chunk { slots: NonNull::from(Box::leak(slots)).cast(), len, free: Self::all(len), keyed: 0 }
+    }
+
+    fn all(len: u16) -> Indices {
+        Indices::MAX >> (Indices::BITS as u16 - len)
+    }
+
+    /// Whether all slots are free.
+    pub(super) fn is_idle(&self) -> bool {
+        self.free == Self::all(self.len)
+    }
+
+    /// How many slots are free.
+    pub(super) fn free(&self) -> u32 {
+        self.free.count_ones()
+    }
+
+    /// How many of them have an old key.
+    pub(super) fn keyed(&self) -> u32 {
+        self.keyed.count_ones()
+    }
+
+    /// Takes an old key out of a chunk that is in no pool any more.
+    pub(super) fn take_key(&mut self) -> Option<K> {
+        self.take(0)?.take_key()
+    }
+
+    #[inline]
+    fn slot(&self, index: u32) -> Ptr<K, V> {
+        assert!(index < self.len.into());
+        // SAFETY: the index is in the allocation, which lasts as long as the chunk (6).
+        unsafe { self.slots.add(index as usize) }
+    }
+
+    /// Takes a free slot out of this chunk, which is the shard's chunk number `id`: one with an old key, if there is one.
+    pub(super) fn take(&mut self, id: u32) -> Option<Spare<K, V>> {
+        let from = if self.keyed != 0 { self.keyed } else { self.free };
+        if from == 0 {
+            return None;
+        }
+        let index = from.trailing_zeros();
+        let spare = Spare(self.slot(index), Number::new(id, index));
+        self.free &= !(1 << index);
+        self.keyed &= !(1 << index);
+        Some(spare)
+    }
+
+    /// Marks a slot of this chunk free.
+    pub(super) fn put(&mut self, spare: Spare<K, V>) {
+        let index = spare.1.index();
+        assert!(self.slot(index) == spare.0, "a spare goes back to its own chunk");
+        self.free |= 1 << index;
+        if core::mem::needs_drop::<K>() && spare.slot().is_keyed() {
+            self.keyed |= 1 << index;
+        }
+    }
+
+    #[inline]
+    pub(super) fn look(&self, filed: &Filed) -> Live<'_, K, V> {
+        Live(self.slot(filed.0.index()), PhantomData)
+    }
+
+    #[inline]
+    pub(super) fn recall(&self, filed: Filed) -> Resident<K, V> {
+        Resident(self.slot(filed.0.index()), filed.0)
+    }
+}
+
+impl<K, V> Drop for Chunk<K, V> {
+    fn drop(&mut self) {
+        let slots = core::ptr::slice_from_raw_parts_mut(self.slots.as_ptr(), self.len as usize);
+        // SAFETY: the slots come from a boxed slice of this length, and are not used again (6).
+        drop(unsafe { Box::from_raw(slots) });
+    }
+}
+
+impl Filed {
+    #[inline]
+    pub(super) fn chunk(&self) -> u32 {
+        self.0.chunk()
+    }
+}
+
+impl<K, V> Spare<K, V> {
+    pub(super) fn chunk(&self) -> u32 {
+        self.1.chunk()
+    }
+
+    #[inline]
+    fn slot(&self) -> &Slot<K, V> {
+        // SAFETY: the chunk stays allocated while one of its slots is not marked free (6).
+        unsafe { self.0.as_ref() }
+    }
+
+    /// The old key, if one was left in the slot.
+    pub(super) fn key_mut(&mut self) -> Option<&mut K> {
+        // SAFETY: the key is initialised, and we are the slot's only owner, borrowed exclusively (4).
+        self.slot().is_keyed().then(|| self.slot().key.with_mut(|key| unsafe { (*key).assume_init_mut() }))
+    }
+
+    /// Takes the old key out, if one was left in the slot.
+    #[inline]
+    pub(super) fn take_key(&mut self) -> Option<K> {
+        if !self.slot().is_keyed() {
+            return None;
+        }
+        self.slot().state.end(Word::DEAD);
+        // SAFETY: the key was initialised and is read once: the word says now that it is gone (4).
+        Some(self.slot().key.with_mut(|key| unsafe { (*key).assume_init_read() }))
+    }
+
+    /// Puts a key in, for [`Spare::publish_kept`]. Returns the one that was there.
+    pub(super) fn put_key(&mut self, key: K) -> Option<K> {
+        let old = self.take_key();
+        self.write_key(key);
+        self.slot().state.end(Word::DEAD_KEYED);
+        old
+    }
+
+    #[inline]
+    fn write_key(&self, key: K) {
+        self.slot().key.with_mut(|place| {
+            // SAFETY: we are the slot's only owner (4).
+            unsafe { (*place).write(key) };
+        });
+    }
+}
+
+impl<K, V: Payload> Spare<K, V> {
+    /// Makes the slot live for `key`, with one unit. An old key that is still in the slot is forgotten, not dropped.
+    #[inline]
+    pub(super) fn publish(self, key: K, tag: u32, unit: Unit, kept: &mut V::Kept) -> Published<K, V> {
+        self.write_key(key);
+        self.start(tag, unit, kept)
+    }
+
+    /// Makes the slot live for the key that is in it.
+    #[inline]
+    pub(super) fn publish_kept(self, tag: u32, unit: Unit, kept: &mut V::Kept) -> Published<K, V> {
+        assert!(self.slot().is_keyed(), "an entry has a key");
+        self.start(tag, unit, kept)
+    }
+
+    /// Makes the slot live. Its key has been initialised (1).
+    #[inline]
+    fn start(self, tag: u32, unit: Unit, kept: &mut V::Kept) -> Published<K, V> {
+        let payload = V::begin(kept);
+        self.slot().payload.with_mut(|place| {
+            // SAFETY: we are the slot's only owner (4).
+            unsafe { (*place).write(payload) };
+        });
+        self.slot().state.begin(tag, unit);
+        (Resident(self.0, self.1), UnitOf(self.0))
+    }
+}
+
+/// What a live slot begins with: the table's pointer, and one unit.
+type Published<K, V> = (Resident<K, V>, UnitOf<K, V>);
+
+impl<K, V> Resident<K, V> {
+    #[inline]
+    pub(super) fn live(&self) -> Live<'_, K, V> {
+        Live(self.0, PhantomData)
+    }
+
+    #[inline]
+    pub(super) fn file(self) -> Filed {
+        Filed(self.1)
+    }
+}
+
+impl<K, V: Payload> Resident<K, V> {
+    /// The entry dies: its slot is given up by the table and by the last unit, and keeps its key.
+    #[inline]
+    pub(super) fn vacate(self, last: Last<K, V>, kept: &mut V::Kept) -> Spare<K, V> {
+        assert!(self.live().is(last.live()), "an entry is retired by its own last unit");
+        let spare = Spare(self.0, self.1);
+        // SAFETY: the payload was initialised (1) and is read once: the slot is not live any more (4).
+        let payload = spare.slot().payload.with_mut(|payload| unsafe { (*payload).assume_init_read() });
+        spare.slot().state.end(Word::DEAD_KEYED);
+        payload.end(kept);
+        spare
+    }
+}
+
+impl<K, V> Clone for Live<'_, K, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, V> Copy for Live<'_, K, V> {}
+
+impl<'a, K, V> Live<'a, K, V> {
+    #[inline]
+    fn slot(self) -> &'a Slot<K, V> {
+        // SAFETY: a slot with a resident or a unit is live (2, 3), or its table is being dropped and the unit is not used (5).
+        unsafe { self.0.as_ref() }
+    }
+
+    #[inline]
+    pub(crate) fn key(self) -> &'a K {
+        // SAFETY: a live slot's key is initialised and not written (1).
+        self.slot().key.with(|key| unsafe { (*key).assume_init_ref() })
+    }
+
+    #[inline]
+    pub(in crate::core) fn state(self) -> &'a State {
+        &self.slot().state
+    }
+
+    /// Whether the two are the same entry. An entry stays where it is while somebody has a unit of it, so where it is tells
+    /// it from all others, whatever their keys.
+    #[inline]
+    pub(super) fn is(self, other: Live<'_, K, V>) -> bool {
+        self.0 == other.0
+    }
+
+    /// Takes a new unit, as `step` says.
+    #[inline]
+    pub(super) fn join(self, step: impl FnMut(Word) -> Result<Word, Refusal>) -> Result<UnitOf<K, V>, Refusal> {
+        self.state().update(step).map(|_| UnitOf(self.0))
+    }
+}
+
+impl<K, V> UnitOf<K, V> {
+    #[inline]
+    pub(super) fn live(&self) -> Live<'_, K, V> {
+        Live(self.0, PhantomData)
+    }
+
+    /// Whether this unit is all that keeps the entry alive: all that the word counts is `sole`. Under the shard lock.
+    #[inline]
+    pub(super) fn last(self, sole: Word) -> Result<Last<K, V>, UnitOf<K, V>> {
+        if self.live().state().is_sole(sole) { Ok(Last(self)) } else { Err(self) }
+    }
+
+    /// The word counts it as a claim.
+    #[inline]
+    pub(super) fn into_claim(self) -> Claim<K, V> {
+        Claim(self)
+    }
+
+    /// The word counts it as a hold of this mode.
+    #[inline]
+    pub(super) fn into_hold<M: TypedAccess>(self, mode: M) -> Hold<K, V, M> {
+        Hold { unit: self, mode }
+    }
+}
+
+impl<K, V> Last<K, V> {
+    #[inline]
+    pub(super) fn live(&self) -> Live<'_, K, V> {
+        self.0.live()
+    }
+}
+
+impl<K, V> Claim<K, V> {
+    #[inline]
+    pub(crate) fn live(&self) -> Live<'_, K, V> {
+        self.0.live()
+    }
+
+    /// The claim has been accepted as a hold of this mode.
+    #[inline]
+    pub(crate) fn into_hold<M: TypedAccess>(self, _: Entered, mode: M) -> Hold<K, V, M> {
+        self.0.into_hold(mode)
+    }
+
+    #[inline]
+    pub(super) fn into_unit(self) -> UnitOf<K, V> {
+        self.0
+    }
+}
+
+impl<K, V, M: TypedAccess> Hold<K, V, M> {
+    #[inline]
+    pub(crate) fn live(&self) -> Live<'_, K, V> {
+        self.unit.live()
+    }
+
+    #[inline]
+    pub(crate) fn mode(&self) -> M {
+        self.mode
+    }
+
+    /// Says what the word counts the hold as, or how far a request that continues it has come.
+    #[inline]
+    pub(crate) fn set_mode(&mut self, mode: M) {
+        self.mode = mode;
+    }
+
+    /// The same hold with a mode of another type. The word counts it as that by now.
+    #[inline]
+    pub(crate) fn into_mode<N: TypedAccess>(self, mode: N) -> Hold<K, V, N> {
+        self.unit.into_hold(mode)
+    }
+
+    #[inline]
+    pub(super) fn into_unit(self) -> UnitOf<K, V> {
+        self.unit
+    }
+}

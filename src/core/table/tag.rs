@@ -1,0 +1,36 @@
+/// What is kept of a key's hash: enough to find the entry again without asking the key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Tag(u32);
+
+impl Tag {
+    /// Mixes the caller's hash, so that a weak hasher (the identity, say) spreads over shards and buckets as well.
+    #[inline]
+    pub(crate) fn of(hash: u64) -> Tag {
+        // Folded multiplication: every bit of the hash reaches every bit of the tag.
+        let wide = u128::from(hash ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
+        Tag(((wide >> 64) as u64 ^ wide as u64) as u32)
+    }
+
+    #[inline]
+    pub(in crate::core) fn from_bits(bits: u32) -> Tag {
+        Tag(bits)
+    }
+
+    /// What a slot keeps of it. The low bits choose the queue lock, ...
+    #[inline]
+    pub(in crate::core) fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// ... the high bits choose the shard, ...
+    #[inline]
+    pub(in crate::core) fn shard(self, shift: u32) -> usize {
+        (u64::from(self.0) >> shift) as usize
+    }
+
+    /// ... and the low bits of this choose the bucket, while its high bits, which hashbrown compares first, depend on all.
+    #[inline]
+    pub(super) fn bucket_hash(self) -> u64 {
+        u64::from(self.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+}

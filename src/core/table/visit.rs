@@ -1,0 +1,75 @@
+//! Looking at entries.
+
+use alloc::vec::Vec;
+
+use equivalent::Equivalent;
+
+use super::Core;
+use super::lookup::{Key, full};
+use super::payload::Payload;
+use super::slot::Claim;
+use crate::core::wait::Snapshot;
+use crate::core::wait::word::{Refusal, Word};
+
+impl<K, V: Payload> Core<K, V> {
+    /// The number of live entries, added up shard by shard.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.with(|shard| shard.len())).sum()
+    }
+
+    pub(crate) fn snapshot<Q: ?Sized + Equivalent<K>>(&self, key: &Key<'_, Q>) -> Option<Snapshot> {
+        self.shard(key.tag).with(|shard| {
+            let entry = shard.find(key.tag, |other| key.key.equivalent(other))?;
+            Some(self.waits.snapshot(entry.state()))
+        })
+    }
+
+    /// Visits the live entries, shard by shard, outside the locks: each is claimed while it is visited.
+    ///
+    /// # Panics
+    /// If an entry cannot count one more claim.
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(&K, Snapshot)) {
+        let mut visits = Vec::new();
+        for shard in &self.shards {
+            let mut most = shard.with(|shard| shard.len());
+            loop {
+                visits.reserve(most);
+                let claimed = shard.with(|shard| {
+                    most = shard.len();
+                    if most > visits.capacity() {
+                        return Ok(false);
+                    }
+                    for entry in shard.iter() {
+                        let claim = entry.join(Word::claim)?.into_claim();
+                        visits.push((Visit { core: self, claim: Some(claim) }, self.waits.snapshot(entry.state())));
+                    }
+                    Ok::<_, Refusal>(true)
+                });
+                match claimed {
+                    Ok(true) => break,
+                    Ok(false) => {}
+                    Err(_) => full(),
+                }
+            }
+            for (visited, snapshot) in visits.drain(..) {
+                if let Some(claim) = &visited.claim {
+                    visit(claim.live().key(), snapshot);
+                }
+            }
+        }
+    }
+}
+
+/// A claim for as long as an entry is visited.
+struct Visit<'a, K, V: Payload> {
+    core: &'a Core<K, V>,
+    claim: Option<Claim<K, V>>,
+}
+
+impl<K, V: Payload> Drop for Visit<'_, K, V> {
+    fn drop(&mut self) {
+        if let Some(claim) = self.claim.take() {
+            self.core.withdraw(claim);
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! The wait layer: how one enters an entry, waits for it, and leaves it to those who wait. It knows no keys: all that it needs
+//! of an entry is its [`State`].
+//!
+//! Every way in is a step of one machine, and so is every way out of it:
+//!
+//! | step | taken by | ends with |
+//! |---|---|---|
+//! | [`enter`](WaitQueues::enter) | whoever finds nobody in the way | what was wanted |
+//! | [`try_enter`](WaitQueues::try_enter) | who does not wait | what was wanted, or nothing changed |
+//! | [`poll`](WaitQueues::poll) | who waits | what was wanted, or a ticket in the queue |
+//! | [`leave_queue`](WaitQueues::leave_queue) | who gives up | what had been granted already, or no ticket |
+//! | [`downgrade`](WaitQueues::downgrade) | a holder | a weaker hold |
+//! | [`leave`](WaitQueues::leave) | a holder | no hold, unless it is the last unit of its entry |
+//!
+//! That something was acquired is told by a receipt, [`Entered`], without which a claim cannot be made a hold.
+
+use alloc::boxed::Box;
+use core::task::Waker;
+
+use crossbeam_utils::CachePadded;
+
+use crate::fairness::Fairness;
+use crate::sync::Lock;
+
+mod queue;
+pub(super) mod state;
+mod wakers;
+pub(super) mod word;
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
+
+pub(crate) use self::queue::{Counted, Rules, Ticket, Waiting};
+pub(crate) use self::wakers::WakeBatch;
+pub(crate) use self::word::{Access, Holds, Want};
+
+use self::queue::{Cause, Position, Queues};
+use self::state::State;
+use self::word::{Refusal, Unit};
+
+/// The wait queues of all entries of a table, and the rules by which they let in.
+pub(super) struct WaitQueues {
+    queues: Box<[CachePadded<Lock<Queues>>]>,
+    mask: u32,
+    rules: Rules,
+}
+
+/// A receipt: the word counts the requester's claim as the hold that was wanted, or its upgradable hold as an exclusive one.
+#[must_use = "what was acquired is released by nobody else"]
+pub(crate) struct Entered(());
+
+/// Whether a request has a chance without a place in the queue. At a glance: no promise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(not(feature = "std"), allow(dead_code))] // for threads that spin
+pub(crate) enum Outlook {
+    /// It seems that it may get in now.
+    Free,
+    /// It is kept out, but may get in when that changes.
+    Held,
+    /// The policy lets nobody in who does not queue.
+    MustQueue,
+}
+
+/// Who holds an entry and who waits for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) holds: Holds,
+    pub(crate) waiting: Waiting,
+    pub(crate) counted: Counted,
+}
+
+/// What a holder that wants to leave is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Left {
+    /// Its unit is gone, and so may be the entry.
+    Gone,
+    /// It has the last unit of the entry, which is given up under the shard lock only.
+    Last,
+}
+
+/// What a step needs that cannot be had under the queue lock, because it is an allocation or user code.
+enum Needs {
+    /// Room for so many wakers in the batch.
+    Room(usize),
+    /// A clone of the caller's waker.
+    Waker,
+}
+
+/// Waiting is rare, and one lock serves all the waiters of a hot key anyway.
+const MAX_QUEUE_LOCKS: usize = 16;
+
+impl WaitQueues {
+    /// For a table with so many shards, which is a power of two.
+    pub(super) fn new(shards: usize, rules: Rules) -> Self {
+        let locks = shards.min(MAX_QUEUE_LOCKS);
+        WaitQueues {
+            queues: (0..locks).map(|_| CachePadded::new(Lock::new(Queues::default()))).collect(),
+            mask: locks as u32 - 1,
+            rules,
+        }
+    }
+
+    #[inline]
+    pub(super) fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// The queue lock of an entry: the low bits of its tag choose it.
+    fn lock(&self, state: &State) -> &Lock<Queues> {
+        &self.queues[(state.tag() & self.mask) as usize]
+    }
+
+    /// Takes a step under the queue lock, once it has what it needs.
+    fn step<R>(
+        &self,
+        state: &State,
+        batch: &mut WakeBatch,
+        waker: Option<&Waker>,
+        mut step: impl FnMut(&mut Queues, &mut WakeBatch) -> Result<R, Needs>,
+    ) -> R {
+        loop {
+            match self.lock(state).with(|queues| step(queues, batch)) {
+                Ok(result) => return result,
+                Err(Needs::Room(count)) => batch.reserve(count),
+                Err(Needs::Waker) => batch.fresh = waker.cloned(),
+            }
+        }
+    }
+
+    // ---- in -------------------------------------------------------------------------------------------------------
+
+    /// The first step, which most requests need alone: enters if nobody is in the way. A request that has a ticket goes by its
+    /// position.
+    #[inline]
+    pub(super) fn enter(&self, state: &State, want: Want) -> Option<Entered> {
+        state.update(|word| word.enter(want, self.rules.limit())).ok().map(|_| Entered(()))
+    }
+
+    /// Enters without waiting, or not at all.
+    pub(super) fn try_enter(&self, state: &State, want: Want) -> Option<Entered> {
+        let enter = || state.update(|word| word.enter(want, self.rules.limit()));
+        let entered = match enter() {
+            Err(Refusal::Queued) => self.lock(state).with(|queues| {
+                if state.word().is_queued() { self.bypass(queues, state, want) } else { enter().map(drop) }
+            }),
+            entered => entered.map(drop),
+        };
+        entered.ok().map(Entered)
+    }
+
+    #[cfg_attr(not(feature = "std"), allow(dead_code))] // for threads that spin
+    pub(super) fn outlook(&self, state: &State, want: Want) -> Outlook {
+        if self.rules.fairness == Fairness::Fifo {
+            Outlook::MustQueue
+        } else if state.word().holds().allow(want, self.rules.limit()) {
+            Outlook::Free
+        } else {
+            Outlook::Held
+        }
+    }
+
+    /// Enters, or sees to it that `waker` is woken when that may be possible.
+    ///
+    /// The caller puts its own state in order before it drops the batch: that may run user code, which may panic.
+    #[inline(never)]
+    pub(super) fn poll(
+        &self,
+        state: &State,
+        want: Want,
+        ticket: &mut Ticket,
+        waker: &Waker,
+        batch: &mut WakeBatch,
+    ) -> Option<Entered> {
+        if !ticket.is_some() {
+            if let Some(entered) = self.enter(state, want) {
+                return Some(entered);
+            }
+            batch.fresh = Some(waker.clone());
+        }
+        self.step(state, batch, Some(waker), |queues, batch| {
+            if ticket.is_some() {
+                self.poll_in_queue(queues, state, want, ticket, waker, batch)
+            } else {
+                Ok(self.enqueue(queues, state, want, ticket, batch))
+            }
+        })
+    }
+
+    /// The first poll of a request that found the key held, or others waiting.
+    fn enqueue(
+        &self,
+        queues: &mut Queues,
+        state: &State,
+        want: Want,
+        ticket: &mut Ticket,
+        batch: &mut WakeBatch,
+    ) -> Option<Entered> {
+        let queue = match state.update(|word| word.enqueue(want, self.rules.limit())) {
+            Ok(word) if word.is_queued() => {
+                let queue = queues.open_queue();
+                state.set_queue(queue);
+                queue
+            }
+            Ok(_) => return Some(Entered(())),
+            Err(_) => match self.bypass(queues, state, want) {
+                Ok(()) => return Some(Entered(())),
+                Err(_) => state.queue(),
+            },
+        };
+        let Some(waker) = batch.fresh.take() else { unreachable!("the waker was cloned before the lock was taken") };
+        *ticket = queues.push(queue, want, waker);
+        None
+    }
+
+    /// A later poll.
+    fn poll_in_queue(
+        &self,
+        queues: &mut Queues,
+        state: &State,
+        want: Want,
+        ticket: &mut Ticket,
+        waker: &Waker,
+        batch: &mut WakeBatch,
+    ) -> Result<Option<Entered>, Needs> {
+        let queue = state.queue();
+        let position = queues.position(*ticket);
+        if position == Position::Granted {
+            batch.old = queues.remove(queue, core::mem::replace(ticket, Ticket::NONE));
+            return Ok(Some(Entered(())));
+        }
+        let holds = state.word().holds();
+        if holds.allow(want, self.rules.limit()) {
+            self.room_for_due(queues, state, holds.after(want), batch)?;
+            // The head takes what is free. A waiter behind it is a newcomer to it.
+            if position == Position::Head || self.may_bypass(queues, state, holds, want) {
+                batch.old = queues.remove(queue, core::mem::replace(ticket, Ticket::NONE));
+                self.admit(queues, state, holds.after(want), want.claims(), Cause::Any, batch);
+                return Ok(Some(Entered(())));
+            }
+        }
+        if !queues.will_wake(*ticket, waker) {
+            let waker = batch.fresh.take().ok_or(Needs::Waker)?;
+            batch.old = queues.renew(*ticket, waker);
+        }
+        Ok(None)
+    }
+
+    /// Lets a newcomer in before those who wait, if holds and policy allow.
+    fn bypass(&self, queues: &mut Queues, state: &State, want: Want) -> Result<(), Refusal> {
+        let holds = state.word().holds();
+        if !holds.allow(want, self.rules.limit()) {
+            return Err(Refusal::Held);
+        }
+        if !self.may_bypass(queues, state, holds, want) {
+            return Err(Refusal::Queued);
+        }
+        state.update(|word| Ok(word.admit(holds.after(want), want.claims(), true))).map(drop)
+    }
+
+    /// Whether the policy lets a newcomer in before those who wait. An upgrade is no newcomer.
+    fn may_bypass(&self, queues: &mut Queues, state: &State, holds: Holds, want: Want) -> bool {
+        match want {
+            Want::Hold(access) => queues.bypass(state.queue(), holds, access, &self.rules),
+            Want::Upgrade => true,
+        }
+    }
+
+    // ---- out ------------------------------------------------------------------------------------------------------
+
+    /// Gives up a position in the queue. What was wanted may have been granted already: then the caller has it.
+    pub(super) fn leave_queue(&self, state: &State, ticket: Ticket, batch: &mut WakeBatch) -> Option<Entered> {
+        if !ticket.is_some() {
+            return None;
+        }
+        self.step(state, batch, None, |queues, batch| {
+            let queue = state.queue();
+            if queues.position(ticket) == Position::Granted {
+                batch.old = queues.remove(queue, ticket);
+                return Ok(Some(Entered(())));
+            }
+            let holds = state.word().holds();
+            self.room_for_due(queues, state, holds, batch)?;
+            batch.old = queues.remove(queue, ticket);
+            self.admit(queues, state, holds, 0, Cause::Any, batch);
+            Ok(None)
+        })
+    }
+
+    /// Turns a hold into a weaker one, at once: nobody gets in between who could not stand beside both.
+    pub(super) fn downgrade(&self, state: &State, from: Access, to: Access, batch: &mut WakeBatch) {
+        while state.update(|word| word.downgrade(from, to)).is_err() {
+            let cause = Cause::of_leaving(from, false);
+            let downgraded = self.step(state, batch, None, |queues, batch| {
+                let word = state.word();
+                if !word.is_queued() {
+                    return Ok(false);
+                }
+                let holds = word.holds().without(from).with(to);
+                self.room_for_due(queues, state, holds, batch)?;
+                self.admit(queues, state, holds, 0, cause, batch);
+                Ok(true)
+            });
+            if downgraded {
+                return;
+            }
+        }
+    }
+
+    /// Gives up a hold, unless it is the last unit. With `fair`, whoever the policy lets in next gets in before any newcomer.
+    #[inline]
+    pub(super) fn leave(&self, state: &State, access: Access, fair: bool) -> Left {
+        let unit = Unit::Hold(access);
+        loop {
+            let left = state.update(|word| match word {
+                word if word.is_only(unit) => Err(Refusal::Held),
+                word if word.is_queued() => Err(Refusal::Queued),
+                word => Ok(word.leave(unit)),
+            });
+            match left {
+                Ok(_) => return Left::Gone,
+                Err(Refusal::Queued) => {
+                    if self.hand_over(state, access, fair) {
+                        return Left::Gone;
+                    }
+                }
+                Err(_) => return Left::Last,
+            }
+        }
+    }
+
+    /// A holder leaves others waiting. `false` if nobody waits any more.
+    #[inline(never)]
+    fn hand_over(&self, state: &State, access: Access, fair: bool) -> bool {
+        // Wakers run when the hold is gone.
+        let mut batch = WakeBatch::default();
+        self.step(state, &mut batch, None, |queues, batch| {
+            let word = state.word();
+            if !word.is_queued() {
+                return Ok(false);
+            }
+            let holds = word.holds().without(access);
+            self.room_for_due(queues, state, holds, batch)?;
+            self.admit(queues, state, holds, 0, Cause::of_leaving(access, fair), batch);
+            Ok(true)
+        })
+    }
+
+    // ---- both -----------------------------------------------------------------------------------------------------
+
+    /// Lets in whoever gets in now, when these are the holds of those who are in, of whom `claims` had claims until now.
+    fn admit(
+        &self,
+        queues: &mut Queues,
+        state: &State,
+        holds: Holds,
+        claims: usize,
+        cause: Cause,
+        batch: &mut WakeBatch,
+    ) {
+        let admitted = queues.admit(state.queue(), holds, &self.rules, cause, batch);
+        let updated = state
+            .update(|word| Ok::<_, Refusal>(word.admit(admitted.holds, admitted.granted + claims, admitted.queued)));
+        debug_assert!(updated.is_ok());
+    }
+
+    fn room_for_due(&self, queues: &Queues, state: &State, holds: Holds, batch: &WakeBatch) -> Result<(), Needs> {
+        let most = queues.most_due(state.queue(), holds, &self.rules);
+        if batch.fits(most) { Ok(()) } else { Err(Needs::Room(most)) }
+    }
+
+    // ---- looking --------------------------------------------------------------------------------------------------
+
+    /// Who holds and who waits, at one instant: while somebody waits, the queue lock makes word and queue one picture.
+    pub(super) fn snapshot(&self, state: &State) -> Snapshot {
+        let counted = self.rules.counted;
+        let word = state.word();
+        if !word.is_queued() {
+            return Snapshot { holds: word.holds(), waiting: Waiting::default(), counted };
+        }
+        self.lock(state).with(|queues| {
+            let word = state.word();
+            let waiting = if word.is_queued() { queues.waiting(state.queue()) } else { Waiting::default() };
+            Snapshot { holds: word.holds(), waiting, counted }
+        })
+    }
+}

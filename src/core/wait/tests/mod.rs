@@ -1,0 +1,4 @@
+//! Tests of the wait layer that need its inside. What can be seen from outside is tested in `tests/`.
+
+mod queue;
+mod word;

@@ -1,0 +1,235 @@
+//! The queue's rules for all modes, without any concurrency.
+
+use alloc::vec::Vec;
+use core::task::Waker;
+
+use crate::Fairness;
+use crate::core::wait::queue::{Admitted, Cause, Position, Queues};
+use crate::core::wait::word::{Access, Holds, Unit, Want, Word};
+use crate::core::wait::{Counted, Rules, Ticket, WakeBatch};
+
+fn holds(modes: &[Access]) -> Holds {
+    modes.iter().fold(Holds::NONE, |holds, &mode| holds.with(mode))
+}
+
+fn rules(fairness: Fairness) -> Rules {
+    Rules { fairness, counted: Counted::Permits(3) }
+}
+
+/// A queue of these modes, in this order.
+fn queue(modes: &[Access]) -> (Queues, u32, Vec<Ticket>) {
+    let mut queues = Queues::default();
+    let queue = queues.open_queue();
+    let tickets = modes.iter().map(|&mode| queues.push(queue, Want::Hold(mode), Waker::noop().clone())).collect();
+    (queues, queue, tickets)
+}
+
+fn places(queues: &Queues, tickets: &[Ticket]) -> Vec<Position> {
+    tickets.iter().map(|&ticket| queues.position(ticket)).collect()
+}
+
+use Access::{Exclusive as W, Shared as R, Upgradable as U};
+use Position::{Behind, Granted, Head};
+
+const P: Access = Access::Permits(1);
+
+/// After `cause`, with these holds left, in which places are those who queued?
+#[track_caller]
+fn admits(fairness: Fairness, left: &[Access], cause: Cause, waiting: &[Access], expected: &[Position]) -> Admitted {
+    let (mut queues, queue, tickets) = queue(waiting);
+    let admitted = queues.admit(queue, holds(left), &rules(fairness), cause, &mut WakeBatch::default());
+    assert_eq!(places(&queues, &tickets), expected);
+    assert_eq!(admitted.granted, expected.iter().filter(|&&place| place == Granted).count());
+    assert_eq!(admitted.queued, expected.iter().any(|&place| place != Granted));
+    admitted
+}
+
+#[test]
+fn fifo_grants_in_order_of_arrival_neighbouring_readers_together() {
+    let fifo = Fairness::Fifo;
+    admits(fifo, &[], Cause::WriterLeft, &[W, R, W], &[Granted, Head, Behind]);
+    admits(fifo, &[], Cause::WriterLeft, &[R, R, W, R], &[Granted, Granted, Head, Behind]);
+    admits(fifo, &[], Cause::WriterLeft, &[R, U, R, U, R], &[Granted, Granted, Granted, Head, Behind]);
+    admits(fifo, &[P, P], Cause::Any, &[P, P], &[Granted, Head]);
+    admits(fifo, &[R], Cause::Any, &[W, R], &[Head, Behind]);
+}
+
+#[test]
+fn bounded_opens_for_a_writer_and_grants_when_it_was_passed_often_enough() {
+    admits(Fairness::Bounded(1), &[], Cause::WriterLeft, &[W, W], &[Head, Behind]);
+    admits(Fairness::Bounded(0), &[], Cause::WriterLeft, &[W, W], &[Granted, Head]);
+    let bounded = rules(Fairness::Bounded(1));
+    let (mut queues, queue, tickets) = queue(&[W, W]);
+    assert!(queues.bypass(queue, Holds::NONE, W, &bounded));
+    assert!(!queues.bypass(queue, Holds::NONE, W, &bounded), "the bound is one");
+    queues.admit(queue, Holds::NONE, &bounded, Cause::WriterLeft, &mut WakeBatch::default());
+    assert_eq!(places(&queues, &tickets), [Granted, Head]);
+    assert!(queues.bypass(queue, Holds::NONE, W, &bounded), "a new head starts from zero");
+}
+
+#[test]
+fn bounded_lets_all_waiting_readers_in_when_a_writer_leaves() {
+    let bounded = Fairness::Bounded(4);
+    admits(bounded, &[], Cause::WriterLeft, &[W, R, W, R, U, U], &[Head, Granted, Behind, Granted, Granted, Behind]);
+    admits(bounded, &[], Cause::WriterLeft, &[U, W, R], &[Granted, Head, Granted]);
+    admits(bounded, &[U], Cause::WriterLeft, &[W, R, U], &[Head, Granted, Behind]);
+    admits(Fairness::Bounded(0), &[], Cause::WriterLeft, &[W, R, W], &[Head, Granted, Behind]);
+}
+
+#[test]
+fn readers_get_in_when_the_writer_that_kept_them_out_gives_up() {
+    for fairness in [Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(4)] {
+        admits(fairness, &[R], Cause::Any, &[R, R, W, R], &[Granted, Granted, Head, Behind]);
+    }
+    // An upgradable reader whose place is taken keeps no reader out, except in strict order.
+    admits(Fairness::Bounded(4), &[U], Cause::Any, &[U, R, W, R], &[Head, Granted, Behind, Behind]);
+    admits(Fairness::Fifo, &[U], Cause::Any, &[U, R, W, R], &[Head, Behind, Behind, Behind]);
+}
+
+#[test]
+fn barging_reserves_nothing() {
+    let barging = Fairness::Barging;
+    admits(barging, &[], Cause::WriterLeft, &[W, R], &[Head, Behind]);
+    admits(barging, &[], Cause::WriterLeft, &[R, R, W], &[Head, Behind, Behind]);
+    admits(barging, &[P], Cause::Any, &[P, P, P], &[Head, Behind, Behind]);
+}
+
+#[test]
+fn unlock_fair_grants_the_next_one_under_every_policy() {
+    let left = Cause::Fair { writer_left: true };
+    for fairness in [Fairness::Fifo, Fairness::Bounded(9), Fairness::Barging] {
+        admits(fairness, &[], left, &[W, W], &[Granted, Head]);
+        admits(fairness, &[P, P], Cause::Fair { writer_left: false }, &[P, P], &[Granted, Head]);
+    }
+    admits(Fairness::Bounded(9), &[], left, &[W, R], &[Head, Granted]);
+}
+
+/// How many wakers a call hands out, and the places afterwards.
+#[track_caller]
+fn wakes(fairness: Fairness, left: &[Access], waiting: &[Access], expected: usize) {
+    let (bell, waker) = bell();
+    let mut queues = Queues::default();
+    let queue = queues.open_queue();
+    for &mode in waiting {
+        queues.push(queue, Want::Hold(mode), waker.clone());
+    }
+    // A table has permits, or readers and writers.
+    let counted = if waiting.contains(&P) { Counted::Permits(3) } else { Counted::Readers };
+    let rules = Rules { fairness, counted };
+    let mut holds = holds(left);
+    for expected in [expected, 0] {
+        let mut bin = WakeBatch::default();
+        let most = queues.most_due(queue, holds, &rules);
+        bin.reserve(most);
+        holds = queues.admit(queue, holds, &rules, Cause::Any, &mut bin).holds;
+        assert!(bin.count() <= most, "more wakers than announced");
+        drop(bin);
+        assert_eq!(
+            bell.0.swap(0, std::sync::atomic::Ordering::SeqCst),
+            expected,
+            "the second time nobody is left to wake"
+        );
+        if queues.is_idle() {
+            return;
+        }
+    }
+}
+
+struct Bell(std::sync::atomic::AtomicUsize);
+
+impl std::task::Wake for Bell {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+fn bell() -> (std::sync::Arc<Bell>, Waker) {
+    let bell = std::sync::Arc::new(Bell(Default::default()));
+    (bell.clone(), bell.into())
+}
+
+#[test]
+fn a_waiter_that_may_get_in_is_woken_once() {
+    for fairness in [Fairness::Bounded(9), Fairness::Barging] {
+        wakes(fairness, &[], &[W, W], 1);
+        wakes(fairness, &[P], &[P, P, P], 2);
+        wakes(fairness, &[P, P, P], &[P], 0);
+    }
+    wakes(Fairness::Barging, &[], &[R, R, W, R], 2);
+    wakes(Fairness::Bounded(9), &[], &[R, R, W, R], 2);
+    wakes(Fairness::Fifo, &[], &[R, R, W, R], 2);
+}
+
+#[test]
+fn a_newcomer_that_keeps_nobody_out_is_not_counted() {
+    let bounded = rules(Fairness::Bounded(1));
+    let (mut queues, queue, _) = queue(&[P]);
+    for _ in 0..9 {
+        assert!(queues.bypass(queue, holds(&[P]), P, &bounded), "there is a permit left for the waiter");
+    }
+    assert!(queues.bypass(queue, holds(&[P, P]), P, &bounded));
+    assert!(!queues.bypass(queue, holds(&[P, P]), P, &bounded));
+    let (mut queues, queue, _) = self::queue(&[U]);
+    for _ in 0..9 {
+        assert!(queues.bypass(queue, holds(&[U]), R, &bounded), "readers do not keep an upgradable reader out");
+    }
+}
+
+#[test]
+fn a_waiting_writer_keeps_later_readers_out_within_the_bound() {
+    let (mut queues, queue, tickets) = queue(&[U, W]);
+    let bounded = rules(Fairness::Bounded(1));
+    assert!(queues.bypass(queue, holds(&[U]), R, &bounded));
+    assert!(!queues.bypass(queue, holds(&[U, R]), R, &bounded));
+    drop(queues.remove(queue, tickets[1]));
+    assert!(queues.bypass(queue, holds(&[U, R]), R, &bounded));
+}
+
+#[test]
+fn waiters_are_counted_by_what_they_wait_for() {
+    let (mut queues, queue, tickets) = queue(&[W, R, R, U, P]);
+    let waiting = queues.waiting(queue);
+    assert_eq!((waiting.writers, waiting.readers, waiting.upgradable, waiting.permits), (1, 2, 1, 1));
+    for (ticket, place) in tickets.into_iter().zip([Head, Head, Head, Head, Head]) {
+        assert_eq!(queues.position(ticket), place, "whoever is removed was the first that was left");
+        drop(queues.remove(queue, ticket));
+    }
+    let waiting = queues.waiting(queue);
+    assert_eq!((waiting.writers, waiting.readers, waiting.upgradable, waiting.permits), (0, 0, 0, 0));
+}
+
+#[test]
+fn memory_is_given_back_when_a_burst_of_waiters_is_over() {
+    let (mut queues, queue, tickets) = queue(&[W; 1000]);
+    assert!(queues.memory() >= 1000);
+    for ticket in tickets {
+        drop(queues.remove(queue, ticket));
+    }
+    let admitted = queues.admit(queue, Holds::NONE, &rules(Fairness::Fifo), Cause::Any, &mut WakeBatch::default());
+    assert!(!admitted.queued && admitted.granted == 0);
+    assert!(queues.memory() <= 64);
+    assert_eq!(Word::born(Unit::Claim).admit(admitted.holds, 0, admitted.queued), Word::born(Unit::Claim));
+}
+
+#[test]
+fn an_upgradable_reader_gets_in_with_a_phase_before_a_waiting_writer_once() {
+    let rules = rules(Fairness::Bounded(4));
+    let (mut queues, queue, tickets) = queue(&[W, U, U, R]);
+    for expected in [[Head, Granted, Behind, Granted], [Head, Granted, Behind, Granted]] {
+        queues.admit(queue, Holds::NONE, &rules, Cause::WriterLeft, &mut WakeBatch::default());
+        assert_eq!(places(&queues, &tickets), expected);
+    }
+}
+
+#[test]
+fn memory_is_given_back_after_a_burst_although_somebody_still_waits() {
+    let (mut queues, queue, mut tickets) = queue(&[W; 1000]);
+    let lingers = tickets.remove(0);
+    for ticket in tickets {
+        drop(queues.remove(queue, ticket));
+    }
+    assert!(queues.memory() <= 64);
+    assert_eq!(queues.position(lingers), Head);
+    let again: Vec<_> = (0..100).map(|_| queues.push(queue, Want::Hold(W), Waker::noop().clone())).collect();
+    assert!(again.iter().all(|&ticket| queues.position(ticket) == Behind));
+}

@@ -1,0 +1,69 @@
+//! Wakers that leave a queue: they are user code, so they are run and dropped when every lock is released.
+
+use alloc::vec::Vec;
+use core::task::Waker;
+
+/// What must run outside every lock, after the caller's own state is in order, because it is user code: wakers that are due,
+/// and wakers that are done with. Dropping the batch wakes the ones and drops the others, all of them, even if some panic.
+///
+/// Two wakers that are due need no allocation, and a mutex never has more than one.
+#[derive(Default)]
+pub(crate) struct WakeBatch {
+    due: [Option<Waker>; 2],
+    more: Vec<Waker>,
+    /// What a waiter was woken by until now.
+    pub(super) old: Option<Waker>,
+    /// A clone of the caller's waker, made before the lock was taken.
+    pub(super) fresh: Option<Waker>,
+}
+
+impl WakeBatch {
+    pub(super) fn wake(&mut self, waker: Option<Waker>) {
+        let Some(waker) = waker else { return };
+        match self.due.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(waker),
+            None => self.more.push(waker),
+        }
+    }
+
+    /// Whether `count` more wakers fit without an allocation.
+    #[inline]
+    pub(super) fn fits(&self, count: usize) -> bool {
+        let free = self.due.iter().filter(|place| place.is_none()).count();
+        count <= free + self.more.capacity() - self.more.len()
+    }
+
+    pub(super) fn reserve(&mut self, count: usize) {
+        self.more.reserve(count);
+    }
+
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.due.iter().flatten().count() + self.more.len()
+    }
+
+    /// Many, so that one that panics must not keep the others from it.
+    #[cold]
+    #[inline(never)]
+    fn empty(&mut self) {
+        let due = self.due.iter_mut().filter_map(Option::take).chain(self.more.drain(..)).map(|waker| (waker, true));
+        let done = self.old.take().into_iter().chain(self.fresh.take()).map(|waker| (waker, false));
+        crate::panics::run_all(
+            due.chain(done).map(|(waker, is_due)| move || if is_due { waker.wake() } else { drop(waker) }),
+        );
+    }
+}
+
+impl Drop for WakeBatch {
+    #[inline]
+    fn drop(&mut self) {
+        let [first, second] = &mut self.due;
+        let several = second.is_some() || self.fresh.is_some() || first.is_some() && self.old.is_some();
+        // One that panics now is the only one; but a second panic of this thread would abort.
+        if several || (first.is_some() || self.old.is_some()) && crate::panics::panicking() {
+            self.empty();
+        } else if let Some(due) = first.take() {
+            due.wake();
+        } // else the old one, if there is one, goes with its field
+    }
+}

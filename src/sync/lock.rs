@@ -1,0 +1,44 @@
+/// A spin lock for critical sections of a few dozen instructions.
+pub(crate) struct Lock<T>(spin::mutex::SpinMutex<T>);
+
+impl<T> Lock<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Lock(spin::mutex::SpinMutex::new(value))
+    }
+
+    /// Runs `f` with the lock held. A panic in `f` releases the lock.
+    #[inline(always)]
+    #[cfg(not(feature = "critical-section"))]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        f(&mut self.guard())
+    }
+
+    /// Runs `f` with the lock held. A panic in `f` releases the lock.
+    #[cfg(feature = "critical-section")]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        critical_section::with(|_| f(&mut self.guard()))
+    }
+
+    #[inline(always)]
+    fn guard(&self) -> spin::mutex::SpinMutexGuard<'_, T> {
+        match self.0.try_lock() {
+            Some(guard) => guard,
+            None => self.guard_contended(),
+        }
+    }
+
+    #[cold]
+    fn guard_contended(&self) -> spin::mutex::SpinMutexGuard<'_, T> {
+        // `snooze` pauses for some rounds and then, with `std`, yields: with more threads than cores the holder may be off
+        // its core, and pure spinning would burn a whole time slice.
+        let backoff = crossbeam_utils::Backoff::new();
+        loop {
+            if !self.0.is_locked() {
+                if let Some(guard) = self.0.try_lock() {
+                    return guard;
+                }
+            }
+            backoff.snooze();
+        }
+    }
+}
