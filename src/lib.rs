@@ -142,7 +142,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 extern crate alloc;
-#[cfg(any(feature = "std", loom))]
+#[cfg(feature = "std")]
 extern crate std;
 
 mod acquire;

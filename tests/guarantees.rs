@@ -1,6 +1,7 @@
 //! The guarantees that the crate's page makes, each with a test named after it. Guarantee 4 (phase fairness) is in `rwlock.rs`,
 //! guarantee 5 (user code outside the locks) has more in `wakers.rs` and `keys.rs`, 8 (memory follows use) and 9 (no allocation)
-//! are in `allocations.rs`. `model`, `stress.rs`, `loom.rs`, `shuttle` and `linearizability` try to break 1 to 4 by other means.
+//! are in `allocations.rs`. `model`, `stress.rs`, `linearizability`, and `loom.rs` and `shuttle` in `checks/tests`, try to break
+//! 1 to 4 by other means.
 
 mod common;
 

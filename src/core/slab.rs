@@ -95,7 +95,7 @@ impl<T> Slab<T> {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(test)]
 #[path = "slab_tests.rs"]
 mod tests;
 

@@ -1,8 +1,8 @@
 //! Under a checker every step of the real thing is one that the checker can interleave.
 
-#[cfg(loom)]
+#[cfg(keylatch_loom)]
 use loom as checker;
-#[cfg(shuttle)]
+#[cfg(keylatch_shuttle)]
 use shuttle as checker;
 
 pub(crate) use checker::{

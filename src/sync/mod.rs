@@ -6,37 +6,40 @@
 //! | no `std` | `core` | `spin` |
 //! | `portable-atomic` | `portable-atomic` | as above |
 //! | `critical-section` | `portable-atomic` | `spin` inside a critical section: never contended on one core |
-//! | `cfg(loom)`, `cfg(shuttle)` | the checker's | the checker's mutex |
+//! | `cfg(keylatch_loom)`, `cfg(keylatch_shuttle)` | the checker's | the checker's mutex |
+//!
+//! The last two are set by the package in `checks/`, which builds these sources and has the checkers among its dependencies.
+//! `cfg(loom)` alone changes nothing here: it holds for all crates of a build, and users set it for models of their own.
 //!
 //! A [`Lock`] is taken by closure, because that is the form that a critical section has without unsafe code.
 
-#[cfg(not(loom))]
+#[cfg(not(keylatch_loom))]
 mod cell;
-#[cfg(any(loom, shuttle))]
+#[cfg(any(keylatch_loom, keylatch_shuttle))]
 mod checker;
 #[cfg(feature = "std")]
 mod cpus;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(keylatch_loom, keylatch_shuttle)))]
 mod lock;
-#[cfg(all(feature = "std", not(any(loom, shuttle))))]
+#[cfg(all(feature = "std", not(any(keylatch_loom, keylatch_shuttle))))]
 mod spin_wait;
 
-#[cfg(not(loom))]
+#[cfg(not(keylatch_loom))]
 pub(crate) use self::cell::UnsafeCell;
-#[cfg(any(loom, shuttle))]
+#[cfg(any(keylatch_loom, keylatch_shuttle))]
 pub(crate) use self::checker::*;
 #[cfg(feature = "std")]
 pub(crate) use self::cpus::cpus;
-#[cfg(loom)]
+#[cfg(keylatch_loom)]
 pub(crate) use loom::cell::UnsafeCell;
 
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(keylatch_loom, keylatch_shuttle)))]
 pub(crate) use self::lock::Lock;
-#[cfg(all(feature = "std", not(any(loom, shuttle))))]
+#[cfg(all(feature = "std", not(any(keylatch_loom, keylatch_shuttle))))]
 pub(crate) use self::spin_wait::SpinWait;
-#[cfg(not(any(loom, shuttle, feature = "portable-atomic")))]
+#[cfg(not(any(keylatch_loom, keylatch_shuttle, feature = "portable-atomic")))]
 pub(crate) use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-#[cfg(all(not(any(loom, shuttle)), feature = "portable-atomic"))]
+#[cfg(all(not(any(keylatch_loom, keylatch_shuttle)), feature = "portable-atomic"))]
 pub(crate) use portable_atomic::{AtomicU32, AtomicUsize, Ordering};
-#[cfg(all(feature = "std", not(any(loom, shuttle))))]
+#[cfg(all(feature = "std", not(any(keylatch_loom, keylatch_shuttle))))]
 pub(crate) use std::thread_local;

@@ -9,8 +9,7 @@
 //! KEYLATCH_HISTORIES=100000 cargo test --release --test linearizability -- --nocapture
 //! ```
 //!
-//! `tests/shuttle` checks histories of the same kind under schedules of its own.
-#![cfg(not(any(loom, shuttle)))]
+//! `checks/tests/shuttle` checks histories of the same kind under schedules of its own.
 
 #[path = "../common/mod.rs"]
 mod common;

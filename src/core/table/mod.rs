@@ -27,7 +27,7 @@ mod slot;
 mod tag;
 mod visit;
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(test)]
 mod tests;
 
 pub(crate) use self::lookup::{Key, Source};

@@ -27,7 +27,7 @@ pub(super) mod state;
 mod wakers;
 pub(super) mod word;
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(test)]
 mod tests;
 
 pub(crate) use self::queue::{Counted, Rules, Ticket, Waiting};

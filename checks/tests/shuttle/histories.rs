@@ -1,5 +1,5 @@
-//! Histories of walks under shuttle's schedules, checked for linearizability: see `tests/linearizability`. Every call on
-//! the table is cut into its steps here, so calls overlap as they hardly ever do when threads run.
+//! Histories of walks under shuttle's schedules, checked for linearizability: see the library's `tests/linearizability`. Every
+//! call on the table is cut into its steps here, so calls overlap as they hardly ever do when threads run.
 
 use std::sync::Arc;
 

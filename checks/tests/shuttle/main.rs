@@ -2,6 +2,7 @@
 //! testing (PCT: a random order of the tasks, and a few changes of it at random moments).
 //!
 //! ```text
+//! cd checks
 //! RUSTFLAGS="--cfg shuttle" cargo test --release --test shuttle
 //! ```
 //!
@@ -30,15 +31,15 @@
 #![allow(unreachable_pub)] // nothing here is exported
 
 mod book;
-#[path = "../common/mod.rs"]
+#[path = "../../../tests/common/mod.rs"]
 mod common;
 mod histories;
 mod mutex;
 mod rwlock;
 mod semaphore;
-#[path = "../linearizability/spec.rs"]
+#[path = "../../../tests/linearizability/spec.rs"]
 mod spec;
-#[path = "../linearizability/walk.rs"]
+#[path = "../../../tests/linearizability/walk.rs"]
 mod walk;
 
 use std::future::Future;

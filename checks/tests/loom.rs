@@ -1,6 +1,7 @@
 //! Small models that loom runs through every interleaving, with at most `LOOM_MAX_PREEMPTIONS` preemptions:
 //!
 //! ```text
+//! cd checks
 //! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test --release --test loom
 //! ```
 //!
