@@ -151,6 +151,7 @@ mod core;
 mod fairness;
 mod guard;
 mod handle;
+mod key;
 mod locks;
 pub mod mode;
 mod panics;
@@ -204,6 +205,7 @@ pub use self::{
     fairness::Fairness,
     guard::Guard,
     handle::{Handle, KeyHandle},
+    key::ToKey,
     locks::{
         KeyedMutex, KeyedRwLock, KeyedSemaphore, MAX_PERMITS, MAX_USERS, MutexGuard, PermitGuard, ReadGuard,
         UpgradableGuard, WriteGuard,

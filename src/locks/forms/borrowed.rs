@@ -30,7 +30,7 @@ macro_rules! borrowed {
             #[inline]
             pub fn $lock<Q>(&self, key: &Q) -> $Future<'_, K, S>
             where
-                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + $crate::key::ToKey<K>,
             {
                 $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).future()
             }
@@ -53,7 +53,7 @@ macro_rules! borrowed {
             #[inline]
             pub fn $try_lock<Q>(&self, key: &Q) -> Option<$Guard<'_, K, S>>
             where
-                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + $crate::key::ToKey<K>,
             {
                 $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).attempt()
             }
@@ -80,7 +80,7 @@ macro_rules! borrowed {
             #[inline]
             pub fn $lock_blocking<Q>(&self, key: &Q) -> $Guard<'_, K, S>
             where
-                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + $crate::key::ToKey<K>,
             {
                 $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).blocking()
             }
@@ -111,7 +111,7 @@ macro_rules! borrowed {
                 timeout: ::core::time::Duration,
             ) -> Option<$Guard<'_, K, S>>
             where
-                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + $crate::key::ToKey<K>,
             {
                 $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).timeout(timeout)
             }
@@ -140,7 +140,7 @@ macro_rules! borrowed {
                 deadline: ::std::time::Instant,
             ) -> Option<$Guard<'_, K, S>>
             where
-                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + $crate::key::ToKey<K>,
             {
                 $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).deadline(deadline)
             }

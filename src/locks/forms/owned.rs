@@ -29,7 +29,7 @@ macro_rules! owned {
             /// ```
             pub fn $lock_arc<Q>(self: &::alloc::sync::Arc<Self>, key: &Q) -> $FutureArc<K, S>
             where
-                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + $crate::key::ToKey<K>,
             {
                 $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).future()
             }
@@ -47,7 +47,7 @@ macro_rules! owned {
             /// ```
             pub fn $try_lock_arc<Q>(self: &::alloc::sync::Arc<Self>, key: &Q) -> Option<$GuardArc<K, S>>
             where
-                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + $crate::key::ToKey<K>,
             {
                 $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).attempt()
             }
@@ -72,7 +72,7 @@ macro_rules! owned {
             /// ```
             pub fn $lock_arc_blocking<Q>(self: &::alloc::sync::Arc<Self>, key: &Q) -> $GuardArc<K, S>
             where
-                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + $crate::key::ToKey<K>,
             {
                 $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).blocking()
             }
@@ -97,7 +97,7 @@ macro_rules! owned {
                 timeout: ::core::time::Duration,
             ) -> Option<$GuardArc<K, S>>
             where
-                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + $crate::key::ToKey<K>,
             {
                 $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).timeout(timeout)
             }
@@ -122,7 +122,7 @@ macro_rules! owned {
                 deadline: ::std::time::Instant,
             ) -> Option<$GuardArc<K, S>>
             where
-                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + $crate::key::ToKey<K>,
             {
                 $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).deadline(deadline)
             }

@@ -110,7 +110,7 @@ macro_rules! table {
             /// ```
             pub fn handle<Q>(&self, key: &Q) -> $crate::handle::KeyHandle<'_, Self>
             where
-                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + $crate::key::ToKey<K>,
             {
                 $crate::handle::Handle::find($crate::plumbing::TableRef::new(self), &self.key(key))
             }
@@ -130,7 +130,7 @@ macro_rules! table {
             #[cfg(target_has_atomic = "ptr")]
             pub fn handle_arc<Q>(self: &::alloc::sync::Arc<Self>, key: &Q) -> $crate::handle::KeyHandleArc<Self>
             where
-                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + $crate::key::ToKey<K>,
             {
                 $crate::handle::Handle::find(::alloc::sync::Arc::clone(self), &self.key(key))
             }
