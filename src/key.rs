@@ -281,70 +281,119 @@ impl<'a, B: ?Sized + ToOwned> ToKey<Cow<'a, B>> for B {
     }
 }
 
-/// The key that a borrowed form is the form of, which it can be written over.
-macro_rules! owned {
-    ($($(#[$if:meta])* [$($T:ident)?] $Q:ty => $K:ty;)+) => {$(
-        $(#[$if])*
-        impl$(<$T: Clone>)? ToKey<$K> for $Q {
-            #[inline]
-            fn to_key(&self) -> $K {
-                self.to_owned()
-            }
-
-            #[inline]
-            fn to_key_into(&self, key: &mut $K) {
-                self.clone_into(key);
-            }
+/// The methods of what a key is the owned form of: an old key can be written over.
+macro_rules! written_over {
+    ($K:ty) => {
+        #[inline]
+        fn to_key(&self) -> $K {
+            self.to_owned()
         }
-    )+};
-}
 
-/// Keys that cannot be written over: each has the length that it was made with, or other owners.
-macro_rules! boxed {
-    ($($(#[$if:meta])* [$($T:ident)?] $Q:ty => $K:ty;)+) => {$(
-        $(#[$if])*
-        impl$(<$T: Clone>)? ToKey<$K> for $Q {
-            #[inline]
-            fn to_key(&self) -> $K {
-                self.into()
-            }
+        #[inline]
+        fn to_key_into(&self, key: &mut $K) {
+            self.clone_into(key);
         }
-    )+};
+    };
 }
 
-owned! {
-    [] str => String;
-    [T] [T] => Vec<T>;
-    [] CStr => CString;
-    #[cfg(feature = "std")]
-    [] Path => PathBuf;
-    #[cfg(feature = "std")]
-    [] OsStr => OsString;
+/// The methods for keys of a fixed length, or with other owners: an old key is replaced.
+macro_rules! replaced {
+    ($K:ty) => {
+        #[inline]
+        fn to_key(&self) -> $K {
+            self.into()
+        }
+    };
 }
 
-boxed! {
-    [] str => Box<str>;
-    [] str => Rc<str>;
-    #[cfg(target_has_atomic = "ptr")]
-    [] str => Arc<str>;
-    [T] [T] => Box<[T]>;
-    [T] [T] => Rc<[T]>;
-    #[cfg(target_has_atomic = "ptr")]
-    [T] [T] => Arc<[T]>;
-    [] CStr => Box<CStr>;
-    [] CStr => Rc<CStr>;
-    #[cfg(target_has_atomic = "ptr")]
-    [] CStr => Arc<CStr>;
-    #[cfg(feature = "std")]
-    [] Path => Box<Path>;
-    #[cfg(feature = "std")]
-    [] Path => Rc<Path>;
-    #[cfg(all(feature = "std", target_has_atomic = "ptr"))]
-    [] Path => Arc<Path>;
-    #[cfg(feature = "std")]
-    [] OsStr => Box<OsStr>;
-    #[cfg(feature = "std")]
-    [] OsStr => Rc<OsStr>;
-    #[cfg(all(feature = "std", target_has_atomic = "ptr"))]
-    [] OsStr => Arc<OsStr>;
+// The heads of the implementations are not made by a macro, because the compiler shows them to those whose key has none.
+impl ToKey<String> for str {
+    written_over!(String);
+}
+
+impl ToKey<Box<str>> for str {
+    replaced!(Box<str>);
+}
+
+impl ToKey<Rc<str>> for str {
+    replaced!(Rc<str>);
+}
+
+#[cfg(target_has_atomic = "ptr")]
+impl ToKey<Arc<str>> for str {
+    replaced!(Arc<str>);
+}
+
+impl<T: Clone> ToKey<Vec<T>> for [T] {
+    written_over!(Vec<T>);
+}
+
+impl<T: Clone> ToKey<Box<[T]>> for [T] {
+    replaced!(Box<[T]>);
+}
+
+impl<T: Clone> ToKey<Rc<[T]>> for [T] {
+    replaced!(Rc<[T]>);
+}
+
+#[cfg(target_has_atomic = "ptr")]
+impl<T: Clone> ToKey<Arc<[T]>> for [T] {
+    replaced!(Arc<[T]>);
+}
+
+impl ToKey<CString> for CStr {
+    written_over!(CString);
+}
+
+impl ToKey<Box<CStr>> for CStr {
+    replaced!(Box<CStr>);
+}
+
+impl ToKey<Rc<CStr>> for CStr {
+    replaced!(Rc<CStr>);
+}
+
+#[cfg(target_has_atomic = "ptr")]
+impl ToKey<Arc<CStr>> for CStr {
+    replaced!(Arc<CStr>);
+}
+
+#[cfg(feature = "std")]
+impl ToKey<PathBuf> for Path {
+    written_over!(PathBuf);
+}
+
+#[cfg(feature = "std")]
+impl ToKey<Box<Path>> for Path {
+    replaced!(Box<Path>);
+}
+
+#[cfg(feature = "std")]
+impl ToKey<Rc<Path>> for Path {
+    replaced!(Rc<Path>);
+}
+
+#[cfg(all(feature = "std", target_has_atomic = "ptr"))]
+impl ToKey<Arc<Path>> for Path {
+    replaced!(Arc<Path>);
+}
+
+#[cfg(feature = "std")]
+impl ToKey<OsString> for OsStr {
+    written_over!(OsString);
+}
+
+#[cfg(feature = "std")]
+impl ToKey<Box<OsStr>> for OsStr {
+    replaced!(Box<OsStr>);
+}
+
+#[cfg(feature = "std")]
+impl ToKey<Rc<OsStr>> for OsStr {
+    replaced!(Rc<OsStr>);
+}
+
+#[cfg(all(feature = "std", target_has_atomic = "ptr"))]
+impl ToKey<Arc<OsStr>> for OsStr {
+    replaced!(Arc<OsStr>);
 }

@@ -170,6 +170,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     /// drop(reader);
     /// assert!(guard.try_upgrade_mut().is_some());
     /// ```
+    #[must_use = "the hold, if there is one, falls back at once unless it is kept"]
     pub fn try_upgrade_mut(&mut self) -> Option<Upgraded<'_, P>> {
         self.fall_back();
         self.attempt_upgrade().then_some(Upgraded { guard: self })
@@ -204,6 +205,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     /// assert!(locks.try_upgradable_read("a").is_some());
     /// # drop(reader);
     /// ```
+    #[must_use = "the hold is released at once unless the guard is kept"]
     pub fn downgrade(mut self) -> Guard<P, Shared> {
         self.fall_back();
         self.downgraded()
@@ -225,6 +227,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     /// assert!(locks.try_read("a").is_none());
     /// # drop(writer);
     /// ```
+    #[must_use = "the hold is released at once unless the guard is kept"]
     pub fn upgrade_blocking(mut self) -> Guard<P, Exclusive> {
         self.block_upgrade(None);
         self.into_mode()
@@ -242,6 +245,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     /// drop(reader.upgrade_mut_blocking());
     /// assert!(locks.try_read("a").is_some());
     /// ```
+    #[must_use = "the hold falls back at once unless it is kept"]
     pub fn upgrade_mut_blocking(&mut self) -> Upgraded<'_, P> {
         self.block_upgrade(None);
         Upgraded { guard: self }

@@ -68,7 +68,9 @@ fn the_likeliest_mistakes_with_keys_are_told_what_to_do() {
     for (key, call, form, made) in mistakes {
         let (ok, errors) = package.check(key, call);
         assert!(!ok, "`{call}` compiles for `{key}`");
-        if std::env::var_os("SHOW").is_some() { println!("=====\n{errors}"); }
+        if std::env::var_os("SHOW").is_some() {
+            println!("=====\n{errors}");
+        }
         let _ = (form, made);
     }
 }

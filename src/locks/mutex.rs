@@ -1,6 +1,11 @@
+use core::hash::Hash;
+
+use equivalent::Equivalent;
+
 use super::forms::{constructors, forms, table};
 use crate::builder::DefaultHashBuilder;
 use crate::core::Core;
+use crate::key::ToKey;
 
 /// A mutex for each key: at most one holder per key, any number of keys.
 ///
@@ -43,15 +48,11 @@ pub struct KeyedMutex<K, S = DefaultHashBuilder> {
     hasher: S,
 }
 
-table! {
-    KeyedMutex, MutexKind,
-    new = "KeyedMutex::<String>::new()", hold = "try_lock",
-}
-
 constructors!(KeyedMutex, MutexKind);
 
 forms! {
     KeyedMutex, Exclusive,
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedMutex::<String>::new()", excludes = "try_lock",
     /// The hold of a key of a [`KeyedMutex`].
     guards MutexGuard, MutexGuardArc, futures Lock, LockArc,
@@ -61,4 +62,11 @@ forms! {
     /// the [policy](crate::Fairness) lets nobody pass them any more.
     try try_lock, for try_lock_for, until try_lock_until,
     arc lock_arc, lock_arc_blocking, try_lock_arc, try_lock_arc_for, try_lock_arc_until,
+    aliases ["blocking_lock", "lock_owned", "try_lock_owned"],
+}
+
+table! {
+    KeyedMutex, MutexKind,
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    new = "KeyedMutex::<String>::new()", hold = "try_lock",
 }

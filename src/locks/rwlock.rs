@@ -1,9 +1,14 @@
+use core::hash::Hash;
+
+use equivalent::Equivalent;
+
 use super::forms::{constructors, forms, table};
 use crate::builder::DefaultHashBuilder;
 use crate::core::Core;
 use crate::guard::Guard;
+use crate::key::ToKey;
 use crate::mode::{Exclusive, Shared, Upgradable};
-use crate::plumbing::TablePtr;
+use crate::plumbing::TableRef;
 
 /// A reader-writer lock for each key: many readers, or one writer; and among the readers one that may become a writer.
 ///
@@ -58,15 +63,11 @@ pub struct KeyedRwLock<K, S = DefaultHashBuilder> {
     hasher: S,
 }
 
-table! {
-    KeyedRwLock, RwLockKind,
-    new = "KeyedRwLock::<String>::new()", hold = "try_write",
-}
-
 constructors!(KeyedRwLock, RwLockKind);
 
 forms! {
     KeyedRwLock, Shared,
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedRwLock::<String>::new()", excludes = "try_write",
     /// The hold of a key of a [`KeyedRwLock`] by a reader.
     guards ReadGuard, ReadGuardArc, futures Read, ReadArc,
@@ -77,10 +78,12 @@ forms! {
     /// more.
     try try_read, for try_read_for, until try_read_until,
     arc read_arc, read_arc_blocking, try_read_arc, try_read_arc_for, try_read_arc_until,
+    aliases ["blocking_read", "read_owned", "try_read_owned"],
 }
 
 forms! {
     KeyedRwLock, Upgradable,
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedRwLock::<String>::new()", excludes = "try_upgradable_read",
     /// The hold of a key of a [`KeyedRwLock`] by the one reader that may become a writer.
     guards UpgradableGuard, UpgradableGuardArc, futures UpgradableRead, UpgradableReadArc,
@@ -91,10 +94,12 @@ forms! {
     try try_upgradable_read, for try_upgradable_read_for, until try_upgradable_read_until,
     arc upgradable_read_arc, upgradable_read_arc_blocking, try_upgradable_read_arc, try_upgradable_read_arc_for,
     try_upgradable_read_arc_until,
+    aliases ["blocking_upgradable_read", "upgradable_read_owned", "try_upgradable_read_owned"],
 }
 
 forms! {
     KeyedRwLock, Exclusive,
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedRwLock::<String>::new()", excludes = "try_read",
     /// The hold of a key of a [`KeyedRwLock`] by a writer.
     guards WriteGuard, WriteGuardArc, futures Write, WriteArc,
@@ -104,33 +109,55 @@ forms! {
     /// [policy](crate::Fairness) lets nobody pass them any more.
     try try_write, for try_write_for, until try_write_until,
     arc write_arc, write_arc_blocking, try_write_arc, try_write_arc_for, try_write_arc_until,
+    aliases ["blocking_write", "write_owned", "try_write_owned"],
 }
 
-/// Downgrades of a writer. For the [policy](crate::Fairness) a writer leaves.
-impl<K, S, P: TablePtr<Table = KeyedRwLock<K, S>, Key = K>> Guard<P, Exclusive> {
-    /// Becomes a reader. Readers that wait may get in beside it; no writer gets in between.
-    ///
-    /// # Examples
-    /// ```
-    /// let locks = keylatch::KeyedRwLock::<String>::new();
-    /// let reader = locks.try_write("a").unwrap().downgrade();
-    /// assert!(locks.try_read("a").is_some() && locks.try_write("a").is_none());
-    /// # drop(reader);
-    /// ```
-    pub fn downgrade(self) -> Guard<P, Shared> {
-        self.downgraded()
-    }
+table! {
+    KeyedRwLock, RwLockKind,
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    new = "KeyedRwLock::<String>::new()", hold = "try_write",
+}
 
-    /// Becomes an upgradable reader. Readers that wait may get in beside it; no writer gets in between.
-    ///
-    /// # Examples
-    /// ```
-    /// let locks = keylatch::KeyedRwLock::<String>::new();
-    /// let reader = locks.try_write("a").unwrap().downgrade_to_upgradable();
-    /// let writer = reader.try_upgrade().unwrap();
-    /// # drop(writer);
-    /// ```
-    pub fn downgrade_to_upgradable(self) -> Guard<P, Upgradable> {
-        self.downgraded()
-    }
+/// For each way to refer to a table by itself, so that the documentation does not offer this to the holder of a mutex's key,
+/// which is exclusive as well.
+macro_rules! downgrades {
+    ($($(#[$if:meta])* [$($a:lifetime)?] $P:ty;)+) => {$(
+        /// Downgrades of a writer. For the [policy](crate::Fairness) a writer leaves.
+        $(#[$if])*
+        impl<$($a,)? K, S> Guard<$P, Exclusive> {
+            /// Becomes a reader. Readers that wait may get in beside it; no writer gets in between.
+            ///
+            /// # Examples
+            /// ```
+            /// let locks = keylatch::KeyedRwLock::<String>::new();
+            /// let reader = locks.try_write("a").unwrap().downgrade();
+            /// assert!(locks.try_read("a").is_some() && locks.try_write("a").is_none());
+            /// # drop(reader);
+            /// ```
+            #[must_use = "the hold is released at once unless the guard is kept"]
+            pub fn downgrade(self) -> Guard<$P, Shared> {
+                self.downgraded()
+            }
+
+            /// Becomes an upgradable reader. Readers that wait may get in beside it; no writer gets in between.
+            ///
+            /// # Examples
+            /// ```
+            /// let locks = keylatch::KeyedRwLock::<String>::new();
+            /// let reader = locks.try_write("a").unwrap().downgrade_to_upgradable();
+            /// let writer = reader.try_upgrade().unwrap();
+            /// # drop(writer);
+            /// ```
+            #[must_use = "the hold is released at once unless the guard is kept"]
+            pub fn downgrade_to_upgradable(self) -> Guard<$P, Upgradable> {
+                self.downgraded()
+            }
+        }
+    )+};
+}
+
+downgrades! {
+    ['a] TableRef<'a, KeyedRwLock<K, S>>;
+    #[cfg(target_has_atomic = "ptr")]
+    [] alloc::sync::Arc<KeyedRwLock<K, S>>;
 }

@@ -1,6 +1,11 @@
+use core::hash::Hash;
+
+use equivalent::Equivalent;
+
 use super::forms::{forms, table};
 use crate::builder::{Builder, DefaultHashBuilder};
 use crate::core::{Core, Counted, MAX_UNITS};
+use crate::key::ToKey;
 
 /// A semaphore for each key: at most so many holders per key, the same number for all keys.
 ///
@@ -49,6 +54,7 @@ impl<K> KeyedSemaphore<K> {
     /// assert_eq!(locks.permits(), 3);
     /// ```
     #[must_use]
+    #[track_caller]
     pub fn new(permits: usize) -> Self {
         Self::builder(permits).build()
     }
@@ -63,6 +69,7 @@ impl<K> KeyedSemaphore<K> {
     /// let locks = keylatch::KeyedSemaphore::<u64>::builder(3).shards(1).build();
     /// assert!(locks.is_empty());
     /// ```
+    #[track_caller]
     pub fn builder(permits: usize) -> Builder<SemaphoreKind, K> {
         assert!(
             (1..=MAX_PERMITS).contains(&permits),
@@ -86,6 +93,7 @@ impl<K, S> KeyedSemaphore<K, S> {
     /// assert!(locks.is_empty());
     /// ```
     #[must_use]
+    #[track_caller]
     pub fn with_hasher(permits: usize, hasher: S) -> Self {
         KeyedSemaphore::builder(permits).hasher(hasher).build()
     }
@@ -102,13 +110,9 @@ impl<K, S> KeyedSemaphore<K, S> {
     }
 }
 
-table! {
-    KeyedSemaphore, SemaphoreKind,
-    new = "KeyedSemaphore::<String>::new(1)", hold = "try_acquire",
-}
-
 forms! {
     KeyedSemaphore, Permit,
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedSemaphore::<String>::new(1)", excludes = "try_acquire",
     /// A permit of a key of a [`KeyedSemaphore`].
     guards PermitGuard, PermitGuardArc, futures AcquirePermit, AcquirePermitArc,
@@ -118,4 +122,11 @@ forms! {
     /// wait for one and the [policy](crate::Fairness) lets nobody pass them any more.
     try try_acquire, for try_acquire_for, until try_acquire_until,
     arc acquire_arc, acquire_arc_blocking, try_acquire_arc, try_acquire_arc_for, try_acquire_arc_until,
+    aliases ["blocking_acquire", "acquire_owned", "try_acquire_owned"],
+}
+
+table! {
+    KeyedSemaphore, SemaphoreKind,
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    new = "KeyedSemaphore::<String>::new(1)", hold = "try_acquire",
 }

@@ -16,6 +16,9 @@ mod table;
 macro_rules! forms {
     (
         $Table:ident, $Mode:ident,
+        // The bounds of `Q`. The compiler shows them to whoever asks with what is no key of the table: so they are where the
+        // table is, and not in here.
+        asked with [$($asked:tt)+],
         // For the examples: a table of strings, and a `try_` call that excludes this operation.
         new = $new:literal, excludes = $excludes:literal,
         $(#[doc = $held:literal])+
@@ -25,7 +28,9 @@ macro_rules! forms {
         $(#[doc = $fails:literal])+
         try $try_lock:ident, for $try_lock_for:ident, until $try_lock_until:ident,
         arc $lock_arc:ident, $lock_arc_blocking:ident, $try_lock_arc:ident, $try_lock_arc_for:ident,
-        $try_lock_arc_until:ident $(,)?
+        $try_lock_arc_until:ident,
+        // What others call them, for the search in the documentation.
+        aliases [$lock_blocking_alias:literal, $lock_arc_alias:literal, $try_lock_arc_alias:literal] $(,)?
     ) => {
         $crate::locks::forms::names::names! {
             $Table, $Mode, $lock, $lock_arc,
@@ -34,15 +39,17 @@ macro_rules! forms {
         }
         $crate::locks::forms::borrowed::borrowed! {
             $Table, $Guard, $Future,
-            new = $new, excludes = $excludes,
+            asked with [$($asked)+], new = $new, excludes = $excludes,
             does = [$($does)+], fails = [$($fails)+],
             $lock, $lock_blocking, $try_lock, $try_lock_for, $try_lock_until,
+            aliases $lock_blocking_alias,
         }
         $crate::locks::forms::owned::owned! {
             $Table, $GuardArc, $FutureArc,
-            new = $new, excludes = $excludes,
+            asked with [$($asked)+], new = $new, excludes = $excludes,
             $lock, $lock_blocking, $try_lock, $try_lock_for, $try_lock_until,
             $lock_arc, $lock_arc_blocking, $try_lock_arc, $try_lock_arc_for, $try_lock_arc_until,
+            aliases $lock_arc_alias, $try_lock_arc_alias,
         }
         $crate::locks::forms::handle::handle! {
             $Table, $Mode, new = $new,
