@@ -107,8 +107,8 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     ///
     /// Then a `KeyedMutex<String>` that is locked with `&str` keys allocates nothing in steady state. But up to
     /// [`pool_capacity`](Builder::pool_capacity) old keys stay in memory, with all that they own. And
-    /// [`to_key_into`](crate::ToKey::to_key_into) must not use the table, which the other ways to make a key may. The default
-    /// is `false`: a key is dropped when its entry dies.
+    /// [`to_key_into`](crate::ToKey::to_key_into) must not use the table, which the other ways to make a key may. The
+    /// default is `false`: a key is dropped when its entry dies.
     pub fn recycle_keys(mut self, recycle: bool) -> Self {
         self.recycle_keys = recycle;
         self

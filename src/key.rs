@@ -14,9 +14,10 @@ use std::path::{Path, PathBuf};
 
 /// What a key of type `K` can be made from: what a table is asked with.
 ///
-/// A call that may make an entry takes `&Q`, where `Q` is [`Hash`](core::hash::Hash), `Equivalent<K>` and `ToKey<K>`: it
-/// is looked up by the first two, and only if the key has no entry yet, `to_key` makes the key that is kept. A pure query
-/// ([`is_locked`](crate::KeyedMutex::is_locked), [`status`](crate::KeyedMutex::status)) makes none, and needs no `ToKey`.
+/// A call that may make an entry takes `&Q`, where `Q` is [`Hash`](core::hash::Hash), `Equivalent<K>` and `ToKey<K>`:
+/// it is looked up by the first two, and only if the key has no entry yet, `to_key` makes the key that is kept. A pure
+/// query ([`is_locked`](crate::KeyedMutex::is_locked), [`status`](crate::KeyedMutex::status)) makes none, and needs no
+/// `ToKey`.
 ///
 /// # Which call for which key?
 /// The type of the key is named where the table is: `KeyedMutex::<String>::new()`, or the field that it is in.
@@ -37,8 +38,8 @@ use std::path::{Path, PathBuf};
 ///
 /// # Recipes
 /// ## Pairs
-/// `&("a", 7)` is not a `(String, u64)` seen from elsewhere, so it takes a type that says so. It hashes as the pair does,
-/// field by field:
+/// `&("a", 7)` is not a `(String, u64)` seen from elsewhere, so it takes a type that says so. It hashes as the pair
+/// does, field by field:
 ///
 /// ```
 /// use keylatch::{Equivalent, KeyedMutex, ToKey};
@@ -115,8 +116,8 @@ use std::path::{Path, PathBuf};
 /// ```
 ///
 /// ## Interned keys
-/// With an `Arc<str>` at hand nothing is allocated: the entry gets a clone of the `Arc`. With a `&str` the text is copied,
-/// once for each entry that is made.
+/// With an `Arc<str>` at hand nothing is allocated: the entry gets a clone of the `Arc`. With a `&str` the text is
+/// copied, once for each entry that is made.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -132,8 +133,8 @@ use std::path::{Path, PathBuf};
 /// ```
 ///
 /// ## Newtypes
-/// A newtype that is `Clone` is locked by itself: `lock(&UserId(7))`. To be locked by what is in it as well, it says that it
-/// can be borrowed as that (so that `Equivalent` holds), and how it is made from it:
+/// A newtype that is `Clone` is locked by itself: `lock(&UserId(7))`. To be locked by what is in it as well, it says
+/// that it can be borrowed as that (so that `Equivalent` holds), and how it is made from it:
 ///
 /// ```
 /// use std::borrow::Borrow;
@@ -183,14 +184,17 @@ use std::path::{Path, PathBuf};
 /// ```
 ///
 /// # What does not work
-/// - *`&'static str` by `"a"`:* `"a"` is a `str` like any other once it has been passed on, and a key that lives as long as
-///   the program cannot be made from that. `lock(&"a")` copies the reference.
-/// - *`Arc<str>` by a `&String`, `Vec<u8>` by an array:* the standard library sees an `Arc<str>` as a `str` and a `Vec<u8>` as
-///   a slice, and `Equivalent` follows it. Pass `string.as_str()`, `&array[..]`.
-/// - *`[u8; 16]` by a slice:* it might have another length. Make the array first: `lock(&<[u8; 16]>::try_from(slice)?)`.
+/// - *`&'static str` by `"a"`:* `"a"` is a `str` like any other once it has been passed on, and a key that lives as
+///   long as the program cannot be made from that. `lock(&"a")` copies the reference.
+/// - *`Arc<str>` by a `&String`, `Vec<u8>` by an array:* the standard library sees an `Arc<str>` as a `str` and a
+///   `Vec<u8>` as a slice, and `Equivalent` follows it. Pass `string.as_str()`, `&array[..]`.
+/// - *`[u8; 16]` by a slice:* it might have another length. Make the array first: `lock(&<[u8;
+///   16]>::try_from(slice)?)`.
 /// - *`PathBuf` by `"a"`:* a `PathBuf` is seen as a `Path` only. `lock(Path::new("a"))`.
-/// - *An `Equivalent` between two types of other crates:* make one of them a newtype. That is Rust's rule for all traits.
-/// - *`Box<T>` by a `&T`, for a sized `T`:* there is no such implementation here. `lock(&Box::new(..))`, or keys of type `T`.
+/// - *An `Equivalent` between two types of other crates:* make one of them a newtype. That is Rust's rule for all
+///   traits.
+/// - *`Box<T>` by a `&T`, for a sized `T`:* there is no such implementation here. `lock(&Box::new(..))`, or keys of
+///   type `T`.
 ///
 /// ```compile_fail,E0277
 /// keylatch::KeyedMutex::<&'static str>::new().try_lock("a");
@@ -206,18 +210,19 @@ use std::path::{Path, PathBuf};
 /// ```
 ///
 /// # What an implementation must do
-/// The key that is made must be the one that was asked for: `q` must be equivalent to `q.to_key()`, and have the same hash.
-/// Otherwise keys may exclude each other too much or too little, as with any hash table; memory safety does not depend on it.
+/// The key that is made must be the one that was asked for: `q` must be equivalent to `q.to_key()`, and have the same
+/// hash. Otherwise keys may exclude each other too much or too little, as with any hash table; memory safety does not
+/// depend on it.
 ///
 /// The `to_key` of a key type that owns nothing (has no drop glue), and `to_key_into`, which is called only where
 /// [`recycle_keys`](crate::Builder::recycle_keys) was asked for, may run inside an internal lock: they must not use the
-/// table. All other `to_key` run outside. If one panics, the panic reaches the caller and the table stays usable; a key that
-/// `to_key_into` has half changed by then is dropped, or written again.
+/// table. All other `to_key` run outside. If one panics, the panic reaches the caller and the table stays usable; a key
+/// that `to_key_into` has half changed by then is dropped, or written again.
 #[diagnostic::on_unimplemented(
     message = "a key of type `{K}` cannot be made from a `&{Self}`",
     label = "no `{K}` can be made from this",
-    note = "pass a `&{K}`, or another form that the table on the page of `keylatch::ToKey` has for this type of key, or \
-            implement `keylatch::ToKey<{K}>` for `{Self}` (and `Hash` and `keylatch::Equivalent<{K}>`)"
+    note = "pass a `&{K}`, or what the table on the page of `keylatch::ToKey` has for this type of key, or implement \
+            `keylatch::ToKey<{K}>` for `{Self}` (and `Hash` and `keylatch::Equivalent<{K}>`)"
 )]
 pub trait ToKey<K> {
     /// Makes the key. It is called only when the key has no entry.
@@ -231,8 +236,8 @@ pub trait ToKey<K> {
     /// ```
     fn to_key(&self) -> K;
 
-    /// Makes the key in the place of an old one, where [`recycle_keys`](crate::Builder::recycle_keys) was asked for: to use
-    /// what the old one has allocated. As provided it assigns what [`to_key`](ToKey::to_key) makes.
+    /// Makes the key in the place of an old one, where [`recycle_keys`](crate::Builder::recycle_keys) was asked for: to
+    /// use what the old one has allocated. As provided it assigns what [`to_key`](ToKey::to_key) makes.
     ///
     /// # Examples
     /// ```
@@ -306,7 +311,8 @@ macro_rules! replaced {
     };
 }
 
-// The heads of the implementations are not made by a macro, because the compiler shows them to those whose key has none.
+// The heads of the implementations are not made by a macro, because the compiler shows them to those whose key has
+// none.
 impl ToKey<String> for str {
     written_over!(String);
 }

@@ -5,9 +5,9 @@ use crate::core::{Counted, Snapshot};
 /// A snapshot of one key: who holds it and who waits for it.
 ///
 /// All of it was true at one instant during the call that made it, and may have changed since: use it to watch and to
-/// test, not to decide whether a lock can be taken. A request is counted once, as a holder or as a waiter. Handles, futures
-/// that have not been polled, and threads that have not queued yet are neither. Who holds a mutex's key is counted as a
-/// writer. `Debug` shows what is not zero.
+/// test, not to decide whether a lock can be taken. A request is counted once, as a holder or as a waiter. Handles,
+/// futures that have not been polled, and threads that have not queued yet are neither. Who holds a mutex's key is
+/// counted as a writer. `Debug` shows what is not zero.
 ///
 /// # Examples
 /// ```

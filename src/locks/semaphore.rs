@@ -14,6 +14,21 @@ use crate::key::ToKey;
 /// forms can be mixed, and keys are what [they](crate::KeyedMutex#keys) are there. Not reentrant: one who holds all
 /// permits of a key and asks for another waits for itself.
 ///
+/// # The forms
+/// | form | call |
+/// |---|---|
+/// | async | [`acquire`](KeyedSemaphore::acquire) |
+/// | async, with a limit: a timer, a cancellation token | [`acquire(..).until(limit)`](crate::futures::Acquire::until) |
+/// | without waiting | [`try_acquire`](KeyedSemaphore::try_acquire) |
+/// | blocking | [`acquire_blocking`](KeyedSemaphore::acquire_blocking) |
+/// | blocking, with a limit | [`try_acquire_for`](KeyedSemaphore::try_acquire_for), [`try_acquire_until`](KeyedSemaphore::try_acquire_until) |
+/// | async, with an owned guard | [`acquire_arc`](KeyedSemaphore::acquire_arc) |
+/// | the others with an owned guard | [`try_acquire_arc`](KeyedSemaphore::try_acquire_arc), [`acquire_arc_blocking`](KeyedSemaphore::acquire_arc_blocking), [`try_acquire_arc_for`](KeyedSemaphore::try_acquire_arc_for), [`try_acquire_arc_until`](KeyedSemaphore::try_acquire_arc_until) |
+/// | again and again on one key | all but the owned ones, without a key, on [`handle`](KeyedSemaphore::handle); with owned guards on [`handle_arc`](KeyedSemaphore::handle_arc) |
+///
+/// Blocking calls need the feature `std`. The output is a [`PermitGuard`], in an `Option` or a `Result` where there is
+/// a limit; that of the owned forms is a [`PermitGuardArc`], and they take the table as an `Arc`.
+///
 /// # Fairness
 /// Under [`Fairness::Fifo`](crate::Fairness::Fifo) permits are given strictly in order of arrival. Under
 /// [`Fairness::Bounded`](crate::Fairness::Bounded) a newcomer that takes the last free permit passes the waiter at the
@@ -34,6 +49,9 @@ use crate::key::ToKey;
 /// assert!(hosts.try_acquire("a").is_some());
 /// # drop(second);
 /// ```
+#[doc(alias = "map")]
+#[doc(alias = "limit")]
+#[doc(alias = "semaphore")]
 pub struct KeyedSemaphore<K, S = DefaultHashBuilder> {
     core: Core<K, ()>,
     hasher: S,

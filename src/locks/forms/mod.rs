@@ -1,8 +1,8 @@
 //! What the three tables have in common, written once: [`table!`] for what a table has whatever it locks,
 //! [`constructors!`] for how one is made that needs no number of permits, and [`forms!`] for the fifteen ways to call
 //! one operation, with a file for each family of them. What a method does is one call into
-//! [`Call`](crate::acquire::request::Call); all else here is signatures, and the text that a reader of the documentation needs
-//! at each of them.
+//! [`Call`](crate::acquire::request::Call); all else here is signatures, and the text that a reader of the
+//! documentation needs at each of them.
 //!
 //! Every path in a macro is absolute, so that a table's file imports nothing for text that is not there.
 
@@ -16,8 +16,8 @@ mod table;
 macro_rules! forms {
     (
         $Table:ident, $Mode:ident,
-        // The bounds of `Q`. The compiler shows them to whoever asks with what is no key of the table: so they are where the
-        // table is, and not in here.
+        // The bounds of `Q`. The compiler shows them to whoever asks with what is no key of the table: so they are
+        // where the table is, and not in here.
         asked with [$($asked:tt)+],
         // For the examples: a table of strings, and a `try_` call that excludes this operation.
         new = $new:literal, excludes = $excludes:literal,
