@@ -103,13 +103,12 @@ impl<T: Kind, K, S> Builder<T, K, S> {
         self
     }
 
-    /// Whether a free entry keeps its old key, to be overwritten by [`ToOwned::clone_into`].
+    /// Whether a free entry keeps its old key, to be written over by [`ToKey::to_key_into`](crate::ToKey::to_key_into).
     ///
     /// Then a `KeyedMutex<String>` that is locked with `&str` keys allocates nothing in steady state. But up to
-    /// [`pool_capacity`](Builder::pool_capacity) old keys stay in memory, with all that they own. The default is
-    /// `false`: a key is dropped when its entry dies.
-    ///
-    /// [`ToOwned::clone_into`]: alloc::borrow::ToOwned::clone_into
+    /// [`pool_capacity`](Builder::pool_capacity) old keys stay in memory, with all that they own. And
+    /// [`to_key_into`](crate::ToKey::to_key_into) must not use the table, which the other ways to make a key may. The
+    /// default is `false`: a key is dropped when its entry dies.
     pub fn recycle_keys(mut self, recycle: bool) -> Self {
         self.recycle_keys = recycle;
         self
@@ -125,6 +124,8 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     ///
     /// # Panics
     /// If `shards` is 0 or more than [`MAX_SHARDS`], or if `capacity` is more than [`MAX_CAPACITY`].
+    #[must_use]
+    #[track_caller]
     pub fn build(self) -> T::Table<K, S> {
         let shards = self.shards.unwrap_or_else(default_shards);
         assert!(

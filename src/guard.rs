@@ -8,16 +8,68 @@ const HELD: &str = "a guard has its hold until it is dropped";
 /// A hold on a key, released when the guard is dropped.
 ///
 /// There is one guard for all locks and all forms of acquiring. `P` is how the table is referred to: a borrow, or an
-/// `Arc` of it for a `'static` guard. `M` is the [mode](crate::mode). Use the aliases: [`MutexGuard`](crate::MutexGuard) and its like.
+/// `Arc` of it for a `'static` guard. `M` is the [mode](crate::mode). Use the aliases:
+/// [`MutexGuard`](crate::MutexGuard) and its like.
 ///
-/// A guard is `Send` and `Sync` if the key is both. It may be dropped in another thread or task than the one that acquired
-/// it, and also while that panics: the lock is not poisoned.
+/// A guard is `Send` and `Sync` if the key is both. It may be dropped in another thread or task than the one that
+/// acquired it, and also while that panics: the lock is not poisoned.
 ///
-/// A function that may be called only by the holder of a key can ask for the guard as proof, and take the key from it:
-/// `fn save(held: &MutexGuard<'_, String>)`. A guard that only travels along, in a struct or a closure, is best kept in a
-/// field of its own: fields are dropped in order, so it is clear what is still there when the key is released.
+/// # Lints that find slips
+/// `let _ = locks.lock_blocking("a");` releases the key at once: `_` keeps nothing (`let _guard = …` does). The
+/// compiler warns of a call whose guard is not used at all, but of `let _` only if it is asked to, in `Cargo.toml`:
 ///
-/// A guard that is forgotten ([`core::mem::forget`]) leaves its key locked for good. That is a leak, and harms no other key.
+/// ```toml
+/// [lints.rust]
+/// let_underscore_drop = "warn"
+/// ```
+///
+/// A blocking call in a task blocks its executor. In a crate, or a module, where all is async, Clippy can refuse them;
+/// in `clippy.toml`:
+///
+/// ```toml
+/// disallowed-methods = [
+///     { path = "keylatch::KeyedMutex::lock_blocking", reason = "blocks the executor: lock(..).await" },
+///     { path = "keylatch::KeyedMutex::lock_arc_blocking", reason = "blocks the executor: lock_arc(..).await" },
+///     { path = "keylatch::KeyedMutex::try_lock_for", reason = "blocks the executor: lock(..).until(timer).await" },
+///     { path = "keylatch::Handle::lock_blocking", reason = "blocks the executor: lock().await" },
+/// ]
+/// ```
+///
+/// Where blocking is right, `#[expect(clippy::disallowed_methods)]` says so.
+///
+/// # Proof that a key is held
+/// A function that may be called only by the holder of a key can ask for the guard, and take the key from it. One that
+/// takes borrowed and owned guards is generic over how they refer to their table:
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use keylatch::{Guard, KeyedMutex, MutexGuard, mode::Exclusive, table::TablePtr};
+///
+/// /// For borrowed guards.
+/// fn file_name(held: &MutexGuard<'_, String>) -> String {
+///     format!("{}.png", held.key())
+/// }
+///
+/// /// For both; and for writers of a `KeyedRwLock`.
+/// fn thumbnail_name<P: TablePtr<Key = String>>(held: &Guard<P, Exclusive>) -> String {
+///     format!("{}.small.png", held.key())
+/// }
+///
+/// let images = Arc::new(KeyedMutex::<String>::new());
+/// let guard = images.lock_blocking("a");
+/// assert_eq!((file_name(&guard), thumbnail_name(&guard)), ("a.png".into(), "a.small.png".into()));
+/// drop(guard);
+/// let guard = images.lock_arc_blocking("b");
+/// assert_eq!(thumbnail_name(&guard), "b.small.png");
+/// ```
+///
+/// A guard that only travels along, in a struct or a closure, is best kept in a field of its own: fields are dropped in
+/// order, so it is clear what is still there when the key is released.
+///
+/// # Forgotten guards
+/// A guard that is forgotten ([`core::mem::forget`]) leaves its key locked for good. That is a leak, and harms no other
+/// key.
 ///
 /// # Examples
 /// ```
@@ -74,8 +126,8 @@ impl<P: TablePtr, M: HandOver> Guard<P, M> {
     /// Releases the key to whomever the policy admits next, with no newcomer in between.
     ///
     /// A plain drop frees the key, and under [`Fairness::Bounded`](crate::Fairness::Bounded) and
-    /// [`Fairness::Barging`](crate::Fairness::Barging) the next holder is whoever is quickest. This hands it over, under
-    /// every policy: the waiter holds it from now on, even before it runs. If nobody waits it is a plain release.
+    /// [`Fairness::Barging`](crate::Fairness::Barging) the next holder is whoever is quickest. This hands it over,
+    /// under every policy: the waiter holds it from now on, even before it runs. If nobody waits it is a plain release.
     ///
     /// # Examples
     /// ```

@@ -7,8 +7,8 @@ use crate::plumbing::{ClaimOf, TablePtr, TableRef};
 
 /// A key whose entry has been found: it is acquired again and again without hashing and without a look at the table.
 ///
-/// While a handle lives its entry stays in the table, whether anybody holds the key or not; the handle is neither holder nor
-/// waiter. `P` is how the table is referred to; use the aliases [`KeyHandle`] and [`KeyHandleArc`].
+/// While a handle lives its entry stays in the table, whether anybody holds the key or not; the handle is neither
+/// holder nor waiter. `P` is how the table is referred to; use the aliases [`KeyHandle`] and [`KeyHandleArc`].
 ///
 /// The guards of a handle borrow the table, not the handle.
 ///

@@ -21,6 +21,54 @@
 //! # });
 //! ```
 //!
+//! # Look, compute, store: once for each key
+//! The commonest job: what is missing is made by whoever asks first, while the others who ask for the same wait, and
+//! then find it.
+//!
+//! ```
+//! use std::{collections::HashMap, sync::RwLock};
+//!
+//! use keylatch::KeyedMutex;
+//!
+//! #[derive(Default)]
+//! struct Pages {
+//!     locks: KeyedMutex<String>,
+//!     store: RwLock<HashMap<String, String>>, // or a database, a directory of files
+//! }
+//!
+//! impl Pages {
+//!     async fn get(&self, name: &str) -> String {
+//!         let _held = self.locks.lock(name).await; // one at a time for each name
+//!         if let Some(page) = self.store.read().unwrap().get(name) {
+//!             return page.clone();
+//!         }
+//!         let page = render(name).await;
+//!         self.store.write().unwrap().insert(name.to_owned(), page.clone());
+//!         page
+//!     }
+//! }
+//! # async fn render(name: &str) -> String {
+//! #     smol::future::yield_now().await;
+//! #     format!("the page of {name}")
+//! # }
+//! # fn is_send(_: impl Send) {}
+//! # is_send(Pages::default().get("alice"));
+//! # let pages = Pages::default();
+//! # let both = smol::future::zip(pages.get("alice"), pages.get("alice"));
+//! # assert_eq!(smol::block_on(both).1, "the page of alice");
+//! # assert!(pages.locks.is_empty());
+//! ```
+//!
+//! Where the table lives:
+//! - in a struct that is shared: a field as above, `locks: KeyedMutex<String>`;
+//! - in a struct whose guards go elsewhere (into a task, a blocking thread, another struct): a field
+//!   `locks: Arc<KeyedMutex<String>>`, and a guard in a field is a `MutexGuardArc<String>`:
+//!   [more](KeyedMutex#a-table-in-a-struct);
+//! - in a `static`, in a `LazyLock`: [more](KeyedMutex#a-table-in-a-static).
+//!
+//! A function that needs its caller to hold a key takes the guard, as [proof](Guard#proof-that-a-key-is-held). What can
+//! be a key, and what it is locked with, is on the page of [`ToKey`].
+//!
 //! # Which lock do I want?
 //! | | holders per key | for |
 //! |---|---|---|
@@ -76,9 +124,10 @@
 //!    the readers that it kept out get in.
 //! 5. *User code runs outside.* Hashing, cloning and dropping keys, and waking, cloning and dropping wakers happen
 //!    outside every internal lock, so all of them may use the table, and a waker may run its task on the spot. There
-//!    are two exceptions, which must not use the table: the key's `Equivalent` (or `Eq`), and the `to_owned` of a key
-//!    type that owns nothing (has no drop glue). If user code panics, the panic reaches the caller, and the table stays
-//!    usable. If a waker panics, the others that were due are still woken.
+//!    are exceptions, which must not use the table: the key's `Equivalent` (or `Eq`), the [`to_key`](ToKey::to_key) of
+//!    a key type that owns nothing (has no drop glue), and [`to_key_into`](ToKey::to_key_into), with `recycle_keys`. If
+//!    user code panics, the panic reaches the caller, and the table stays usable. If a waker panics, the others that
+//!    were due are still woken.
 //! 6. *No poisoning.* A panic while a key is held drops the guard, and the key is free.
 //! 7. *No re-entry.* Asking again for a key that one holds waits: see [below](#re-entry).
 //! 8. *Memory follows use.* After a burst the memory that it took is given back, in step with the releases, but for a
@@ -87,6 +136,57 @@
 //! 9. *No allocation on the fast path.* In steady state acquiring and releasing a key allocates nothing, if the key
 //!    owns nothing, or is recycled ([`Builder::recycle_keys`]). Nor does waiting, but for a release that wakes several
 //!    waiters at once, and where crowds of more than 64 waiters come and go.
+//!
+//! # Cancel safety
+//! Every future can be dropped at any moment: it leaves the table as if it had never asked, and a key that it had been
+//! handed already goes to the next waiter. So a lock future may stand in `select!`, under a timeout, or in a task that
+//! is aborted. One future owns what it continues: dropping an unfinished [`upgrade`](Guard::upgrade) releases the hold.
+//!
+//! # Idle futures
+//! To drop a future is safe; to *keep* one and not poll it is a trap, known as futurelock. Once a lock future has been
+//! polled it is a waiter: it stands in its key's queue, and only a poll can take the key for it. If its task turns to
+//! something else meanwhile, and that needs the same key, the task may wait for a key that waits for the task.
+//!
+//! | | what happens |
+//! |---|---|
+//! | `select!` in a loop over `&mut lock` | While another branch's handler runs the future is idle. A handler that uses the same key may hang, at once or after some rounds. |
+//! | `join_all`, or `zip`, of two lock futures for one key | The first guard is kept until the second is there, which waits for the first: it hangs. That is [re-entry](#re-entry), not an idle future, and no policy helps. Futures that lock, work *and unlock* can be joined. |
+//! | a stream of lock futures (`FuturesUnordered`, `buffered`) | Between two polls of the stream its futures are idle: in the body of the loop, which also has a guard in its hands. A body that uses a key of the stream may hang. |
+//! | a future in a struct, a channel, a variable | Idle until somebody polls it. Before its first poll it is no waiter, and harmless. |
+//!
+//! What a waiter that is not polled does to others depends on the [policy](Fairness):
+//! - [`Fifo`](Fairness::Fifo): the key is handed to it by the first release that it fits, and stays with it until it is
+//!   polled or dropped.
+//! - [`Bounded(n)`](Fairness::Bounded): `n` later requests pass it. Then the key is kept for it, until it is polled or
+//!   dropped.
+//! - [`Barging`](Fairness::Barging): everybody who asks may pass it, for ever. But the wake-up went to it: those who
+//!   sleep behind it are not woken in its place.
+//! - The default is never stricter than `Bounded(16)`, and may be more forgiving: see [`Fairness`].
+//!
+//! Code that is right under `Fifo` is right under every policy, and that is the code to write.
+//!
+//! The ways out:
+//! - do not keep it: give the future to `select!` by value, so that it is dropped when another branch is first; it asks
+//!   anew in the next round, at the end of the queue;
+//! - drop it before the key is used in another way;
+//! - let something else poll it: a task of its own, which locks with an owned form
+//!   ([`lock_arc`](KeyedMutex::lock_arc)), works and unlocks;
+//! - [`until`](futures::Acquire::until) instead of a `select!` that has only a limit beside the lock: it owns the
+//!   future.
+//!
+//! ```
+//! use futures_lite::future::{block_on, poll_once};
+//! use keylatch::{Fairness, KeyedMutex};
+//!
+//! let locks = KeyedMutex::<u64>::builder().fairness(Fairness::Fifo).build();
+//! let guard = locks.try_lock(&7).unwrap();
+//! let mut idle = locks.lock(&7);
+//! assert!(block_on(poll_once(&mut idle)).is_none()); // polled once: it is in the queue
+//! drop(guard); // handed over
+//! assert!(locks.try_lock(&7).is_none()); // and kept for a future that nobody polls
+//! drop(idle);
+//! assert!(locks.try_lock(&7).is_some());
+//! ```
 //!
 //! # Re-entry
 //! The locks are not reentrant. Asking again for a key that one holds waits for oneself: an async or blocking call
@@ -129,11 +229,10 @@
 //! # When to use something else
 //! - *One lock, or a handful known in advance:* `async-lock`, `parking_lot` or `std` have locks that cost less.
 //! - *A value for each key:* these tables have keys and no values. A concurrent map stores values. (A keyed lock beside
-//!   one is what makes "look, compute, store" run once.)
+//!   one is what makes ["look, compute, store"](#look-compute-store-once-for-each-key) run once.)
 //! - *Many short critical sections that need not be exact about the key:* an array of mutexes, chosen by the hash, is
 //!   faster still; two keys may then share a mutex.
 //! - *Several processes or machines:* these locks live in one process.
-//! - *Keys that cannot be made by `ToOwned`:* see [`KeyedMutex`](KeyedMutex#keys).
 //!
 //! # Implementation
 //! The `core` module of the source has an overview: how an entry lives and dies, who may change what under which lock,
@@ -151,6 +250,7 @@ mod core;
 mod fairness;
 mod guard;
 mod handle;
+mod key;
 mod locks;
 pub mod mode;
 mod panics;
@@ -204,6 +304,7 @@ pub use self::{
     fairness::Fairness,
     guard::Guard,
     handle::{Handle, KeyHandle},
+    key::ToKey,
     locks::{
         KeyedMutex, KeyedRwLock, KeyedSemaphore, MAX_PERMITS, MAX_USERS, MutexGuard, PermitGuard, ReadGuard,
         UpgradableGuard, WriteGuard,

@@ -47,8 +47,8 @@ pub struct Permit {
 
 /// How far the upgrade of an upgradable hold has come.
 ///
-/// It is kept in the guard, not in the future or in the hold that [`Guard::upgrade_mut`](crate::Guard::upgrade_mut) gives:
-/// those can be forgotten, and then the guard's drop still knows what there is to release.
+/// It is kept in the guard, not in the future or in the hold that [`Guard::upgrade_mut`](crate::Guard::upgrade_mut)
+/// gives: those can be forgotten, and then the guard's drop still knows what there is to release.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Upgrading {
     /// Nobody has asked.

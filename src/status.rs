@@ -1,10 +1,13 @@
+use core::fmt;
+
 use crate::core::{Counted, Snapshot};
 
 /// A snapshot of one key: who holds it and who waits for it.
 ///
 /// All of it was true at one instant during the call that made it, and may have changed since: use it to watch and to
-/// test, not to decide whether a lock can be taken. A request is counted once, as a holder or as a waiter. Handles, futures
-/// that have not been polled, and threads that have not queued yet are neither.
+/// test, not to decide whether a lock can be taken. A request is counted once, as a holder or as a waiter. Handles,
+/// futures that have not been polled, and threads that have not queued yet are neither. Who holds a mutex's key is
+/// counted as a writer. `Debug` shows what is not zero.
 ///
 /// # Examples
 /// ```
@@ -12,10 +15,11 @@ use crate::core::{Counted, Snapshot};
 /// let guard = locks.try_lock(&7).unwrap();
 /// let status = locks.status(&7).unwrap();
 /// assert_eq!((status.writers(), status.holders(), status.waiters()), (1, 1, 0));
+/// assert_eq!(format!("{status:?}"), "Status { writers: 1 }");
 /// drop(guard);
 /// assert!(locks.status(&7).is_none());
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Status {
     readers: usize,
     writers: usize,
@@ -58,6 +62,16 @@ macro_rules! counts {
                 self.$name
             }
         )+}
+
+        impl fmt::Debug for Status {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let mut status = f.debug_struct("Status");
+                $(if self.$name > 0 {
+                    status.field(stringify!($name), &self.$name);
+                })+
+                status.finish()
+            }
+        }
     };
 }
 

@@ -109,13 +109,14 @@ impl<P: TablePtr> Wait for &mut Guard<P, Upgradable> {
 impl<P: TablePtr> Guard<P, Upgradable> {
     /// Becomes a writer: a future that waits until the other readers have left.
     ///
-    /// An upgrade continues a hold, so it goes before everybody who waits for the key. While it waits, later readers are
-    /// kept out as by a waiting writer. This form is for a writer to stay, or to end with; where the hold must outlive the
-    /// attempt, or reading goes on after it, use [`upgrade_mut`](Guard::upgrade_mut).
+    /// An upgrade continues a hold, so it goes before everybody who waits for the key. While it waits, later readers
+    /// are kept out as by a waiting writer. This form is for a writer to stay, or to end with; where the hold must
+    /// outlive the attempt, or reading goes on after it, use [`upgrade_mut`](Guard::upgrade_mut).
     ///
     /// # Cancel safety
-    /// **Dropping the future before it has finished releases the hold**, because the future owns the guard. The table is left in
-    /// order. To keep the hold use [`upgrade_mut`](Guard::upgrade_mut), or [`until`](Upgrade::until), which gives it back.
+    /// **Dropping the future before it has finished releases the hold**, because the future owns the guard. The table
+    /// is left in order. To keep the hold use [`upgrade_mut`](Guard::upgrade_mut), or [`until`](Upgrade::until), which
+    /// gives it back.
     ///
     /// # Panics
     /// When the future is polled after it has finished.
@@ -170,6 +171,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     /// drop(reader);
     /// assert!(guard.try_upgrade_mut().is_some());
     /// ```
+    #[must_use = "the hold, if there is one, falls back at once unless it is kept"]
     pub fn try_upgrade_mut(&mut self) -> Option<Upgraded<'_, P>> {
         self.fall_back();
         self.attempt_upgrade().then_some(Upgraded { guard: self })
@@ -204,6 +206,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     /// assert!(locks.try_upgradable_read("a").is_some());
     /// # drop(reader);
     /// ```
+    #[must_use = "the hold is released at once unless the guard is kept"]
     pub fn downgrade(mut self) -> Guard<P, Shared> {
         self.fall_back();
         self.downgraded()
@@ -225,12 +228,14 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     /// assert!(locks.try_read("a").is_none());
     /// # drop(writer);
     /// ```
+    #[must_use = "the hold is released at once unless the guard is kept"]
     pub fn upgrade_blocking(mut self) -> Guard<P, Exclusive> {
         self.block_upgrade(None);
         self.into_mode()
     }
 
-    /// Becomes a writer for as long as what is returned is kept, and blocks the thread until the other readers have left.
+    /// Becomes a writer for as long as what is returned is kept, and blocks the thread until the other readers have
+    /// left.
     ///
     /// # Blocking
     /// As [`KeyedRwLock::write_blocking`](crate::KeyedRwLock::write_blocking).
@@ -242,6 +247,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     /// drop(reader.upgrade_mut_blocking());
     /// assert!(locks.try_read("a").is_some());
     /// ```
+    #[must_use = "the hold falls back at once unless it is kept"]
     pub fn upgrade_mut_blocking(&mut self) -> Upgraded<'_, P> {
         self.block_upgrade(None);
         Upgraded { guard: self }
@@ -349,8 +355,8 @@ impl<P: TablePtr> Future for Upgrade<P> {
 
 /// The future of [`Guard::upgrade_mut`].
 ///
-/// Dropping it before it has finished leaves the guard as it was. If it is forgotten instead, its place in the queue, and a hold
-/// that it was given, stay until the guard is used again or dropped. Polled after it has finished it panics.
+/// Dropping it before it has finished leaves the guard as it was. If it is forgotten instead, its place in the queue,
+/// and a hold that it was given, stay until the guard is used again or dropped. Polled after it has finished it panics.
 #[must_use = "futures do nothing unless they are polled or awaited"]
 pub struct UpgradeMut<'g, P: TablePtr> {
     /// `None` when it is done.
@@ -377,10 +383,11 @@ impl<P: TablePtr> Drop for UpgradeMut<'_, P> {
     }
 }
 
-/// A writer's hold that borrows an upgradable guard, and falls back to it when it is dropped: see [`Guard::upgrade_mut`].
+/// A writer's hold that borrows an upgradable guard, and falls back to it when it is dropped: see
+/// [`Guard::upgrade_mut`].
 ///
-/// For the [policy](crate::Fairness) its end is a writer leaving. If it is forgotten the key stays held exclusively until the
-/// guard is used again or dropped.
+/// For the [policy](crate::Fairness) its end is a writer leaving. If it is forgotten the key stays held exclusively
+/// until the guard is used again or dropped.
 #[must_use = "the hold falls back when this is dropped"]
 #[clippy::has_significant_drop]
 pub struct Upgraded<'g, P: TablePtr> {

@@ -94,6 +94,11 @@ fn guarantee_9_uncontended_calls_allocate_nothing() {
     assert_eq!(allocations(|_| drop(names.lock_blocking(NAME))), 0);
     assert_eq!(allocations(|n| drop(names.lock_blocking(&NAME[..40 - n as usize % 40]))), 0);
     assert_eq!(allocations(|_| drop(ready(names.lock(NAME)))), 0);
+    let bytes = KeyedMutex::<Vec<u8>>::builder().shards(1).recycle_keys(true).build();
+    assert_eq!(allocations(|n| drop(bytes.lock_blocking(&NAME.as_bytes()[..40 - n as usize % 40]))), 0);
+    let interned = KeyedMutex::<Arc<str>>::builder().shards(1).build();
+    let name: Arc<str> = NAME.into();
+    assert_eq!(allocations(|_| drop(interned.lock_blocking(&name))), 0);
 }
 
 fn waiting_allocates_nothing_in_steady_state() {

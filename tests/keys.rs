@@ -1,15 +1,20 @@
-//! Guarantee 5 and 6 for keys: what their `Hash`, `Eq`, `ToOwned`, `Clone` and `Drop` may do.
+//! What a key may be, and what it is locked with; guarantee 5 and 6 for keys: what their `Hash`, `Eq`, `ToKey`, `Clone`
+//! and `Drop` may do.
 
 mod common;
 
+use std::borrow::{Borrow, Cow};
 use std::cell::Cell;
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 
 use common::{pending, poll, ready};
-use keylatch::KeyedMutex;
+use keylatch::{Equivalent, KeyedMutex, KeyedRwLock, KeyedSemaphore, ToKey};
 
 thread_local! {
     /// Which operation of a `Hostile` key panics next.
@@ -378,4 +383,172 @@ fn keys_that_panic_when_they_are_dropped_at_the_end_of_a_visit_do_not_abort() {
         assert_eq!(DROPPED.take(), Some(3), "a key was not dropped");
         assert!(locks.is_empty());
     }
+}
+
+/// Locks keys of type `K` by their borrowed form, in entries that are new and in such as have an old key.
+fn locks_by<K, Q>(a: &Q, b: &Q)
+where
+    K: Eq + Hash,
+    Q: ?Sized + Hash + Equivalent<K> + ToKey<K>,
+{
+    for recycle in [false, true] {
+        let locks = KeyedMutex::<K>::builder().shards(1).recycle_keys(recycle).build();
+        for (one, other) in [(a, b), (b, a), (a, b)] {
+            let guard = locks.try_lock(one).unwrap();
+            assert!(one.equivalent(guard.key()) && *guard.key() == one.to_key(), "recycle: {recycle}");
+            assert!(locks.try_lock(one).is_none() && locks.is_locked(one) && !locks.is_locked(other));
+            drop(guard);
+        }
+        assert!(locks.is_empty());
+    }
+}
+
+#[test]
+fn text_locks_keys_of_every_type_that_owns_text() {
+    locks_by::<String, str>("a", "longer");
+    locks_by::<Box<str>, str>("a", "longer");
+    locks_by::<Arc<str>, str>("a", "longer");
+    locks_by::<Rc<str>, str>("a", "longer");
+    locks_by::<Cow<'static, str>, str>("a", "longer");
+    locks_by::<&'static str, &'static str>(&"a", &"longer");
+    locks_by::<String, String>(&"a".into(), &"longer".into());
+    locks_by::<Arc<str>, Arc<str>>(&"a".into(), &"longer".into());
+}
+
+#[test]
+fn slices_lock_keys_of_every_type_that_owns_a_slice() {
+    let (a, b): (&[u8], &[u8]) = (b"a", b"longer");
+    locks_by::<Vec<u8>, [u8]>(a, b);
+    locks_by::<Box<[u8]>, [u8]>(a, b);
+    locks_by::<Arc<[u8]>, [u8]>(a, b);
+    locks_by::<Rc<[u8]>, [u8]>(a, b);
+    locks_by::<Cow<'static, [u8]>, [u8]>(a, b);
+    locks_by::<[u8; 2], [u8; 2]>(&[1, 2], &[3, 4]);
+    locks_by::<Vec<String>, [String]>(&["a".into()], &["b".into(), "c".into()]);
+}
+
+#[test]
+fn paths_and_foreign_strings_lock_keys_of_every_type_that_owns_them() {
+    let (a, b) = (Path::new("a"), Path::new("b/c"));
+    locks_by::<PathBuf, Path>(a, b);
+    locks_by::<Box<Path>, Path>(a, b);
+    locks_by::<Arc<Path>, Path>(a, b);
+    locks_by::<Rc<Path>, Path>(a, b);
+    locks_by::<Cow<'static, Path>, Path>(a, b);
+    let (a, b) = (OsStr::new("a"), OsStr::new("longer"));
+    locks_by::<OsString, OsStr>(a, b);
+    locks_by::<Box<OsStr>, OsStr>(a, b);
+    locks_by::<Arc<OsStr>, OsStr>(a, b);
+    locks_by::<Rc<OsStr>, OsStr>(a, b);
+    let (a, b) = (c"a", c"longer");
+    locks_by::<CString, CStr>(a, b);
+    locks_by::<Box<CStr>, CStr>(a, b);
+    locks_by::<Arc<CStr>, CStr>(a, b);
+    locks_by::<Rc<CStr>, CStr>(a, b);
+}
+
+#[test]
+fn a_cow_that_borrows_is_written_over_by_one_that_owns() {
+    let locks = KeyedMutex::<Cow<'static, str>>::builder().shards(1).recycle_keys(true).build();
+    drop(locks.try_lock(&Cow::Borrowed("a")));
+    let guard = locks.try_lock("b").unwrap();
+    assert!(matches!(guard.key(), Cow::Owned(b) if b == "b"));
+}
+
+/// Not `Clone`.
+#[derive(PartialEq, Eq, Hash, Debug)]
+struct Token(String);
+
+impl ToKey<Token> for Token {
+    fn to_key(&self) -> Token {
+        Token(self.0.clone())
+    }
+}
+
+impl Borrow<str> for Token {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl ToKey<Token> for str {
+    fn to_key(&self) -> Token {
+        Token(self.to_owned())
+    }
+
+    fn to_key_into(&self, key: &mut Token) {
+        self.to_key_into(&mut key.0);
+    }
+}
+
+#[test]
+fn a_key_that_is_not_clone_is_locked_by_itself_and_by_what_its_to_key_is_made_from() {
+    locks_by::<Token, Token>(&Token("a".into()), &Token("longer".into()));
+    locks_by::<Token, str>("a", "longer");
+}
+
+/// A pair, borrowed.
+#[derive(Hash)]
+struct Row<'a>(&'a str, u64);
+
+impl Equivalent<(String, u64)> for Row<'_> {
+    fn equivalent(&self, key: &(String, u64)) -> bool {
+        self.0 == key.0 && self.1 == key.1
+    }
+}
+
+impl ToKey<(String, u64)> for Row<'_> {
+    fn to_key(&self) -> (String, u64) {
+        (self.0.to_owned(), self.1)
+    }
+}
+
+#[test]
+fn an_equivalent_of_ones_own_locks_in_every_table_and_form() {
+    locks_by::<(String, u64), Row<'_>>(&Row("a", 1), &Row("a", 2));
+    let row = Row("users", 7);
+    let key = ("users".to_string(), 7);
+    let locks = Arc::new(KeyedMutex::<(String, u64)>::new());
+    let guard = ready(locks.lock(&row));
+    assert!(locks.try_lock(&key).is_none() && locks.try_lock_arc(&row).is_none());
+    drop(guard);
+    drop(locks.handle(&row).lock_blocking());
+    drop(ready(locks.lock_arc(&row)));
+    drop(locks.handle_arc(&row));
+    let pages = KeyedRwLock::<(String, u64)>::new();
+    let reader = pages.upgradable_read_blocking(&row).downgrade();
+    assert!(pages.try_read(&key).is_some() && pages.try_write(&row).is_none());
+    drop(reader);
+    let hosts = KeyedSemaphore::<(String, u64)>::new(1);
+    let permit = hosts.acquire_blocking(&row);
+    assert!(hosts.try_acquire(&key).is_none());
+    drop(permit);
+    assert!(locks.is_empty() && pages.is_empty() && hosts.is_empty());
+}
+
+#[test]
+fn a_to_key_into_that_panics_half_way_leaves_the_table_usable() {
+    #[derive(PartialEq, Eq, Hash)]
+    struct Half(String, String);
+    impl ToKey<Half> for Half {
+        fn to_key(&self) -> Half {
+            Half(self.0.clone(), self.1.clone())
+        }
+        fn to_key_into(&self, key: &mut Half) {
+            key.0.clone_from(&self.0);
+            maybe_panic("to_key_into");
+            key.1.clone_from(&self.1);
+        }
+    }
+    let locks = KeyedMutex::<Half>::builder().shards(1).recycle_keys(true).build();
+    let (a, b) = (Half("a".into(), "a".into()), Half("b".into(), "b".into()));
+    drop(locks.try_lock(&a));
+    PANIC_IN.set("to_key_into");
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(locks.try_lock(&b)))).is_err());
+    assert!(locks.is_empty());
+    for key in [&a, &b] {
+        let guard = locks.try_lock(key).unwrap();
+        assert!(guard.key() == key && locks.is_locked(key));
+    }
+    assert!(locks.is_empty());
 }

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use common::{Bell, pending, poll, poll_with, ready, until};
 use futures_lite::future::{self, block_on};
-use keylatch::{Fairness, Guard, KeyHandle, KeyedMutex, MAX_CAPACITY, MAX_SHARDS, MutexGuard, MutexGuardArc};
+use keylatch::{
+    Fairness, Guard, KeyHandle, KeyedMutex, KeyedSemaphore, MAX_CAPACITY, MAX_SHARDS, MutexGuard, MutexGuardArc,
+};
 
 #[test]
 fn different_keys_do_not_exclude_each_other() {
@@ -459,4 +461,44 @@ fn a_thread_whose_time_is_up_takes_a_key_that_is_free_by_then() {
         });
         assert!(counts && locks.is_empty());
     }
+}
+
+#[test]
+fn a_panic_about_a_setting_names_the_line_that_made_the_table() {
+    use std::sync::Mutex;
+    static AT: Mutex<Vec<(String, u32)>> = Mutex::new(vec![]);
+    let here = std::thread::current().id();
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if std::thread::current().id() == here {
+            let at = info.location().map(|at| (at.file().to_owned(), at.line()));
+            AT.lock().unwrap().extend(at);
+        } else {
+            before(info);
+        }
+    }));
+    let first = line!();
+    let outcomes = [
+        catch_unwind(|| drop(KeyedMutex::<u64>::builder().shards(0).build())),
+        catch_unwind(|| drop(KeyedSemaphore::<u64>::new(0))),
+        catch_unwind(|| drop(KeyedSemaphore::<u64>::builder(0))),
+        catch_unwind(|| drop(KeyedSemaphore::<u64, _>::with_hasher(0, std::hash::RandomState::new()))),
+    ];
+    drop(std::panic::take_hook());
+    assert!(outcomes.iter().all(Result::is_err));
+    let at = std::mem::take(&mut *AT.lock().unwrap());
+    let lines = [2, 3, 4, 5].map(|n| (file!().to_owned(), first + n));
+    assert_eq!(at, lines);
+}
+
+#[test]
+fn a_status_shows_what_is_not_zero() {
+    let locks = KeyedMutex::<u64>::new();
+    let handle = locks.handle(&7);
+    assert_eq!(format!("{:?}", locks.status(&7)), "Some(Status)");
+    let guard = handle.try_lock();
+    let mut waiter = handle.lock();
+    pending(&mut waiter);
+    assert_eq!(format!("{:?}", locks.status(&7).unwrap()), "Status { writers: 1, waiting_writers: 1 }");
+    drop(guard);
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use key_lock::KeyLock;
 use keyed_lock::{r#async::KeyedLock as KeyedTaskLock, sync::KeyedLock as KeyedThreadLock};
-use keylatch::{KeyHandle, KeyedMutex};
+use keylatch::{KeyHandle, KeyedMutex, ToKey};
 use lockable::LockPool;
 use lockmap::LockMap;
 
@@ -23,7 +23,10 @@ pub const HOT_STR: &str = "tenant-000042/customer-000815/invoice-07";
 const _: () = assert!(HOT_STR.len() == 40);
 
 /// A borrowed key, as all candidates together ask for it.
-pub trait Key: Eq + Hash + Sync + ToOwned<Owned: Eq + Hash + Clone + Send + Sync + 'static> + 'static {}
+pub trait Key:
+    Eq + Hash + Sync + ToOwned<Owned: Eq + Hash + Clone + Send + Sync + 'static> + ToKey<<Self as ToOwned>::Owned> + 'static
+{
+}
 
 impl Key for u64 {}
 impl Key for str {}

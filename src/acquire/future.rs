@@ -22,6 +22,8 @@ use crate::plumbing::TablePtr;
 /// The future can be dropped at any moment. It leaves the table as if it had never asked. If the key had been handed to
 /// it already, the key goes to the next waiter.
 ///
+/// A future that is kept, and not polled, is not cancelled: see [idle futures](crate#idle-futures).
+///
 /// # Panics
 /// When it is polled after it has finished.
 ///
@@ -73,6 +75,7 @@ impl<P: TablePtr, M: Mode> Acquire<P, M> {
     ///     assert!(locks.lock("a").until(Timer::after(Duration::from_millis(1))).await.is_ok());
     /// })
     /// ```
+    #[doc(alias = "timeout")]
     pub async fn until<F: Future>(mut self, limit: F) -> Result<Guard<P, M>, F::Output> {
         race(&mut self, limit).await
     }

@@ -1,7 +1,7 @@
 //! One operation on one key, before it is decided how to wait for it; and the request that waits.
 //!
-//! Every public form is a [`Call`] and one of its methods. What waits is a [`Request`], whichever form it has: a future polls
-//! it, a blocking call polls it with a waker of its own, a timed call drops it.
+//! Every public form is a [`Call`] and one of its methods. What waits is a [`Request`], whichever form it has: a future
+//! polls it, a blocking call polls it with a waker of its own, a timed call drops it.
 
 use core::task::{Poll, Waker};
 

@@ -1,6 +1,11 @@
+use core::hash::Hash;
+
+use equivalent::Equivalent;
+
 use super::forms::{constructors, forms, table};
 use crate::builder::DefaultHashBuilder;
 use crate::core::Core;
+use crate::key::ToKey;
 
 /// A mutex for each key: at most one holder per key, any number of keys.
 ///
@@ -14,18 +19,93 @@ use crate::core::Core;
 /// releases it, like any other drop of the guard. See the [crate's page](crate) for both, and for what all forms
 /// guarantee.
 ///
-/// # Keys
-/// A call that may make an entry takes `&Q`, where `Q` is what `K` is borrowed as: `KeyedMutex<String>` is locked with
-/// `"a"`, `KeyedMutex<u64>` with `&7`. The owned key is made from it by `to_owned`, and only when the key has no entry.
-/// Keys that [`ToOwned`](alloc::borrow::ToOwned) cannot make are not supported: an `Arc<str>` cannot be locked by
-/// `"a"`, nor a key that is not `Clone`.
+/// # The forms
+/// | form | call |
+/// |---|---|
+/// | async | [`lock`](KeyedMutex::lock) |
+/// | async, with a limit: a timer, a cancellation token | [`lock(..).until(limit)`](crate::futures::Acquire::until) |
+/// | without waiting | [`try_lock`](KeyedMutex::try_lock) |
+/// | blocking | [`lock_blocking`](KeyedMutex::lock_blocking) |
+/// | blocking, with a limit | [`try_lock_for`](KeyedMutex::try_lock_for), [`try_lock_until`](KeyedMutex::try_lock_until) |
+/// | async, with an owned guard | [`lock_arc`](KeyedMutex::lock_arc) |
+/// | the others with an owned guard | [`try_lock_arc`](KeyedMutex::try_lock_arc), [`lock_arc_blocking`](KeyedMutex::lock_arc_blocking), [`try_lock_arc_for`](KeyedMutex::try_lock_arc_for), [`try_lock_arc_until`](KeyedMutex::try_lock_arc_until) |
+/// | again and again on one key | all but the owned ones, without a key, on [`handle`](KeyedMutex::handle); with owned guards on [`handle_arc`](KeyedMutex::handle_arc) |
 ///
-/// `Eq` (or `Equivalent`), and the `to_owned` of a key type that has nothing to drop, run inside an internal lock and
-/// must not use the table. All else that is a key's own may: `Hash`, other clones, and `Drop`.
+/// Blocking calls need the feature `std`. The output is a [`MutexGuard`], in an `Option` or a `Result` where there is a
+/// limit; that of the owned forms is a [`MutexGuardArc`], and they take the table as an `Arc`.
+///
+/// # Keys
+/// A call that may make an entry takes `&Q`, where a key can be [made from `Q`](crate::ToKey): `KeyedMutex<String>` and
+/// `KeyedMutex<Arc<str>>` are locked with `"a"`, `KeyedMutex<u64>` with `&7`. The key is made only when it has no
+/// entry. The page of [`ToKey`](crate::ToKey) has a table of key types with the call for each, and recipes: pairs, keys
+/// that ignore case, newtypes, keys that are not `Clone`.
+///
+/// These must not use the table, because they may run inside an internal lock: `Eq` (or `Equivalent`); the `to_key` of
+/// a key type that has nothing to drop; and, with [`recycle_keys`](crate::Builder::recycle_keys), `to_key_into`. All
+/// else that is a key's own may use it: `Hash`, every other `to_key`, and `Drop`.
+///
+/// # A table in a `static`
+/// ```
+/// use std::path::{Path, PathBuf};
+/// use std::sync::LazyLock;
+///
+/// use keylatch::{KeyedMutex, MutexGuard};
+///
+/// static FILES: LazyLock<KeyedMutex<PathBuf>> = LazyLock::new(KeyedMutex::new);
+///
+/// // The guard borrows a table that lives for ever: no owned form is needed to send it elsewhere.
+/// let guard: MutexGuard<'static, PathBuf> = FILES.lock_blocking(Path::new("a.txt"));
+/// std::thread::spawn(move || drop(guard)).join().unwrap();
+/// ```
+///
+/// `new` is not `const`, because it allocates the shards (four for each CPU, which only the running program knows), and
+/// because the default hasher is seeded at random.
+///
+/// # A table in a struct
+/// Owned guards take the table as an `Arc`, so the `Arc` goes around the table, not around the struct that it is in:
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use keylatch::{KeyedMutex, MutexGuardArc};
+///
+/// struct Queue {
+///     locks: Arc<KeyedMutex<String>>,
+/// }
+///
+/// struct Job {
+///     held: MutexGuardArc<String>, // no lifetime: it keeps the table alive
+/// }
+///
+/// impl Queue {
+///     fn start(&self, id: &str) -> Option<Job> {
+///         Some(Job { held: self.locks.try_lock_arc(id)? })
+///     }
+/// }
+///
+/// let queue = Queue { locks: Arc::default() };
+/// let job = queue.start("a").unwrap();
+/// assert!(queue.start("a").is_none());
+/// assert_eq!(job.held.key(), "a");
+/// ```
+///
+/// With the `Arc` around the struct alone there is no `Arc` of the table, and the compiler says that there is no such
+/// method (E0599). Do not wrap the table on the spot, as it may propose: that makes a table that nobody shares.
+///
+/// ```compile_fail,E0599
+/// # use std::sync::Arc;
+/// # use keylatch::KeyedMutex;
+/// struct App {
+///     locks: KeyedMutex<String>, // should be Arc<KeyedMutex<String>>
+/// }
+///
+/// let app = Arc::new(App { locks: KeyedMutex::new() });
+/// let guard = app.locks.try_lock_arc("a");
+/// ```
 ///
 /// # Panics
 /// Every form panics if the key has [`MAX_USERS`](crate::MAX_USERS) users already, and passes on a panic of the key's
-/// `Hash`, `Eq`, `ToOwned` or `Drop`. The table stays usable, and nothing stays locked.
+/// `Hash`, `Eq`, `ToKey` or `Drop`. The table stays usable, and nothing stays locked.
 ///
 /// # Examples
 /// ```
@@ -38,20 +118,18 @@ use crate::core::Core;
 /// drop((first, second));
 /// assert!(accounts.is_empty());
 /// ```
+#[doc(alias = "map")]
+#[doc(alias = "mutex")]
 pub struct KeyedMutex<K, S = DefaultHashBuilder> {
     core: Core<K, ()>,
     hasher: S,
-}
-
-table! {
-    KeyedMutex, MutexKind,
-    new = "KeyedMutex::<String>::new()", hold = "try_lock",
 }
 
 constructors!(KeyedMutex, MutexKind);
 
 forms! {
     KeyedMutex, Exclusive,
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedMutex::<String>::new()", excludes = "try_lock",
     /// The hold of a key of a [`KeyedMutex`].
     guards MutexGuard, MutexGuardArc, futures Lock, LockArc,
@@ -61,4 +139,11 @@ forms! {
     /// the [policy](crate::Fairness) lets nobody pass them any more.
     try try_lock, for try_lock_for, until try_lock_until,
     arc lock_arc, lock_arc_blocking, try_lock_arc, try_lock_arc_for, try_lock_arc_until,
+    aliases ["blocking_lock", "lock_owned", "try_lock_owned"],
+}
+
+table! {
+    KeyedMutex, MutexKind,
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    new = "KeyedMutex::<String>::new()", hold = "try_lock",
 }

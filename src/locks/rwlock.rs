@@ -1,9 +1,14 @@
+use core::hash::Hash;
+
+use equivalent::Equivalent;
+
 use super::forms::{constructors, forms, table};
 use crate::builder::DefaultHashBuilder;
 use crate::core::Core;
 use crate::guard::Guard;
+use crate::key::ToKey;
 use crate::mode::{Exclusive, Shared, Upgradable};
-use crate::plumbing::TablePtr;
+use crate::plumbing::TableRef;
 
 /// A reader-writer lock for each key: many readers, or one writer; and among the readers one that may become a writer.
 ///
@@ -14,13 +19,40 @@ use crate::plumbing::TablePtr;
 /// | an upgradable reader, with or without readers | yes | waits | waits |
 /// | a writer | waits | waits | waits |
 ///
-/// An *upgradable* reader reads, and can become a writer without letting another one in between: look first, and write
-/// only if that turns out to be needed. There is at most one for each key, because two of them would wait for each
-/// other for ever.
+/// An *upgradable* reader reads, and can [become a writer](Guard::upgrade) without letting another one in between: look
+/// first, and write only if that turns out to be needed. There is at most one for each key, because two of them would
+/// wait for each other for ever.
 ///
 /// All else is as for [`KeyedMutex`](crate::KeyedMutex): entries live only while they are used, the forms can be mixed,
 /// and keys are what [they](crate::KeyedMutex#keys) are there. Not reentrant, not even for readers: one who reads and
 /// asks again waits behind a writer that waits for it. Not poisoned.
+///
+/// # The forms
+/// | form | call |
+/// |---|---|
+/// | async | [`read`](KeyedRwLock::read), [`upgradable_read`](KeyedRwLock::upgradable_read), [`write`](KeyedRwLock::write) |
+/// | async, with a limit: a timer, a cancellation token | [`read(..).until(limit)`](crate::futures::Acquire::until) |
+/// | without waiting | [`try_read`](KeyedRwLock::try_read), [`try_upgradable_read`](KeyedRwLock::try_upgradable_read), [`try_write`](KeyedRwLock::try_write) |
+/// | blocking | [`read_blocking`](KeyedRwLock::read_blocking), [`upgradable_read_blocking`](KeyedRwLock::upgradable_read_blocking), [`write_blocking`](KeyedRwLock::write_blocking) |
+/// | blocking, with a limit | [`try_read_for`](KeyedRwLock::try_read_for), [`try_read_until`](KeyedRwLock::try_read_until), [`try_upgradable_read_for`](KeyedRwLock::try_upgradable_read_for), [`try_upgradable_read_until`](KeyedRwLock::try_upgradable_read_until), [`try_write_for`](KeyedRwLock::try_write_for), [`try_write_until`](KeyedRwLock::try_write_until) |
+/// | async, with an owned guard | [`read_arc`](KeyedRwLock::read_arc), [`upgradable_read_arc`](KeyedRwLock::upgradable_read_arc), [`write_arc`](KeyedRwLock::write_arc) |
+/// | the others with an owned guard | `try_…_arc`, `…_arc_blocking`, `try_…_arc_for`, `try_…_arc_until` |
+/// | again and again on one key | all but the owned ones, without a key, on [`handle`](KeyedRwLock::handle); with owned guards on [`handle_arc`](KeyedRwLock::handle_arc) |
+///
+/// Blocking calls need the feature `std`. The output is a [`ReadGuard`], an [`UpgradableGuard`] or a [`WriteGuard`], in
+/// an `Option` or a `Result` where there is a limit; that of the owned forms is a [`ReadGuardArc`] and so on, and they
+/// take the table as an `Arc`.
+///
+/// # Upgrades and downgrades
+/// They are methods of the guards, and atomic: no writer gets in between.
+///
+/// | from | to | call |
+/// |---|---|---|
+/// | upgradable | writer | [`upgrade`](Guard::upgrade), [`upgrade_blocking`](Guard::upgrade_blocking), [`try_upgrade`](Guard::try_upgrade), [`try_upgrade_for`](Guard::try_upgrade_for), [`try_upgrade_until`](Guard::try_upgrade_until) |
+/// | upgradable | writer, and back when that is dropped | [`upgrade_mut`](Guard::upgrade_mut), [`upgrade_mut_blocking`](Guard::upgrade_mut_blocking), [`try_upgrade_mut`](Guard::try_upgrade_mut) |
+/// | upgradable | reader | [`downgrade`](UpgradableGuard#method.downgrade) |
+/// | writer | reader | [`downgrade`](WriteGuard#method.downgrade) |
+/// | writer | upgradable | [`downgrade_to_upgradable`](WriteGuard#method.downgrade_to_upgradable) |
 ///
 /// # Fairness
 /// Under the default policy, and [`Fairness::Bounded`](crate::Fairness::Bounded) in general, the lock is *phase-fair*
@@ -53,20 +85,18 @@ use crate::plumbing::TablePtr;
 /// }
 /// assert!(pages.is_empty());
 /// ```
+#[doc(alias = "map")]
+#[doc(alias = "rwlock")]
 pub struct KeyedRwLock<K, S = DefaultHashBuilder> {
     core: Core<K, ()>,
     hasher: S,
-}
-
-table! {
-    KeyedRwLock, RwLockKind,
-    new = "KeyedRwLock::<String>::new()", hold = "try_write",
 }
 
 constructors!(KeyedRwLock, RwLockKind);
 
 forms! {
     KeyedRwLock, Shared,
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedRwLock::<String>::new()", excludes = "try_write",
     /// The hold of a key of a [`KeyedRwLock`] by a reader.
     guards ReadGuard, ReadGuardArc, futures Read, ReadArc,
@@ -77,10 +107,12 @@ forms! {
     /// more.
     try try_read, for try_read_for, until try_read_until,
     arc read_arc, read_arc_blocking, try_read_arc, try_read_arc_for, try_read_arc_until,
+    aliases ["blocking_read", "read_owned", "try_read_owned"],
 }
 
 forms! {
     KeyedRwLock, Upgradable,
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedRwLock::<String>::new()", excludes = "try_upgradable_read",
     /// The hold of a key of a [`KeyedRwLock`] by the one reader that may become a writer.
     guards UpgradableGuard, UpgradableGuardArc, futures UpgradableRead, UpgradableReadArc,
@@ -91,10 +123,12 @@ forms! {
     try try_upgradable_read, for try_upgradable_read_for, until try_upgradable_read_until,
     arc upgradable_read_arc, upgradable_read_arc_blocking, try_upgradable_read_arc, try_upgradable_read_arc_for,
     try_upgradable_read_arc_until,
+    aliases ["blocking_upgradable_read", "upgradable_read_owned", "try_upgradable_read_owned"],
 }
 
 forms! {
     KeyedRwLock, Exclusive,
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedRwLock::<String>::new()", excludes = "try_read",
     /// The hold of a key of a [`KeyedRwLock`] by a writer.
     guards WriteGuard, WriteGuardArc, futures Write, WriteArc,
@@ -104,33 +138,55 @@ forms! {
     /// [policy](crate::Fairness) lets nobody pass them any more.
     try try_write, for try_write_for, until try_write_until,
     arc write_arc, write_arc_blocking, try_write_arc, try_write_arc_for, try_write_arc_until,
+    aliases ["blocking_write", "write_owned", "try_write_owned"],
 }
 
-/// Downgrades of a writer. For the [policy](crate::Fairness) a writer leaves.
-impl<K, S, P: TablePtr<Table = KeyedRwLock<K, S>, Key = K>> Guard<P, Exclusive> {
-    /// Becomes a reader. Readers that wait may get in beside it; no writer gets in between.
-    ///
-    /// # Examples
-    /// ```
-    /// let locks = keylatch::KeyedRwLock::<String>::new();
-    /// let reader = locks.try_write("a").unwrap().downgrade();
-    /// assert!(locks.try_read("a").is_some() && locks.try_write("a").is_none());
-    /// # drop(reader);
-    /// ```
-    pub fn downgrade(self) -> Guard<P, Shared> {
-        self.downgraded()
-    }
+table! {
+    KeyedRwLock, RwLockKind,
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    new = "KeyedRwLock::<String>::new()", hold = "try_write",
+}
 
-    /// Becomes an upgradable reader. Readers that wait may get in beside it; no writer gets in between.
-    ///
-    /// # Examples
-    /// ```
-    /// let locks = keylatch::KeyedRwLock::<String>::new();
-    /// let reader = locks.try_write("a").unwrap().downgrade_to_upgradable();
-    /// let writer = reader.try_upgrade().unwrap();
-    /// # drop(writer);
-    /// ```
-    pub fn downgrade_to_upgradable(self) -> Guard<P, Upgradable> {
-        self.downgraded()
-    }
+/// For each way to refer to a table by itself, so that the documentation does not offer this to the holder of a mutex's
+/// key, which is exclusive as well.
+macro_rules! downgrades {
+    ($($(#[$if:meta])* [$($a:lifetime)?] $P:ty;)+) => {$(
+        /// Downgrades of a writer. For the [policy](crate::Fairness) a writer leaves.
+        $(#[$if])*
+        impl<$($a,)? K, S> Guard<$P, Exclusive> {
+            /// Becomes a reader. Readers that wait may get in beside it; no writer gets in between.
+            ///
+            /// # Examples
+            /// ```
+            /// let locks = keylatch::KeyedRwLock::<String>::new();
+            /// let reader = locks.try_write("a").unwrap().downgrade();
+            /// assert!(locks.try_read("a").is_some() && locks.try_write("a").is_none());
+            /// # drop(reader);
+            /// ```
+            #[must_use = "the hold is released at once unless the guard is kept"]
+            pub fn downgrade(self) -> Guard<$P, Shared> {
+                self.downgraded()
+            }
+
+            /// Becomes an upgradable reader. Readers that wait may get in beside it; no writer gets in between.
+            ///
+            /// # Examples
+            /// ```
+            /// let locks = keylatch::KeyedRwLock::<String>::new();
+            /// let reader = locks.try_write("a").unwrap().downgrade_to_upgradable();
+            /// let writer = reader.try_upgrade().unwrap();
+            /// # drop(writer);
+            /// ```
+            #[must_use = "the hold is released at once unless the guard is kept"]
+            pub fn downgrade_to_upgradable(self) -> Guard<$P, Upgradable> {
+                self.downgraded()
+            }
+        }
+    )+};
+}
+
+downgrades! {
+    ['a] TableRef<'a, KeyedRwLock<K, S>>;
+    #[cfg(target_has_atomic = "ptr")]
+    [] alloc::sync::Arc<KeyedRwLock<K, S>>;
 }

@@ -1,6 +1,11 @@
+use core::hash::Hash;
+
+use equivalent::Equivalent;
+
 use super::forms::{forms, table};
 use crate::builder::{Builder, DefaultHashBuilder};
 use crate::core::{Core, Counted, MAX_UNITS};
+use crate::key::ToKey;
 
 /// A semaphore for each key: at most so many holders per key, the same number for all keys.
 ///
@@ -8,6 +13,21 @@ use crate::core::{Core, Counted, MAX_UNITS};
 /// [`KeyedMutex`](crate::KeyedMutex), which is a semaphore with one permit: entries live only while they are used, the
 /// forms can be mixed, and keys are what [they](crate::KeyedMutex#keys) are there. Not reentrant: one who holds all
 /// permits of a key and asks for another waits for itself.
+///
+/// # The forms
+/// | form | call |
+/// |---|---|
+/// | async | [`acquire`](KeyedSemaphore::acquire) |
+/// | async, with a limit: a timer, a cancellation token | [`acquire(..).until(limit)`](crate::futures::Acquire::until) |
+/// | without waiting | [`try_acquire`](KeyedSemaphore::try_acquire) |
+/// | blocking | [`acquire_blocking`](KeyedSemaphore::acquire_blocking) |
+/// | blocking, with a limit | [`try_acquire_for`](KeyedSemaphore::try_acquire_for), [`try_acquire_until`](KeyedSemaphore::try_acquire_until) |
+/// | async, with an owned guard | [`acquire_arc`](KeyedSemaphore::acquire_arc) |
+/// | the others with an owned guard | [`try_acquire_arc`](KeyedSemaphore::try_acquire_arc), [`acquire_arc_blocking`](KeyedSemaphore::acquire_arc_blocking), [`try_acquire_arc_for`](KeyedSemaphore::try_acquire_arc_for), [`try_acquire_arc_until`](KeyedSemaphore::try_acquire_arc_until) |
+/// | again and again on one key | all but the owned ones, without a key, on [`handle`](KeyedSemaphore::handle); with owned guards on [`handle_arc`](KeyedSemaphore::handle_arc) |
+///
+/// Blocking calls need the feature `std`. The output is a [`PermitGuard`], in an `Option` or a `Result` where there is
+/// a limit; that of the owned forms is a [`PermitGuardArc`], and they take the table as an `Arc`.
 ///
 /// # Fairness
 /// Under [`Fairness::Fifo`](crate::Fairness::Fifo) permits are given strictly in order of arrival. Under
@@ -29,6 +49,9 @@ use crate::core::{Core, Counted, MAX_UNITS};
 /// assert!(hosts.try_acquire("a").is_some());
 /// # drop(second);
 /// ```
+#[doc(alias = "map")]
+#[doc(alias = "limit")]
+#[doc(alias = "semaphore")]
 pub struct KeyedSemaphore<K, S = DefaultHashBuilder> {
     core: Core<K, ()>,
     hasher: S,
@@ -49,6 +72,7 @@ impl<K> KeyedSemaphore<K> {
     /// assert_eq!(locks.permits(), 3);
     /// ```
     #[must_use]
+    #[track_caller]
     pub fn new(permits: usize) -> Self {
         Self::builder(permits).build()
     }
@@ -63,6 +87,7 @@ impl<K> KeyedSemaphore<K> {
     /// let locks = keylatch::KeyedSemaphore::<u64>::builder(3).shards(1).build();
     /// assert!(locks.is_empty());
     /// ```
+    #[track_caller]
     pub fn builder(permits: usize) -> Builder<SemaphoreKind, K> {
         assert!(
             (1..=MAX_PERMITS).contains(&permits),
@@ -86,6 +111,7 @@ impl<K, S> KeyedSemaphore<K, S> {
     /// assert!(locks.is_empty());
     /// ```
     #[must_use]
+    #[track_caller]
     pub fn with_hasher(permits: usize, hasher: S) -> Self {
         KeyedSemaphore::builder(permits).hasher(hasher).build()
     }
@@ -102,13 +128,9 @@ impl<K, S> KeyedSemaphore<K, S> {
     }
 }
 
-table! {
-    KeyedSemaphore, SemaphoreKind,
-    new = "KeyedSemaphore::<String>::new(1)", hold = "try_acquire",
-}
-
 forms! {
     KeyedSemaphore, Permit,
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedSemaphore::<String>::new(1)", excludes = "try_acquire",
     /// A permit of a key of a [`KeyedSemaphore`].
     guards PermitGuard, PermitGuardArc, futures AcquirePermit, AcquirePermitArc,
@@ -118,4 +140,11 @@ forms! {
     /// wait for one and the [policy](crate::Fairness) lets nobody pass them any more.
     try try_acquire, for try_acquire_for, until try_acquire_until,
     arc acquire_arc, acquire_arc_blocking, try_acquire_arc, try_acquire_arc_for, try_acquire_arc_until,
+    aliases ["blocking_acquire", "acquire_owned", "try_acquire_owned"],
+}
+
+table! {
+    KeyedSemaphore, SemaphoreKind,
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    new = "KeyedSemaphore::<String>::new(1)", hold = "try_acquire",
 }

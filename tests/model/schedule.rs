@@ -282,18 +282,18 @@ macro_rules! exclusive {
     )+};
 }
 
+/// A macro, because a writer's guard has these for each way to refer to its table by itself.
+macro_rules! downgraded {
+    ($guard:ident, $to:ident) => {
+        if $to == Want::Read { held($guard.downgrade()) } else { held($guard.downgrade_to_upgradable()) }
+    };
+}
+
 exclusive! {
     TableRef<'t, Mutex>: |_guard, _to| unreachable!();
     Arc<Mutex>: |_guard, _to| unreachable!();
-    TableRef<'t, RwLock>: |guard, to| downgraded(guard, to);
-    Arc<RwLock>: |guard, to| downgraded(guard, to);
-}
-
-fn downgraded<'t, P: TablePtr<Table = RwLock, Key = u8> + ExclusiveIn<'t>>(
-    guard: Guard<P, Exclusive>,
-    to: Want,
-) -> Held<'t> {
-    if to == Want::Read { Box::new(guard.downgrade()) } else { Box::new(guard.downgrade_to_upgradable()) }
+    TableRef<'t, RwLock>: |guard, to| downgraded!(guard, to);
+    Arc<RwLock>: |guard, to| downgraded!(guard, to);
 }
 
 impl<'t, P: ExclusiveIn<'t>> Hold<'t> for Guard<P, Exclusive> {

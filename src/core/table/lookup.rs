@@ -1,6 +1,5 @@
 //! Finding the entry of a key, and making it if there is none.
 
-use alloc::borrow::ToOwned;
 use core::hash::{BuildHasher, Hash};
 
 use equivalent::Equivalent;
@@ -12,6 +11,7 @@ use super::slot::{Chunk, Claim, Hold, Live, Spare, TypedAccess, UnitOf};
 use super::tag::Tag;
 use crate::core::wait::word::{MAX_UNITS, Refusal, Unit, Word};
 use crate::core::wait::{Access, Rules};
+use crate::key::ToKey;
 
 /// How an entry is joined.
 ///
@@ -83,7 +83,7 @@ impl<'q, Q: ?Sized + Hash> Key<'q, Q> {
 
 impl<K, V: Payload, Q> Source<K, V> for Key<'_, Q>
 where
-    Q: ?Sized + Equivalent<K> + ToOwned<Owned = K>,
+    Q: ?Sized + Equivalent<K> + ToKey<K>,
 {
     #[inline]
     fn join(&self, core: &Core<K, V>, join: Join, access: Access) -> Joined<K, V> {
@@ -150,7 +150,7 @@ impl<K, V: Payload> Core<K, V> {
     #[inline]
     fn join<Q>(&self, tag: Tag, key: &Q, join: Join, access: Access) -> Joined<K, V>
     where
-        Q: ?Sized + Equivalent<K> + ToOwned<Owned = K>,
+        Q: ?Sized + Equivalent<K> + ToKey<K>,
     {
         let joined = self.shard(tag).with(|shard| {
             if let Some(entry) = shard.find(tag, |other| key.equivalent(other)) {
@@ -158,7 +158,7 @@ impl<K, V: Payload> Core<K, V> {
             }
             // A key that owns nothing is copied under the lock: that saves the second look.
             if !core::mem::needs_drop::<K>() && shard.has_spare() {
-                let key = key.to_owned();
+                let key = key.to_key();
                 if let Some(spare) = shard.take_spare() {
                     return Ok(join.made(shard.insert_key(tag, spare, key, join.unit(access))));
                 }
@@ -179,13 +179,13 @@ impl<K, V: Payload> Core<K, V> {
     #[inline(never)]
     fn make<Q>(&self, tag: Tag, key: &Q, join: Join, access: Access, spare: Option<Spare<K, V>>) -> Option<Joined<K, V>>
     where
-        Q: ?Sized + Equivalent<K> + ToOwned<Owned = K>,
+        Q: ?Sized + Equivalent<K> + ToKey<K>,
     {
         let mut lent = Lent { core: self, tag, spare: Some(spare.unwrap_or_else(|| self.more(tag))) };
         let Some(spare) = &mut lent.spare else { unreachable!("it has just been put in") };
         match spare.key_mut() {
-            Some(old) => key.clone_into(old),
-            None => drop(spare.put_key(key.to_owned())),
+            Some(old) => key.to_key_into(old),
+            None => drop(spare.put_key(key.to_key())),
         }
         let made = self.shard(tag).with(|shard| {
             if shard.find(tag, |other| key.equivalent(other)).is_some() {
@@ -205,7 +205,7 @@ impl<K, V: Payload> Core<K, V> {
     #[inline(never)]
     fn join_contended<Q>(&self, tag: Tag, key: &Q, join: Join, access: Access) -> Joined<K, V>
     where
-        Q: ?Sized + Equivalent<K> + ToOwned<Owned = K>,
+        Q: ?Sized + Equivalent<K> + ToKey<K>,
     {
         loop {
             let joined = self.shard(tag).with(|shard| {

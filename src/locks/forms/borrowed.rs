@@ -3,9 +3,10 @@
 macro_rules! borrowed {
     (
         $Table:ident, $Guard:ident, $Future:ident,
-        new = $new:literal, excludes = $excludes:literal,
+        asked with [$($asked:tt)+], new = $new:literal, excludes = $excludes:literal,
         does = [$($does:literal)+], fails = [$($fails:literal)+],
         $lock:ident, $lock_blocking:ident, $try_lock:ident, $try_lock_for:ident, $try_lock_until:ident,
+        aliases $lock_blocking_alias:literal,
     ) => {
         impl<K: Eq + ::core::hash::Hash, S: ::core::hash::BuildHasher> $Table<K, S> {
             $(#[doc = $does])+
@@ -16,7 +17,8 @@ macro_rules! borrowed {
             /// [`until`](crate::futures::Acquire::until) the wait has a limit.
             ///
             /// # Cancel safety
-            /// The future can be dropped at any moment: see [`Acquire`](crate::futures::Acquire#cancel-safety).
+            /// The future can be dropped at any moment: see [`Acquire`](crate::futures::Acquire#cancel-safety). To keep
+            /// it without polling it is another matter: see [idle futures](crate#idle-futures).
             ///
             /// # Examples
             /// ```
@@ -30,7 +32,7 @@ macro_rules! borrowed {
             #[inline]
             pub fn $lock<Q>(&self, key: &Q) -> $Future<'_, K, S>
             where
-                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+                Q: $($asked)+,
             {
                 $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).future()
             }
@@ -50,10 +52,11 @@ macro_rules! borrowed {
             #[doc = concat!("assert!(locks.", stringify!($try_lock), "(\"b\").is_some());")]
             /// # drop(guard);
             /// ```
+            #[must_use = "the hold, if there is one, is released at once unless the guard is kept"]
             #[inline]
             pub fn $try_lock<Q>(&self, key: &Q) -> Option<$Guard<'_, K, S>>
             where
-                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+                Q: $($asked)+,
             {
                 $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).attempt()
             }
@@ -77,10 +80,12 @@ macro_rules! borrowed {
             #[doc = concat!("assert!(locks.", $excludes, "(\"a\").is_none());")]
             /// # drop(guard);
             /// ```
+            #[doc(alias = $lock_blocking_alias)]
+            #[must_use = "the hold is released at once unless the guard is kept"]
             #[inline]
             pub fn $lock_blocking<Q>(&self, key: &Q) -> $Guard<'_, K, S>
             where
-                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+                Q: $($asked)+,
             {
                 $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).blocking()
             }
@@ -105,13 +110,15 @@ macro_rules! borrowed {
             #[doc = concat!("assert!(locks.", stringify!($try_lock_for), "(\"a\", timeout).is_none());")]
             /// # drop(guard);
             /// ```
+            #[doc(alias = "timeout")]
+            #[must_use = "the hold, if there is one, is released at once unless the guard is kept"]
             pub fn $try_lock_for<Q>(
                 &self,
                 key: &Q,
                 timeout: ::core::time::Duration,
             ) -> Option<$Guard<'_, K, S>>
             where
-                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+                Q: $($asked)+,
             {
                 $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).timeout(timeout)
             }
@@ -134,13 +141,15 @@ macro_rules! borrowed {
             #[doc = concat!("let guard = locks.", stringify!($try_lock_until), "(\"a\", deadline).unwrap();")]
             /// # drop(guard);
             /// ```
+            #[doc(alias = "deadline")]
+            #[must_use = "the hold, if there is one, is released at once unless the guard is kept"]
             pub fn $try_lock_until<Q>(
                 &self,
                 key: &Q,
                 deadline: ::std::time::Instant,
             ) -> Option<$Guard<'_, K, S>>
             where
-                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+                Q: $($asked)+,
             {
                 $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).deadline(deadline)
             }

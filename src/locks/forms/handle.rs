@@ -33,6 +33,7 @@ macro_rules! handle {
             #[doc = concat!("let locks = keylatch::", $new, ";")]
             #[doc = concat!("assert!(locks.handle(\"a\").", stringify!($try_lock), "().is_some());")]
             /// ```
+            #[must_use = "the hold, if there is one, is released at once unless the guard is kept"]
             #[inline]
             pub fn $try_lock(&self) -> Option<$crate::guard::Guard<P, $crate::mode::$Mode>> {
                 self.call().attempt()
@@ -49,6 +50,7 @@ macro_rules! handle {
             #[doc = concat!("let guard = locks.handle(\"a\").", stringify!($lock_blocking), "();")]
             /// # drop(guard);
             /// ```
+            #[must_use = "the hold is released at once unless the guard is kept"]
             #[inline]
             #[cfg(feature = "std")]
             pub fn $lock_blocking(&self) -> $crate::guard::Guard<P, $crate::mode::$Mode> {
@@ -68,6 +70,7 @@ macro_rules! handle {
                 "assert!(locks.handle(\"a\").", stringify!($try_lock_for), "(std::time::Duration::ZERO).is_some());"
             )]
             /// ```
+            #[must_use = "the hold, if there is one, is released at once unless the guard is kept"]
             #[cfg(feature = "std")]
             pub fn $try_lock_for(
                 &self,
@@ -89,6 +92,7 @@ macro_rules! handle {
                 "assert!(locks.handle(\"a\").", stringify!($try_lock_until), "(std::time::Instant::now()).is_some());"
             )]
             /// ```
+            #[must_use = "the hold, if there is one, is released at once unless the guard is kept"]
             #[cfg(feature = "std")]
             pub fn $try_lock_until(
                 &self,

@@ -1,8 +1,8 @@
 //! What the three tables have in common, written once: [`table!`] for what a table has whatever it locks,
 //! [`constructors!`] for how one is made that needs no number of permits, and [`forms!`] for the fifteen ways to call
 //! one operation, with a file for each family of them. What a method does is one call into
-//! [`Call`](crate::acquire::request::Call); all else here is signatures, and the text that a reader of the documentation needs
-//! at each of them.
+//! [`Call`](crate::acquire::request::Call); all else here is signatures, and the text that a reader of the
+//! documentation needs at each of them.
 //!
 //! Every path in a macro is absolute, so that a table's file imports nothing for text that is not there.
 
@@ -16,6 +16,9 @@ mod table;
 macro_rules! forms {
     (
         $Table:ident, $Mode:ident,
+        // The bounds of `Q`. The compiler shows them to whoever asks with what is no key of the table: so they are
+        // where the table is, and not in here.
+        asked with [$($asked:tt)+],
         // For the examples: a table of strings, and a `try_` call that excludes this operation.
         new = $new:literal, excludes = $excludes:literal,
         $(#[doc = $held:literal])+
@@ -25,7 +28,9 @@ macro_rules! forms {
         $(#[doc = $fails:literal])+
         try $try_lock:ident, for $try_lock_for:ident, until $try_lock_until:ident,
         arc $lock_arc:ident, $lock_arc_blocking:ident, $try_lock_arc:ident, $try_lock_arc_for:ident,
-        $try_lock_arc_until:ident $(,)?
+        $try_lock_arc_until:ident,
+        // What others call them, for the search in the documentation.
+        aliases [$lock_blocking_alias:literal, $lock_arc_alias:literal, $try_lock_arc_alias:literal] $(,)?
     ) => {
         $crate::locks::forms::names::names! {
             $Table, $Mode, $lock, $lock_arc,
@@ -34,15 +39,17 @@ macro_rules! forms {
         }
         $crate::locks::forms::borrowed::borrowed! {
             $Table, $Guard, $Future,
-            new = $new, excludes = $excludes,
+            asked with [$($asked)+], new = $new, excludes = $excludes,
             does = [$($does)+], fails = [$($fails)+],
             $lock, $lock_blocking, $try_lock, $try_lock_for, $try_lock_until,
+            aliases $lock_blocking_alias,
         }
         $crate::locks::forms::owned::owned! {
             $Table, $GuardArc, $FutureArc,
-            new = $new, excludes = $excludes,
+            asked with [$($asked)+], new = $new, excludes = $excludes,
             $lock, $lock_blocking, $try_lock, $try_lock_for, $try_lock_until,
             $lock_arc, $lock_arc_blocking, $try_lock_arc, $try_lock_arc_for, $try_lock_arc_until,
+            aliases $lock_arc_alias, $try_lock_arc_alias,
         }
         $crate::locks::forms::handle::handle! {
             $Table, $Mode, new = $new,

@@ -3,10 +3,11 @@
 macro_rules! owned {
     (
         $Table:ident, $GuardArc:ident, $FutureArc:ident,
-        new = $new:literal, excludes = $excludes:literal,
+        asked with [$($asked:tt)+], new = $new:literal, excludes = $excludes:literal,
         $lock:ident, $lock_blocking:ident, $try_lock:ident, $try_lock_for:ident, $try_lock_until:ident,
         $lock_arc:ident, $lock_arc_blocking:ident, $try_lock_arc:ident, $try_lock_arc_for:ident,
         $try_lock_arc_until:ident,
+        aliases $lock_arc_alias:literal, $try_lock_arc_alias:literal,
     ) => {
         /// Owned guards, which keep the table alive instead of borrowing it.
         #[cfg(target_has_atomic = "ptr")]
@@ -27,9 +28,10 @@ macro_rules! owned {
             /// std::thread::spawn(move || drop(guard)).join().unwrap();
             /// # });
             /// ```
+            #[doc(alias = $lock_arc_alias)]
             pub fn $lock_arc<Q>(self: &::alloc::sync::Arc<Self>, key: &Q) -> $FutureArc<K, S>
             where
-                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+                Q: $($asked)+,
             {
                 $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).future()
             }
@@ -45,9 +47,11 @@ macro_rules! owned {
             #[doc = concat!("assert!(locks.", $excludes, "(\"a\").is_none());")]
             /// # drop(guard);
             /// ```
+            #[doc(alias = $try_lock_arc_alias)]
+            #[must_use = "the hold, if there is one, is released at once unless the guard is kept"]
             pub fn $try_lock_arc<Q>(self: &::alloc::sync::Arc<Self>, key: &Q) -> Option<$GuardArc<K, S>>
             where
-                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+                Q: $($asked)+,
             {
                 $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).attempt()
             }
@@ -70,9 +74,10 @@ macro_rules! owned {
             #[doc = concat!("let guard = locks.", stringify!($lock_arc_blocking), "(\"a\");")]
             /// std::thread::spawn(move || drop(guard)).join().unwrap();
             /// ```
+            #[must_use = "the hold is released at once unless the guard is kept"]
             pub fn $lock_arc_blocking<Q>(self: &::alloc::sync::Arc<Self>, key: &Q) -> $GuardArc<K, S>
             where
-                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+                Q: $($asked)+,
             {
                 $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).blocking()
             }
@@ -91,13 +96,14 @@ macro_rules! owned {
             #[doc = concat!("let locks = Arc::new(keylatch::", $new, ");")]
             #[doc = concat!("assert!(locks.", stringify!($try_lock_arc_for), "(\"a\", Duration::ZERO).is_some());")]
             /// ```
+            #[must_use = "the hold, if there is one, is released at once unless the guard is kept"]
             pub fn $try_lock_arc_for<Q>(
                 self: &::alloc::sync::Arc<Self>,
                 key: &Q,
                 timeout: ::core::time::Duration,
             ) -> Option<$GuardArc<K, S>>
             where
-                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+                Q: $($asked)+,
             {
                 $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).timeout(timeout)
             }
@@ -116,13 +122,14 @@ macro_rules! owned {
             #[doc = concat!("let locks = Arc::new(keylatch::", $new, ");")]
             #[doc = concat!("assert!(locks.", stringify!($try_lock_arc_until), "(\"a\", Instant::now()).is_some());")]
             /// ```
+            #[must_use = "the hold, if there is one, is released at once unless the guard is kept"]
             pub fn $try_lock_arc_until<Q>(
                 self: &::alloc::sync::Arc<Self>,
                 key: &Q,
                 deadline: ::std::time::Instant,
             ) -> Option<$GuardArc<K, S>>
             where
-                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
+                Q: $($asked)+,
             {
                 $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).deadline(deadline)
             }

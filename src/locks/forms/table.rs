@@ -1,9 +1,11 @@
-//! What a table has whatever it locks.
+//! What a table has whatever it locks: how it is made, and, behind the forms, its handles and queries.
 
 /// The queries and handles of a table, and what ties it to the core.
 macro_rules! table {
     (
         $Table:ident, $Kind:ident,
+        // As for `forms!`.
+        asked with [$($asked:tt)+],
         // For the examples: a table of strings named `locks`, and two calls that exclude each other.
         new = $new:literal, hold = $hold:literal $(,)?
     ) => {
@@ -33,6 +35,88 @@ macro_rules! table {
             #[inline]
             fn core(&self) -> &$crate::core::Core<K, ()> {
                 &self.core
+            }
+        }
+
+        impl<K: Eq + ::core::hash::Hash, S: ::core::hash::BuildHasher> $Table<K, S> {
+            #[inline]
+            fn key<'q, Q: ?Sized + ::core::hash::Hash>(&self, key: &'q Q) -> $crate::core::Key<'q, Q> {
+                $crate::core::Key::new(key, &self.hasher)
+            }
+
+            /// Finds the entry of a key, or makes it, and keeps it in the table: for keys that are asked for again and
+            /// again.
+            ///
+            /// # Examples
+            /// ```
+            #[doc = concat!("let locks = keylatch::", $new, ";")]
+            /// let a = locks.handle("a");
+            #[doc = concat!("let guard = a.", $hold, "().unwrap();")]
+            /// assert!(locks.is_locked("a"));
+            /// # drop(guard);
+            /// ```
+            #[must_use = "the key has been found in vain unless the handle is kept"]
+            pub fn handle<Q>(&self, key: &Q) -> $crate::handle::KeyHandle<'_, Self>
+            where
+                Q: $($asked)+,
+            {
+                $crate::handle::Handle::find($crate::plumbing::TableRef::new(self), &self.key(key))
+            }
+
+            /// [`handle`](Self::handle) that owns a share of the table, and has owned guards.
+            ///
+            /// # Examples
+            /// ```
+            /// use std::sync::Arc;
+            ///
+            #[doc = concat!("let locks = Arc::new(keylatch::", $new, ");")]
+            /// let a = locks.handle_arc("a");
+            /// drop(locks);
+            #[doc = concat!("let guard = a.", $hold, "().unwrap();")]
+            /// # drop(guard);
+            /// ```
+            #[must_use = "the key has been found in vain unless the handle is kept"]
+            #[cfg(target_has_atomic = "ptr")]
+            pub fn handle_arc<Q>(self: &::alloc::sync::Arc<Self>, key: &Q) -> $crate::handle::KeyHandleArc<Self>
+            where
+                Q: $($asked)+,
+            {
+                $crate::handle::Handle::find(::alloc::sync::Arc::clone(self), &self.key(key))
+            }
+
+            /// Whether somebody holds the key now, in whatever way.
+            ///
+            /// # Examples
+            /// ```
+            #[doc = concat!("let locks = keylatch::", $new, ";")]
+            #[doc = concat!("let guard = locks.", $hold, "(\"a\");")]
+            /// assert!(locks.is_locked("a") && !locks.is_locked("b"));
+            /// # drop(guard);
+            /// ```
+            #[must_use]
+            pub fn is_locked<Q>(&self, key: &Q) -> bool
+            where
+                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K>,
+            {
+                self.status(key).is_some_and(|status| status.holders() > 0)
+            }
+
+            /// Who holds the key and who waits for it: `None` if it has no entry.
+            ///
+            /// # Examples
+            /// ```
+            #[doc = concat!("let locks = keylatch::", $new, ";")]
+            /// assert!(locks.status("a").is_none());
+            #[doc = concat!("let guard = locks.", $hold, "(\"a\");")]
+            /// assert_eq!(locks.status("a").unwrap().holders(), 1);
+            /// # drop(guard);
+            /// ```
+            #[must_use]
+            pub fn status<Q>(&self, key: &Q) -> Option<$crate::status::Status>
+            where
+                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K>,
+            {
+                self.core.snapshot(&self.key(key)).map($crate::status::Status::new)
             }
         }
 
@@ -91,86 +175,6 @@ macro_rules! table {
             }
         }
 
-        impl<K: Eq + ::core::hash::Hash, S: ::core::hash::BuildHasher> $Table<K, S> {
-            #[inline]
-            fn key<'q, Q: ?Sized + ::core::hash::Hash>(&self, key: &'q Q) -> $crate::core::Key<'q, Q> {
-                $crate::core::Key::new(key, &self.hasher)
-            }
-
-            /// Finds the entry of a key, or makes it, and keeps it in the table: for keys that are asked for again and
-            /// again.
-            ///
-            /// # Examples
-            /// ```
-            #[doc = concat!("let locks = keylatch::", $new, ";")]
-            /// let a = locks.handle("a");
-            #[doc = concat!("let guard = a.", $hold, "().unwrap();")]
-            /// assert!(locks.is_locked("a"));
-            /// # drop(guard);
-            /// ```
-            pub fn handle<Q>(&self, key: &Q) -> $crate::handle::KeyHandle<'_, Self>
-            where
-                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
-            {
-                $crate::handle::Handle::find($crate::plumbing::TableRef::new(self), &self.key(key))
-            }
-
-            /// [`handle`](Self::handle) that owns a share of the table, and has owned guards.
-            ///
-            /// # Examples
-            /// ```
-            /// use std::sync::Arc;
-            ///
-            #[doc = concat!("let locks = Arc::new(keylatch::", $new, ");")]
-            /// let a = locks.handle_arc("a");
-            /// drop(locks);
-            #[doc = concat!("let guard = a.", $hold, "().unwrap();")]
-            /// # drop(guard);
-            /// ```
-            #[cfg(target_has_atomic = "ptr")]
-            pub fn handle_arc<Q>(self: &::alloc::sync::Arc<Self>, key: &Q) -> $crate::handle::KeyHandleArc<Self>
-            where
-                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K> + ::alloc::borrow::ToOwned<Owned = K>,
-            {
-                $crate::handle::Handle::find(::alloc::sync::Arc::clone(self), &self.key(key))
-            }
-
-            /// Whether somebody holds the key now, in whatever way.
-            ///
-            /// # Examples
-            /// ```
-            #[doc = concat!("let locks = keylatch::", $new, ";")]
-            #[doc = concat!("let guard = locks.", $hold, "(\"a\");")]
-            /// assert!(locks.is_locked("a") && !locks.is_locked("b"));
-            /// # drop(guard);
-            /// ```
-            #[must_use]
-            pub fn is_locked<Q>(&self, key: &Q) -> bool
-            where
-                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K>,
-            {
-                self.status(key).is_some_and(|status| status.holders() > 0)
-            }
-
-            /// Who holds the key and who waits for it: `None` if it has no entry.
-            ///
-            /// # Examples
-            /// ```
-            #[doc = concat!("let locks = keylatch::", $new, ";")]
-            /// assert!(locks.status("a").is_none());
-            #[doc = concat!("let guard = locks.", $hold, "(\"a\");")]
-            /// assert_eq!(locks.status("a").unwrap().holders(), 1);
-            /// # drop(guard);
-            /// ```
-            #[must_use]
-            pub fn status<Q>(&self, key: &Q) -> Option<$crate::status::Status>
-            where
-                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K>,
-            {
-                self.core.snapshot(&self.key(key)).map($crate::status::Status::new)
-            }
-        }
-
         impl<K, S> ::core::fmt::Debug for $Table<K, S> {
             fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
                 f.debug_struct(stringify!($Table)).field("len", &self.len()).finish_non_exhaustive()
@@ -191,6 +195,7 @@ macro_rules! constructors {
             /// assert!(locks.is_empty());
             /// ```
             #[must_use]
+            #[track_caller]
             pub fn new() -> Self {
                 Self::builder().build()
             }
@@ -202,6 +207,7 @@ macro_rules! constructors {
             #[doc = concat!("let locks = keylatch::", stringify!($Table), "::<u64>::builder().shards(1).build();")]
             /// assert!(locks.is_empty());
             /// ```
+            #[track_caller]
             pub fn builder() -> $crate::builder::Builder<$Kind, K> {
                 $crate::builder::Builder::new($crate::core::Counted::Readers)
             }
@@ -219,12 +225,14 @@ macro_rules! constructors {
             /// assert!(locks.is_empty());
             /// ```
             #[must_use]
+            #[track_caller]
             pub fn with_hasher(hasher: S) -> Self {
                 $Table::builder().hasher(hasher).build()
             }
         }
 
         impl<K, S: Default> Default for $Table<K, S> {
+            #[track_caller]
             fn default() -> Self {
                 Self::with_hasher(S::default())
             }

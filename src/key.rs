@@ -1,0 +1,405 @@
+use alloc::borrow::{Cow, ToOwned};
+use alloc::boxed::Box;
+use alloc::ffi::CString;
+use alloc::rc::Rc;
+use alloc::string::String;
+#[cfg(target_has_atomic = "ptr")]
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ffi::CStr;
+#[cfg(feature = "std")]
+use std::ffi::{OsStr, OsString};
+#[cfg(feature = "std")]
+use std::path::{Path, PathBuf};
+
+/// What a key of type `K` can be made from: what a table is asked with.
+///
+/// A call that may make an entry takes `&Q`, where `Q` is [`Hash`](core::hash::Hash), `Equivalent<K>` and `ToKey<K>`:
+/// it is looked up by the first two, and only if the key has no entry yet, `to_key` makes the key that is kept. A pure
+/// query ([`is_locked`](crate::KeyedMutex::is_locked), [`status`](crate::KeyedMutex::status)) makes none, and needs no
+/// `ToKey`.
+///
+/// # Which call for which key?
+/// The type of the key is named where the table is: `KeyedMutex::<String>::new()`, or the field that it is in.
+///
+/// | key type `K` | call | also |
+/// |---|---|---|
+/// | `u64`, `Uuid`, `IpAddr`, an enum: whatever is `Clone` | `lock(&7)`, `lock(&id)` | |
+/// | `String` | `lock("a")` | `lock(&string)` |
+/// | `Box<str>`, `Arc<str>`, `Rc<str>`, `Cow<'_, str>` | `lock("a")` | `lock(&key)`; from a `String`: `lock(string.as_str())` |
+/// | `&'static str` | `lock(&"a")` | |
+/// | `Vec<u8>`, `Box<[u8]>`, `Arc<[u8]>`, `Rc<[u8]>`, of any `T: Clone` | `lock(bytes)` with a `&[u8]` | `lock(&vec)` for `Vec`; a literal: `lock(&b"abc"[..])` |
+/// | `[u8; 16]` | `lock(&array)` | |
+/// | `PathBuf`, `Box<Path>`, `Arc<Path>`, `Rc<Path>` | `lock(Path::new("a"))` | `lock(path)` with a `&Path`; `lock(&path_buf)` for `PathBuf` |
+/// | `OsString`, `CString` and their like | `lock(os_str)`, `lock(c"a")` | `lock(&key)` |
+/// | `(String, u64)` | `lock(&(string, 7))` | without making a `String`: see [below](#pairs) |
+/// | a type of yours that is `Clone` | `lock(&key)` | by what it is made of: see [below](#newtypes) |
+/// | a type of yours that is not `Clone` | `lock(&key)`, with a `ToKey` of your own | see [below](#keys-that-are-not-clone) |
+///
+/// # Recipes
+/// ## Pairs
+/// `&("a", 7)` is not a `(String, u64)` seen from elsewhere, so it takes a type that says so. It hashes as the pair
+/// does, field by field:
+///
+/// ```
+/// use keylatch::{Equivalent, KeyedMutex, ToKey};
+///
+/// #[derive(Hash)]
+/// struct Row<'a>(&'a str, u64);
+///
+/// impl Equivalent<(String, u64)> for Row<'_> {
+///     fn equivalent(&self, key: &(String, u64)) -> bool {
+///         self.0 == key.0 && self.1 == key.1
+///     }
+/// }
+///
+/// impl ToKey<(String, u64)> for Row<'_> {
+///     fn to_key(&self) -> (String, u64) {
+///         (self.0.to_owned(), self.1)
+///     }
+///
+///     // Only for tables with `recycle_keys(true)`: nothing is allocated then.
+///     fn to_key_into(&self, key: &mut (String, u64)) {
+///         self.0.to_key_into(&mut key.0);
+///         key.1 = self.1;
+///     }
+/// }
+///
+/// let rows = KeyedMutex::<(String, u64)>::new();
+/// let guard = rows.lock_blocking(&Row("users", 7));
+/// assert!(rows.try_lock(&("users".to_string(), 7)).is_none()); // the same key
+/// # drop(guard);
+/// ```
+///
+/// ## Case-insensitive keys
+/// One generic type serves as the key, with a `String` in it, and as what is asked with, with a `&str`:
+///
+/// ```
+/// use std::hash::{Hash, Hasher};
+///
+/// use keylatch::{Equivalent, KeyedMutex, ToKey};
+///
+/// struct NoCase<S>(S);
+///
+/// impl<S: AsRef<str>> Hash for NoCase<S> {
+///     fn hash<H: Hasher>(&self, state: &mut H) {
+///         for byte in self.0.as_ref().bytes() {
+///             state.write_u8(byte.to_ascii_lowercase());
+///         }
+///     }
+/// }
+///
+/// impl<S: AsRef<str>> PartialEq for NoCase<S> {
+///     fn eq(&self, other: &Self) -> bool {
+///         self.0.as_ref().eq_ignore_ascii_case(other.0.as_ref())
+///     }
+/// }
+///
+/// impl<S: AsRef<str>> Eq for NoCase<S> {}
+///
+/// impl Equivalent<NoCase<String>> for NoCase<&str> {
+///     fn equivalent(&self, key: &NoCase<String>) -> bool {
+///         self.0.eq_ignore_ascii_case(&key.0)
+///     }
+/// }
+///
+/// impl ToKey<NoCase<String>> for NoCase<&str> {
+///     fn to_key(&self) -> NoCase<String> {
+///         NoCase(self.0.to_owned())
+///     }
+/// }
+///
+/// let headers = KeyedMutex::<NoCase<String>>::new();
+/// let guard = headers.lock_blocking(&NoCase("Content-Type"));
+/// assert!(headers.try_lock(&NoCase("content-type")).is_none());
+/// # drop(guard);
+/// ```
+///
+/// ## Interned keys
+/// With an `Arc<str>` at hand nothing is allocated: the entry gets a clone of the `Arc`. With a `&str` the text is
+/// copied, once for each entry that is made.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use keylatch::KeyedMutex;
+///
+/// let names = KeyedMutex::<Arc<str>>::new();
+/// let alice: Arc<str> = Arc::from("alice");
+/// let guard = names.lock_blocking(&alice);
+/// assert!(Arc::ptr_eq(guard.key(), &alice));
+/// assert!(names.try_lock("alice").is_none()); // compared by what it says
+/// # drop(guard);
+/// ```
+///
+/// ## Newtypes
+/// A newtype that is `Clone` is locked by itself: `lock(&UserId(7))`. To be locked by what is in it as well, it says
+/// that it can be borrowed as that (so that `Equivalent` holds), and how it is made from it:
+///
+/// ```
+/// use std::borrow::Borrow;
+///
+/// use keylatch::{KeyedMutex, ToKey};
+///
+/// #[derive(Clone, PartialEq, Eq, Hash)]
+/// struct UserName(String);
+///
+/// impl Borrow<str> for UserName {
+///     fn borrow(&self) -> &str {
+///         &self.0
+///     }
+/// }
+///
+/// impl ToKey<UserName> for str {
+///     fn to_key(&self) -> UserName {
+///         UserName(self.to_owned())
+///     }
+/// }
+///
+/// let users = KeyedMutex::<UserName>::new();
+/// let guard = users.lock_blocking("alice");
+/// assert!(users.try_lock(&UserName("alice".to_string())).is_none());
+/// # drop(guard);
+/// ```
+///
+/// ## Keys that are not `Clone`
+/// ```
+/// use keylatch::{KeyedMutex, ToKey};
+///
+/// /// Not `Clone`, lest copies of it spread.
+/// #[derive(PartialEq, Eq, Hash)]
+/// struct Token(String);
+///
+/// impl ToKey<Token> for Token {
+///     fn to_key(&self) -> Token {
+///         Token(self.0.clone())
+///     }
+/// }
+///
+/// let sessions = KeyedMutex::<Token>::new();
+/// let token = Token("secret".to_string());
+/// let guard = sessions.lock_blocking(&token);
+/// assert!(sessions.is_locked(&token));
+/// # drop(guard);
+/// ```
+///
+/// # What does not work
+/// - *`&'static str` by `"a"`:* `"a"` is a `str` like any other once it has been passed on, and a key that lives as
+///   long as the program cannot be made from that. `lock(&"a")` copies the reference.
+/// - *`Arc<str>` by a `&String`, `Vec<u8>` by an array:* the standard library sees an `Arc<str>` as a `str` and a
+///   `Vec<u8>` as a slice, and `Equivalent` follows it. Pass `string.as_str()`, `&array[..]`.
+/// - *`[u8; 16]` by a slice:* it might have another length. Make the array first: `lock(&<[u8;
+///   16]>::try_from(slice)?)`.
+/// - *`PathBuf` by `"a"`:* a `PathBuf` is seen as a `Path` only. `lock(Path::new("a"))`.
+/// - *An `Equivalent` between two types of other crates:* make one of them a newtype. That is Rust's rule for all
+///   traits.
+/// - *`Box<T>` by a `&T`, for a sized `T`:* there is no such implementation here. `lock(&Box::new(..))`, or keys of
+///   type `T`.
+///
+/// ```compile_fail,E0277
+/// keylatch::KeyedMutex::<&'static str>::new().try_lock("a");
+/// ```
+/// ```compile_fail,E0277
+/// keylatch::KeyedMutex::<std::sync::Arc<str>>::new().try_lock(&String::from("a"));
+/// ```
+/// ```compile_fail,E0277
+/// keylatch::KeyedMutex::<Vec<u8>>::new().try_lock(b"abc");
+/// ```
+/// ```compile_fail,E0277
+/// keylatch::KeyedMutex::<(String, u64)>::new().try_lock(&("a", 7));
+/// ```
+///
+/// # What an implementation must do
+/// The key that is made must be the one that was asked for: `q` must be equivalent to `q.to_key()`, and have the same
+/// hash. Otherwise keys may exclude each other too much or too little, as with any hash table; memory safety does not
+/// depend on it.
+///
+/// The `to_key` of a key type that owns nothing (has no drop glue), and `to_key_into`, which is called only where
+/// [`recycle_keys`](crate::Builder::recycle_keys) was asked for, may run inside an internal lock: they must not use the
+/// table. All other `to_key` run outside. If one panics, the panic reaches the caller and the table stays usable; a key
+/// that `to_key_into` has half changed by then is dropped, or written again.
+#[diagnostic::on_unimplemented(
+    message = "a key of type `{K}` cannot be made from a `&{Self}`",
+    label = "no `{K}` can be made from this",
+    note = "pass a `&{K}`, or what the table on the page of `keylatch::ToKey` has for this type of key, or implement \
+            `keylatch::ToKey<{K}>` for `{Self}` (and `Hash` and `keylatch::Equivalent<{K}>`)"
+)]
+pub trait ToKey<K> {
+    /// Makes the key. It is called only when the key has no entry.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::ToKey;
+    ///
+    /// let key: String = "a".to_key();
+    /// assert_eq!(key, "a");
+    /// ```
+    fn to_key(&self) -> K;
+
+    /// Makes the key in the place of an old one, where [`recycle_keys`](crate::Builder::recycle_keys) was asked for: to
+    /// use what the old one has allocated. As provided it assigns what [`to_key`](ToKey::to_key) makes.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::ToKey;
+    ///
+    /// let mut key = String::from("an old key");
+    /// let memory = key.as_ptr();
+    /// "a new one".to_key_into(&mut key);
+    /// assert_eq!(key, "a new one");
+    /// assert_eq!(key.as_ptr(), memory);
+    /// ```
+    #[inline]
+    fn to_key_into(&self, key: &mut K) {
+        *key = self.to_key();
+    }
+}
+
+/// As itself.
+// Whoever lacks a form of their own is not helped by being told that one thing or another is not `Clone`.
+#[diagnostic::do_not_recommend]
+impl<K: Clone> ToKey<K> for K {
+    #[inline]
+    fn to_key(&self) -> K {
+        self.clone()
+    }
+
+    #[inline]
+    fn to_key_into(&self, key: &mut K) {
+        key.clone_from(self);
+    }
+}
+
+/// To a `Cow` that owns.
+impl<'a, B: ?Sized + ToOwned> ToKey<Cow<'a, B>> for B {
+    #[inline]
+    fn to_key(&self) -> Cow<'a, B> {
+        Cow::Owned(self.to_owned())
+    }
+
+    #[inline]
+    fn to_key_into(&self, key: &mut Cow<'a, B>) {
+        match key {
+            Cow::Owned(key) => self.clone_into(key),
+            Cow::Borrowed(_) => *key = self.to_key(),
+        }
+    }
+}
+
+/// The methods of what a key is the owned form of: an old key can be written over.
+macro_rules! written_over {
+    ($K:ty) => {
+        #[inline]
+        fn to_key(&self) -> $K {
+            self.to_owned()
+        }
+
+        #[inline]
+        fn to_key_into(&self, key: &mut $K) {
+            self.clone_into(key);
+        }
+    };
+}
+
+/// The methods for keys of a fixed length, or with other owners: an old key is replaced.
+macro_rules! replaced {
+    ($K:ty) => {
+        #[inline]
+        fn to_key(&self) -> $K {
+            self.into()
+        }
+    };
+}
+
+// The heads of the implementations are not made by a macro, because the compiler shows them to those whose key has
+// none.
+impl ToKey<String> for str {
+    written_over!(String);
+}
+
+impl ToKey<Box<str>> for str {
+    replaced!(Box<str>);
+}
+
+impl ToKey<Rc<str>> for str {
+    replaced!(Rc<str>);
+}
+
+#[cfg(target_has_atomic = "ptr")]
+impl ToKey<Arc<str>> for str {
+    replaced!(Arc<str>);
+}
+
+impl<T: Clone> ToKey<Vec<T>> for [T] {
+    written_over!(Vec<T>);
+}
+
+impl<T: Clone> ToKey<Box<[T]>> for [T] {
+    replaced!(Box<[T]>);
+}
+
+impl<T: Clone> ToKey<Rc<[T]>> for [T] {
+    replaced!(Rc<[T]>);
+}
+
+#[cfg(target_has_atomic = "ptr")]
+impl<T: Clone> ToKey<Arc<[T]>> for [T] {
+    replaced!(Arc<[T]>);
+}
+
+impl ToKey<CString> for CStr {
+    written_over!(CString);
+}
+
+impl ToKey<Box<CStr>> for CStr {
+    replaced!(Box<CStr>);
+}
+
+impl ToKey<Rc<CStr>> for CStr {
+    replaced!(Rc<CStr>);
+}
+
+#[cfg(target_has_atomic = "ptr")]
+impl ToKey<Arc<CStr>> for CStr {
+    replaced!(Arc<CStr>);
+}
+
+#[cfg(feature = "std")]
+impl ToKey<PathBuf> for Path {
+    written_over!(PathBuf);
+}
+
+#[cfg(feature = "std")]
+impl ToKey<Box<Path>> for Path {
+    replaced!(Box<Path>);
+}
+
+#[cfg(feature = "std")]
+impl ToKey<Rc<Path>> for Path {
+    replaced!(Rc<Path>);
+}
+
+#[cfg(all(feature = "std", target_has_atomic = "ptr"))]
+impl ToKey<Arc<Path>> for Path {
+    replaced!(Arc<Path>);
+}
+
+#[cfg(feature = "std")]
+impl ToKey<OsString> for OsStr {
+    written_over!(OsString);
+}
+
+#[cfg(feature = "std")]
+impl ToKey<Box<OsStr>> for OsStr {
+    replaced!(Box<OsStr>);
+}
+
+#[cfg(feature = "std")]
+impl ToKey<Rc<OsStr>> for OsStr {
+    replaced!(Rc<OsStr>);
+}
+
+#[cfg(all(feature = "std", target_has_atomic = "ptr"))]
+impl ToKey<Arc<OsStr>> for OsStr {
+    replaced!(Arc<OsStr>);
+}
