@@ -7,6 +7,8 @@
 //! A figure is the best of some rounds, so that what else the machine does matters little. After a crowd that took longer than
 //! [`ENOUGH`] no larger one is tried.
 
+#![allow(unsafe_code)]
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::env;

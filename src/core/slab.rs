@@ -1,4 +1,5 @@
-//! A slab: values at indices that stay the same. Rooms keep their waiters in one, and shards their chunks of slots.
+//! A slab: values at indices that stay the same. Pools keep their chunks of slots in one, and queues their waiters in pages
+//! of them.
 
 use alloc::vec::Vec;
 
@@ -32,15 +33,24 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
+    #[inline]
     pub(super) fn insert(&mut self, value: T) -> u32 {
+        // Memory ends long before four billion of them.
+        let index = self.items.len() as u32;
+        if self.free != NONE || self.items.len() == self.items.capacity() {
+            return self.insert_slowly(value);
+        }
+        self.items.push(Item::Used(value));
+        index
+    }
+
+    #[inline(never)]
+    fn insert_slowly(&mut self, value: T) -> u32 {
         let index = self.free;
         if index == NONE {
-            if self.items.len() == self.items.capacity() {
-                // Twice the room, but from one on, and not from four: on a microcontroller there may never be more.
-                self.items.reserve_exact(self.items.len().max(1));
-            }
+            // Twice the room, but from one on, and not from four: on a microcontroller there may never be more.
+            self.items.reserve_exact(self.items.len().max(1));
             self.items.push(Item::Used(value));
-            // Memory ends long before four billion of them.
             return self.items.len() as u32 - 1;
         }
         self.unlink(index);
@@ -49,21 +59,66 @@ impl<T> Slab<T> {
     }
 
     pub(super) fn remove(&mut self, index: u32) -> T {
-        let link = Item::Free { prev: NONE, next: self.free };
-        let item = core::mem::replace(&mut self.items[index as usize], link);
-        self.relink(self.free, |prev, _| *prev = index);
-        self.free = index;
+        let item = core::mem::replace(&mut self.items[index as usize], Item::Free { prev: NONE, next: NONE });
+        self.delete(index);
+        match item {
+            Item::Used(value) => value,
+            Item::Free { .. } => gone(),
+        }
+    }
+
+    /// Removes a value that nobody wants to have.
+    #[inline]
+    pub(super) fn delete(&mut self, index: u32) {
+        if index as usize + 1 == self.items.len() {
+            self.items.truncate(index as usize);
+            if let Some(Item::Free { .. }) = self.items.last() {
+                self.trim();
+            }
+        } else {
+            self.items[index as usize] = Item::Free { prev: NONE, next: self.free };
+            self.relink(self.free, |prev, _| *prev = index);
+            self.free = index;
+        }
+        if self.items.capacity() > KEPT && self.items.len() < self.items.capacity() / 4 {
+            self.shrink();
+        }
+    }
+
+    #[cold]
+    fn shrink(&mut self) {
+        self.items.shrink_to(KEPT.max(2 * self.items.len()));
+    }
+
+    #[inline]
+    pub(super) fn get(&self, index: u32) -> Option<&T> {
+        match self.items.get(index as usize) {
+            Some(Item::Used(value)) => Some(value),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
+        match self.items.get_mut(index as usize) {
+            Some(Item::Used(value)) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The last place is always in use.
+    #[inline(never)]
+    fn trim(&mut self) {
         while let Some(Item::Free { .. }) = self.items.last() {
             self.unlink(self.items.len() as u32 - 1);
             self.items.pop();
         }
-        if self.items.capacity() > KEPT && self.items.len() < self.items.capacity() / 4 {
-            self.items.shrink_to(KEPT.max(2 * self.items.len()));
-        }
-        match item {
-            Item::Used(value) => value,
-            Item::Free { .. } => unreachable!("an index is used from insert to remove"),
-        }
+    }
+
+    /// Whether one more value finds room, if there may be so many places.
+    #[inline]
+    pub(super) fn has_room(&self, places: u32) -> bool {
+        self.free != NONE || self.items.len() < places as usize
     }
 
     /// How many places there are, free ones included.
@@ -99,23 +154,23 @@ impl<T> Slab<T> {
 #[path = "slab_tests.rs"]
 mod tests;
 
+#[cold]
+#[inline(never)]
+fn gone() -> ! {
+    unreachable!("an index is used from insert to remove")
+}
+
 impl<T> core::ops::Index<u32> for Slab<T> {
     type Output = T;
     #[inline]
     fn index(&self, index: u32) -> &T {
-        match &self.items[index as usize] {
-            Item::Used(value) => value,
-            Item::Free { .. } => unreachable!("an index is used from insert to remove"),
-        }
+        self.get(index).unwrap_or_else(|| gone())
     }
 }
 
 impl<T> core::ops::IndexMut<u32> for Slab<T> {
     #[inline]
     fn index_mut(&mut self, index: u32) -> &mut T {
-        match &mut self.items[index as usize] {
-            Item::Used(value) => value,
-            Item::Free { .. } => unreachable!("an index is used from insert to remove"),
-        }
+        self.get_mut(index).unwrap_or_else(|| gone())
     }
 }

@@ -38,7 +38,7 @@ pub(crate) enum Joined<K, V> {
 
 impl Join {
     /// Joins an entry that exists. How is a constant where this is called: what is not asked for costs nothing.
-    #[inline(always)]
+    #[inline]
     fn entry<K, V>(self, access: Access, entry: Live<'_, K, V>, rules: &Rules) -> Joined<K, V> {
         if self != Join::Claim {
             match entry.join(|word| word.hold(access, rules.limit())) {
@@ -93,7 +93,7 @@ where
 
 /// The entry of a claim that somebody has, and keeps.
 impl<K, V: Payload> Source<K, V> for &Claim<K, V> {
-    #[inline(always)]
+    #[inline]
     fn join(&self, core: &Core<K, V>, join: Join, access: Access) -> Joined<K, V> {
         join.entry(access, self.live(), core.rules())
     }
@@ -184,8 +184,8 @@ impl<K, V: Payload> Core<K, V> {
         let mut lent = Lent { core: self, tag, spare: Some(spare.unwrap_or_else(|| self.more(tag))) };
         let Some(spare) = &mut lent.spare else { unreachable!("it has just been put in") };
         match spare.key_mut() {
-            Some(old) => key.to_key_into(old),
-            None => drop(spare.put_key(key.to_key())),
+            Some(old) if self.recycle_keys => key.to_key_into(old),
+            _ => drop(spare.put_key(key.to_key())),
         }
         let made = self.shard(tag).with(|shard| {
             if shard.find(tag, |other| key.equivalent(other)).is_some() {
@@ -208,12 +208,16 @@ impl<K, V: Payload> Core<K, V> {
         Q: ?Sized + Equivalent<K> + ToKey<K>,
     {
         loop {
-            let joined = self.shard(tag).with(|shard| {
-                let entry = shard.find(tag, |other| key.equivalent(other));
-                entry.map(|entry| join.entry(access, entry, self.rules()))
+            let joined = self.shard(tag).with(|shard| match shard.find(tag, |other| key.equivalent(other)) {
+                Some(entry) => Ok(join.entry(access, entry, self.rules())),
+                None => Err(shard.take_spare()),
             });
-            if let Some(joined) = joined.or_else(|| self.make(tag, key, join, access, None)) {
-                return joined;
+            match joined {
+                Ok(joined) => return joined,
+                Err(spare) => match self.make(tag, key, join, access, spare) {
+                    Some(made) => return made,
+                    None => continue,
+                },
             }
         }
     }

@@ -22,6 +22,7 @@ use crossbeam_utils::CachePadded;
 use crate::fairness::Fairness;
 use crate::sync::Lock;
 
+mod paged;
 mod queue;
 pub(super) mod state;
 mod wakers;
@@ -34,7 +35,7 @@ pub(crate) use self::queue::{Counted, Rules, Ticket, Waiting};
 pub(crate) use self::wakers::WakeBatch;
 pub(crate) use self::word::{Access, Holds, Want};
 
-use self::queue::{Cause, Position, Queues};
+use self::queue::{Cause, Queues};
 use self::state::State;
 use self::word::{Refusal, Unit};
 
@@ -223,26 +224,21 @@ impl WaitQueues {
         batch: &mut WakeBatch,
     ) -> Result<Option<Entered>, Needs> {
         let queue = state.queue();
-        let position = queues.position(*ticket);
-        if position == Position::Granted {
+        if queues.is_granted(*ticket) {
             batch.old = queues.remove(queue, core::mem::replace(ticket, Ticket::NONE));
             return Ok(Some(Entered(())));
         }
         let holds = state.word().holds();
         if holds.allow(want, self.rules.limit()) {
-            self.room_for_due(queues, state, holds.after(want), batch)?;
+            self.room_for_due(queues, state, holds.after(want), Cause::Any, batch)?;
             // The head takes what is free. A waiter behind it is a newcomer to it.
-            if position == Position::Head || self.may_bypass(queues, state, holds, want) {
+            if queues.is_head(queue, *ticket) || self.may_bypass(queues, state, holds, want) {
                 batch.old = queues.remove(queue, core::mem::replace(ticket, Ticket::NONE));
                 self.admit(queues, state, holds.after(want), want.claims(), Cause::Any, batch);
                 return Ok(Some(Entered(())));
             }
         }
-        if !queues.will_wake(*ticket, waker) {
-            let waker = batch.fresh.take().ok_or(Needs::Waker)?;
-            batch.old = queues.renew(*ticket, waker);
-        }
-        Ok(None)
+        if queues.sleep(queue, *ticket, waker, batch) { Ok(None) } else { Err(Needs::Waker) }
     }
 
     /// Lets a newcomer in before those who wait, if holds and policy allow.
@@ -272,16 +268,23 @@ impl WaitQueues {
         if !ticket.is_some() {
             return None;
         }
+        let mut gone = false;
         self.step(state, batch, None, |queues, batch| {
-            let queue = state.queue();
-            if queues.position(ticket) == Position::Granted {
-                batch.old = queues.remove(queue, ticket);
-                return Ok(Some(Entered(())));
+            // It goes first: how much room the batch needs is a matter of who is left. If that has to be made others may see
+            // the queue meanwhile, and let in whom they find.
+            if !gone {
+                let granted = queues.is_granted(ticket);
+                batch.old = queues.remove(state.queue(), ticket);
+                if granted {
+                    return Ok(Some(Entered(())));
+                }
+                gone = true;
             }
-            let holds = state.word().holds();
-            self.room_for_due(queues, state, holds, batch)?;
-            batch.old = queues.remove(queue, ticket);
-            self.admit(queues, state, holds, 0, Cause::Any, batch);
+            let word = state.word();
+            if word.is_queued() {
+                self.room_for_due(queues, state, word.holds(), Cause::Any, batch)?;
+                self.admit(queues, state, word.holds(), 0, Cause::Any, batch);
+            }
             Ok(None)
         })
     }
@@ -296,7 +299,7 @@ impl WaitQueues {
                     return Ok(false);
                 }
                 let holds = word.holds().without(from).with(to);
-                self.room_for_due(queues, state, holds, batch)?;
+                self.room_for_due(queues, state, holds, cause, batch)?;
                 self.admit(queues, state, holds, 0, cause, batch);
                 Ok(true)
             });
@@ -333,14 +336,15 @@ impl WaitQueues {
     fn hand_over(&self, state: &State, access: Access, fair: bool) -> bool {
         // Wakers run when the hold is gone.
         let mut batch = WakeBatch::default();
+        let cause = Cause::of_leaving(access, fair);
         self.step(state, &mut batch, None, |queues, batch| {
             let word = state.word();
             if !word.is_queued() {
                 return Ok(false);
             }
             let holds = word.holds().without(access);
-            self.room_for_due(queues, state, holds, batch)?;
-            self.admit(queues, state, holds, 0, Cause::of_leaving(access, fair), batch);
+            self.room_for_due(queues, state, holds, cause, batch)?;
+            self.admit(queues, state, holds, 0, cause, batch);
             Ok(true)
         })
     }
@@ -363,8 +367,19 @@ impl WaitQueues {
         debug_assert!(updated.is_ok());
     }
 
-    fn room_for_due(&self, queues: &Queues, state: &State, holds: Holds, batch: &WakeBatch) -> Result<(), Needs> {
-        let most = queues.most_due(state.queue(), holds, &self.rules);
+    #[inline(always)]
+    fn room_for_due(
+        &self,
+        queues: &Queues,
+        state: &State,
+        holds: Holds,
+        cause: Cause,
+        batch: &WakeBatch,
+    ) -> Result<(), Needs> {
+        if batch.fits(queues.len(state.queue())) {
+            return Ok(());
+        }
+        let most = queues.most_due(state.queue(), holds, &self.rules, cause);
         if batch.fits(most) { Ok(()) } else { Err(Needs::Room(most)) }
     }
 
@@ -379,7 +394,7 @@ impl WaitQueues {
         }
         self.lock(state).with(|queues| {
             let word = state.word();
-            let waiting = if word.is_queued() { queues.waiting(state.queue()) } else { Waiting::default() };
+            let waiting = if word.is_queued() { queues.waiting(state.queue(), counted) } else { Waiting::default() };
             Snapshot { holds: word.holds(), waiting, counted }
         })
     }

@@ -20,17 +20,18 @@ pub(crate) struct WakeBatch {
 impl WakeBatch {
     pub(super) fn wake(&mut self, waker: Option<Waker>) {
         let Some(waker) = waker else { return };
-        match self.due.iter_mut().find(|place| place.is_none()) {
-            Some(place) => *place = Some(waker),
-            None => self.more.push(waker),
+        match &mut self.due {
+            [place @ None, _] | [_, place @ None] => *place = Some(waker),
+            _ => self.more.push(waker),
         }
     }
 
     /// Whether `count` more wakers fit without an allocation.
     #[inline]
     pub(super) fn fits(&self, count: usize) -> bool {
-        let free = self.due.iter().filter(|place| place.is_none()).count();
-        count <= free + self.more.capacity() - self.more.len()
+        let [first, second] = &self.due;
+        let free = usize::from(first.is_none()) + usize::from(second.is_none());
+        count <= free || count <= free + self.more.capacity() - self.more.len()
     }
 
     pub(super) fn reserve(&mut self, count: usize) {

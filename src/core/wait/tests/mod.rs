@@ -1,4 +1,5 @@
 //! Tests of the wait layer that need its inside. What can be seen from outside is tested in `tests/`.
 
+mod paged;
 mod queue;
 mod word;

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::task::Waker;
 
 use crate::Fairness;
-use crate::core::wait::queue::{Admitted, Cause, Position, Queues};
+use crate::core::wait::queue::{Admitted, Cause, Queues};
 use crate::core::wait::word::{Access, Holds, Unit, Want, Word};
 use crate::core::wait::{Counted, Rules, Ticket, WakeBatch};
 
@@ -12,8 +12,10 @@ fn holds(modes: &[Access]) -> Holds {
     modes.iter().fold(Holds::NONE, |holds, &mode| holds.with(mode))
 }
 
-fn rules(fairness: Fairness) -> Rules {
-    Rules { fairness, counted: Counted::Permits(3) }
+/// Of a table whose waiters ask for these: it has permits, or readers and writers.
+fn rules(fairness: Fairness, accesses: &[Access]) -> Rules {
+    let counted = if accesses.contains(&P) { Counted::Permits(3) } else { Counted::Readers };
+    Rules { fairness, counted }
 }
 
 /// A queue of these modes, in this order.
@@ -24,8 +26,24 @@ fn queue(modes: &[Access]) -> (Queues, u32, Vec<Ticket>) {
     (queues, queue, tickets)
 }
 
-fn places(queues: &Queues, tickets: &[Ticket]) -> Vec<Position> {
-    tickets.iter().map(|&ticket| queues.position(ticket)).collect()
+/// Where a waiter stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Position {
+    Granted,
+    Head,
+    Behind,
+}
+
+fn position(queues: &Queues, queue: u32, ticket: Ticket) -> Position {
+    match queues.is_granted(ticket) {
+        true => Granted,
+        false if queues.is_head(queue, ticket) => Head,
+        false => Behind,
+    }
+}
+
+fn places(queues: &Queues, queue: u32, tickets: &[Ticket]) -> Vec<Position> {
+    tickets.iter().map(|&ticket| position(queues, queue, ticket)).collect()
 }
 
 use Access::{Exclusive as W, Shared as R, Upgradable as U};
@@ -37,8 +55,8 @@ const P: Access = Access::Permits(1);
 #[track_caller]
 fn admits(fairness: Fairness, left: &[Access], cause: Cause, waiting: &[Access], expected: &[Position]) -> Admitted {
     let (mut queues, queue, tickets) = queue(waiting);
-    let admitted = queues.admit(queue, holds(left), &rules(fairness), cause, &mut WakeBatch::default());
-    assert_eq!(places(&queues, &tickets), expected);
+    let admitted = queues.admit(queue, holds(left), &rules(fairness, waiting), cause, &mut WakeBatch::default());
+    assert_eq!(places(&queues, queue, &tickets), expected);
     assert_eq!(admitted.granted, expected.iter().filter(|&&place| place == Granted).count());
     assert_eq!(admitted.queued, expected.iter().any(|&place| place != Granted));
     admitted
@@ -58,12 +76,12 @@ fn fifo_grants_in_order_of_arrival_neighbouring_readers_together() {
 fn bounded_opens_for_a_writer_and_grants_when_it_was_passed_often_enough() {
     admits(Fairness::Bounded(1), &[], Cause::WriterLeft, &[W, W], &[Head, Behind]);
     admits(Fairness::Bounded(0), &[], Cause::WriterLeft, &[W, W], &[Granted, Head]);
-    let bounded = rules(Fairness::Bounded(1));
+    let bounded = rules(Fairness::Bounded(1), &[W]);
     let (mut queues, queue, tickets) = queue(&[W, W]);
     assert!(queues.bypass(queue, Holds::NONE, W, &bounded));
     assert!(!queues.bypass(queue, Holds::NONE, W, &bounded), "the bound is one");
     queues.admit(queue, Holds::NONE, &bounded, Cause::WriterLeft, &mut WakeBatch::default());
-    assert_eq!(places(&queues, &tickets), [Granted, Head]);
+    assert_eq!(places(&queues, queue, &tickets), [Granted, Head]);
     assert!(queues.bypass(queue, Holds::NONE, W, &bounded), "a new head starts from zero");
 }
 
@@ -113,13 +131,11 @@ fn wakes(fairness: Fairness, left: &[Access], waiting: &[Access], expected: usiz
     for &mode in waiting {
         queues.push(queue, Want::Hold(mode), waker.clone());
     }
-    // A table has permits, or readers and writers.
-    let counted = if waiting.contains(&P) { Counted::Permits(3) } else { Counted::Readers };
-    let rules = Rules { fairness, counted };
+    let rules = rules(fairness, waiting);
     let mut holds = holds(left);
     for expected in [expected, 0] {
         let mut bin = WakeBatch::default();
-        let most = queues.most_due(queue, holds, &rules);
+        let most = queues.most_due(queue, holds, &rules, Cause::Any);
         bin.reserve(most);
         holds = queues.admit(queue, holds, &rules, Cause::Any, &mut bin).holds;
         assert!(bin.count() <= most, "more wakers than announced");
@@ -162,13 +178,14 @@ fn a_waiter_that_may_get_in_is_woken_once() {
 
 #[test]
 fn a_newcomer_that_keeps_nobody_out_is_not_counted() {
-    let bounded = rules(Fairness::Bounded(1));
+    let bounded = rules(Fairness::Bounded(1), &[P]);
     let (mut queues, queue, _) = queue(&[P]);
     for _ in 0..9 {
         assert!(queues.bypass(queue, holds(&[P]), P, &bounded), "there is a permit left for the waiter");
     }
     assert!(queues.bypass(queue, holds(&[P, P]), P, &bounded));
     assert!(!queues.bypass(queue, holds(&[P, P]), P, &bounded));
+    let bounded = rules(Fairness::Bounded(1), &[U]);
     let (mut queues, queue, _) = self::queue(&[U]);
     for _ in 0..9 {
         assert!(queues.bypass(queue, holds(&[U]), R, &bounded), "readers do not keep an upgradable reader out");
@@ -178,7 +195,7 @@ fn a_newcomer_that_keeps_nobody_out_is_not_counted() {
 #[test]
 fn a_waiting_writer_keeps_later_readers_out_within_the_bound() {
     let (mut queues, queue, tickets) = queue(&[U, W]);
-    let bounded = rules(Fairness::Bounded(1));
+    let bounded = rules(Fairness::Bounded(1), &[W]);
     assert!(queues.bypass(queue, holds(&[U]), R, &bounded));
     assert!(!queues.bypass(queue, holds(&[U, R]), R, &bounded));
     drop(queues.remove(queue, tickets[1]));
@@ -187,14 +204,14 @@ fn a_waiting_writer_keeps_later_readers_out_within_the_bound() {
 
 #[test]
 fn waiters_are_counted_by_what_they_wait_for() {
-    let (mut queues, queue, tickets) = queue(&[W, R, R, U, P]);
-    let waiting = queues.waiting(queue);
-    assert_eq!((waiting.writers, waiting.readers, waiting.upgradable, waiting.permits), (1, 2, 1, 1));
-    for (ticket, place) in tickets.into_iter().zip([Head, Head, Head, Head, Head]) {
-        assert_eq!(queues.position(ticket), place, "whoever is removed was the first that was left");
+    let (mut queues, queue, tickets) = queue(&[W, R, R, U]);
+    let waiting = queues.waiting(queue, Counted::Readers);
+    assert_eq!((waiting.writers, waiting.readers, waiting.upgradable, waiting.permits), (1, 2, 1, 0));
+    for (ticket, place) in tickets.into_iter().zip([Head; 4]) {
+        assert_eq!(position(&queues, queue, ticket), place, "whoever is removed was the first that was left");
         drop(queues.remove(queue, ticket));
     }
-    let waiting = queues.waiting(queue);
+    let waiting = queues.waiting(queue, Counted::Readers);
     assert_eq!((waiting.writers, waiting.readers, waiting.upgradable, waiting.permits), (0, 0, 0, 0));
 }
 
@@ -205,7 +222,8 @@ fn memory_is_given_back_when_a_burst_of_waiters_is_over() {
     for ticket in tickets {
         drop(queues.remove(queue, ticket));
     }
-    let admitted = queues.admit(queue, Holds::NONE, &rules(Fairness::Fifo), Cause::Any, &mut WakeBatch::default());
+    let admitted =
+        queues.admit(queue, Holds::NONE, &rules(Fairness::Fifo, &[W]), Cause::Any, &mut WakeBatch::default());
     assert!(!admitted.queued && admitted.granted == 0);
     assert!(queues.memory() <= 64);
     assert_eq!(Word::born(Unit::Claim).admit(admitted.holds, 0, admitted.queued), Word::born(Unit::Claim));
@@ -213,11 +231,11 @@ fn memory_is_given_back_when_a_burst_of_waiters_is_over() {
 
 #[test]
 fn an_upgradable_reader_gets_in_with_a_phase_before_a_waiting_writer_once() {
-    let rules = rules(Fairness::Bounded(4));
+    let rules = rules(Fairness::Bounded(4), &[W]);
     let (mut queues, queue, tickets) = queue(&[W, U, U, R]);
     for expected in [[Head, Granted, Behind, Granted], [Head, Granted, Behind, Granted]] {
         queues.admit(queue, Holds::NONE, &rules, Cause::WriterLeft, &mut WakeBatch::default());
-        assert_eq!(places(&queues, &tickets), expected);
+        assert_eq!(places(&queues, queue, &tickets), expected);
     }
 }
 
@@ -229,7 +247,7 @@ fn memory_is_given_back_after_a_burst_although_somebody_still_waits() {
         drop(queues.remove(queue, ticket));
     }
     assert!(queues.memory() <= 64);
-    assert_eq!(queues.position(lingers), Head);
+    assert_eq!(position(&queues, queue, lingers), Head);
     let again: Vec<_> = (0..100).map(|_| queues.push(queue, Want::Hold(W), Waker::noop().clone())).collect();
-    assert!(again.iter().all(|&ticket| queues.position(ticket) == Behind));
+    assert!(again.iter().all(|&ticket| position(&queues, queue, ticket) == Behind));
 }
