@@ -98,12 +98,53 @@ pub(crate) fn block<W: Wait>(mut wait: W, deadline: Option<Instant>) -> Option<W
         if let Poll::Ready(output) = wait.poll(&parking.waker) {
             return Some(output);
         }
-        if !parking.parker.park(deadline) {
+        parking.parker.park(deadline);
+        // However the sleep ended: a wake-up in vain does not put the deadline off.
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             // It may have been handed over a moment ago.
             return match wait.poll(&parking.waker) {
                 Poll::Ready(output) => Some(output),
                 Poll::Pending => None,
             };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Woken again with every poll, and never let in.
+    struct WokenInVain {
+        deadline: Instant,
+        polls_too_late: u32,
+    }
+
+    impl Wait for &mut WokenInVain {
+        type Output = ();
+
+        fn outlook(&mut self) -> Outlook {
+            Outlook::MustQueue
+        }
+
+        fn attempt(&mut self) -> Option<()> {
+            None
+        }
+
+        fn poll(&mut self, waker: &Waker) -> Poll<()> {
+            self.polls_too_late += u32::from(Instant::now() >= self.deadline);
+            assert!(self.polls_too_late <= 2, "it waits on, though its time is up");
+            waker.wake_by_ref();
+            Poll::Pending
+        }
+    }
+
+    // One poll may have begun before the deadline and looked at the clock after it, and then there is a last one.
+    #[test]
+    fn a_thread_that_is_woken_over_and_over_gives_up_when_its_time_is_up() {
+        let deadline = Instant::now() + Duration::from_millis(5);
+        let mut wait = WokenInVain { deadline, polls_too_late: 0 };
+        assert!(block(&mut wait, Some(deadline)).is_none());
+        assert!(Instant::now() >= deadline);
     }
 }

@@ -20,15 +20,15 @@ const NOTIFIED: usize = 1;
 const ASLEEP: usize = 2;
 
 impl Parker {
-    /// Sleeps until it is notified. `false` if the deadline was reached first.
-    pub(super) fn park(&self, deadline: Option<Instant>) -> bool {
+    /// Sleeps until it is notified, or until the deadline.
+    pub(super) fn park(&self, deadline: Option<Instant>) {
         let mut spin = SpinWait::new();
         while self.state.load(Ordering::Relaxed) != NOTIFIED && spin.spin() {}
-        let notified = loop {
+        loop {
             listener!(self.event => listener);
             // Listen first, then look: a notification in between is seen by one of the two.
             if self.state.compare_exchange(EMPTY, ASLEEP, Ordering::AcqRel, Ordering::Acquire) == Err(NOTIFIED) {
-                break true;
+                break;
             }
             let woken = match deadline {
                 None => {
@@ -37,15 +37,11 @@ impl Parker {
                 }
                 Some(deadline) => listener.wait_deadline(deadline).is_some(),
             };
-            if self.state.load(Ordering::Acquire) == NOTIFIED {
-                break true;
+            if !woken || self.state.load(Ordering::Acquire) == NOTIFIED {
+                break;
             }
-            if !woken {
-                break false;
-            }
-        };
+        }
         self.state.swap(EMPTY, Ordering::AcqRel);
-        notified
     }
 }
 
