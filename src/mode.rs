@@ -120,6 +120,8 @@ impl sealed::Mode for Upgradable {
         if let Upgrading::Waiting(ticket) = hold.mode().0 {
             if core.leave_queue(hold.live(), ticket, &mut batch).is_some() {
                 hold.set_mode(Upgradable(Upgrading::Done));
+                // What was reserved for this one is for the next one that waits, not for whoever comes first.
+                return core.release_fair(hold);
             }
         }
         core.release(hold);

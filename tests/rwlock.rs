@@ -687,7 +687,6 @@ fn a_granted_upgrade_is_given_up(give_up: impl Fn(UpgradableGuard<'_, u64>, Read
 }
 
 // Today it is released as by any holder, so the key is free for whoever is quickest.
-#[ignore = "issue: an upgrade that is given up when it has been granted is no fair release"]
 #[test]
 fn a_granted_upgrade_that_is_dropped_goes_to_the_next_that_waits() {
     a_granted_upgrade_is_given_up(|guard, reader| {
@@ -699,7 +698,6 @@ fn a_granted_upgrade_that_is_dropped_goes_to_the_next_that_waits() {
 }
 
 // As above.
-#[ignore = "issue: an upgrade that is given up when it has been granted is no fair release"]
 #[test]
 fn a_granted_upgrade_that_is_forgotten_goes_to_the_next_that_waits_when_the_guard_is_dropped() {
     a_granted_upgrade_is_given_up(|mut guard, reader| {

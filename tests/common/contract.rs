@@ -273,9 +273,10 @@ impl Key {
         }
     }
 
-    /// What the upgradable reader has whose upgrade left the queue with this outcome.
-    pub fn held_after_upgrade(left: Option<bool>) -> Want {
-        if left == Some(true) { Write } else { Upgradable }
+    /// What the upgradable reader has whose upgrade left the queue with this outcome; and whether giving that up is a fair
+    /// release, as it is for any request that had been granted.
+    pub fn held_after_upgrade(left: Option<bool>) -> (Want, bool) {
+        if left == Some(true) { (Write, true) } else { (Upgradable, false) }
     }
 
     pub fn waiting(&self, want: Want) -> usize {

@@ -81,7 +81,7 @@ pub struct State {
     /// Requests that have got in, whose `Queue` has not been met yet.
     early: Vec<Id>,
     /// Upgrades that have left the queue, and what they still hold.
-    stopped: Vec<(Id, Want)>,
+    stopped: Vec<(Id, (Want, bool))>,
 }
 
 impl State {
@@ -120,7 +120,7 @@ impl State {
                 self.stopped.insert(at, (id, held));
             }
             Op::EndUpgrade(id) => match take(&mut self.stopped, |&(stopped, _)| stopped == id) {
-                Some((_, held)) => self.key.release(held, false),
+                Some((_, (held, fair))) => self.key.release(held, fair),
                 None => return false,
             },
             // What is not held cannot be given up: the history is wrong before this.

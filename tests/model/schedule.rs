@@ -633,7 +633,8 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         if want == Want::Upgrade {
             // It owns a hold besides.
             let left = self.model(key).leave_queue(sleeper.id);
-            self.released(key, Key::held_after_upgrade(left), false);
+            let (held, fair) = Key::held_after_upgrade(left);
+            self.released(key, held, fair);
         } else {
             self.model(key).cancel(sleeper.id, want);
         }
@@ -694,17 +695,17 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
     fn release(&mut self, at: usize, fair: bool) {
         let Holder { key, held, upgrading, .. } = self.holders.swap_remove(at);
         let fair = fair && matches!(held.want(), Want::Write | Want::Permit);
-        let want = match upgrading {
-            Upgrading::No => held.want(),
+        let (want, granted) = match upgrading {
+            Upgrading::No => (held.want(), false),
             Upgrading::Waiting(sleeper) => Key::held_after_upgrade(self.model(key).leave_queue(sleeper.id)),
-            Upgrading::Done => Want::Write,
+            Upgrading::Done => (Want::Write, false),
         };
         if fair {
             held.unlock_fair()
         } else {
             drop(held)
         }
-        self.released(key, want, fair);
+        self.released(key, want, fair || granted);
     }
 
     fn downgrade(&mut self, at: usize, form: u8) {
@@ -876,7 +877,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
     /// Those who hold a guard go together, and are no more than the table counts.
     fn check_exclusion(&self, key: u8) {
         let model = &self.models[usize::from(key)];
-        let upgraded = |sleeper: &Sleeper| Key::held_after_upgrade(Some(model.granted.contains(&sleeper.id)));
+        let upgraded = |sleeper: &Sleeper| Key::held_after_upgrade(Some(model.granted.contains(&sleeper.id))).0;
         let held = self.holders.iter().filter(|holder| holder.key == key).map(|holder| match &holder.upgrading {
             Upgrading::No => holder.held.want(),
             Upgrading::Waiting(sleeper) => upgraded(sleeper),
