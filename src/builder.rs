@@ -93,11 +93,15 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// How many free entries are kept for reuse, over all shards. 0 turns reuse off.
     ///
     /// An entry that is reused saves an allocation, and with [`recycle_keys`](Builder::recycle_keys) its key saves one
-    /// more. A free entry takes as much memory as a live one: the table keeps room for all of them. Entries are
-    /// allocated in chunks of up to 16, or up to 8 where a shard keeps fewer, and a chunk is given back as a whole:
-    /// nearly two chunks more may stay in each shard, and the rest of a chunk of which a single key is in use. What
-    /// [`capacity`](Builder::capacity) has made beyond the pool is given back in the same way, as keys come and go. The
-    /// default is 64 for each shard.
+    /// more. A free entry takes as much memory as a live one. The default is 64 for each shard, or as many as
+    /// [`capacity`](Builder::capacity) makes room for where that is more.
+    ///
+    /// `n` is divided evenly among the shards. Entries are allocated in chunks of up to 16, and a chunk is given back
+    /// as a whole, when all of its entries are free and its shard has enough without them. So up to 30 free entries
+    /// more may stay in each shard (14, where its part of `n` is 8 or less): when a burst is over and all keys are
+    /// released, a table keeps at most `n + 30 * shards` entries. With 64 shards, and 64 for each, that is 6,016. A key
+    /// that is still in use keeps its chunk besides, 15 free entries at most. What [`capacity`](Builder::capacity) has
+    /// made beyond the pool is given back in the same way, as keys come and go.
     pub fn pool_capacity(mut self, n: usize) -> Self {
         self.spares = Some(n);
         self

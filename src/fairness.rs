@@ -18,7 +18,7 @@
 /// | [`lock`](crate::KeyedMutex::lock) | its turn | is passed at most `n` times | no promise |
 /// | [`write`](crate::KeyedRwLock::write) | its turn | is passed at most `n` times by readers and writers, and by the readers who waited when a writer left, who do not count (of upgradable readers among them, one in all) | no promise |
 /// | [`read`](crate::KeyedRwLock::read) | its turn, together with the readers next to it | gets in with all readers who wait when a writer leaves, or when no writer waits before it any more | is woken then |
-/// | [`upgradable_read`](crate::KeyedRwLock::upgradable_read) | its turn | as a reader, if its place is free; else is passed at most `n` times by its like and by writers | no promise |
+/// | [`upgradable_read`](crate::KeyedRwLock::upgradable_read) | its turn | with the readers when a writer leaves, if its place is free (before a writer that came first only once); else is woken, and passed at most `n` times by its like and by writers | no promise |
 /// | [`upgrade`](crate::Guard::upgrade) | before everybody else, when the last reader has left | the same; is passed by at most `n` readers | before everybody who waits, but not before newcomers |
 /// | [`acquire`](crate::KeyedSemaphore::acquire) | its turn | is passed at most `n` times by those who take the last permit | no promise |
 ///

@@ -23,19 +23,43 @@ const HELD: &str = "a guard has its hold until it is dropped";
 /// let_underscore_drop = "warn"
 /// ```
 ///
+/// A forgotten `.await` is caught by no lint: `let _guard = locks.lock("a");` keeps a future that locks nothing. An
+/// editor shows the type of the binding, [`Acquire`](crate::futures::Acquire); where the type is named, as in
+/// `let _guard: MutexGuard<'_, String> = …`, it is an error.
+///
 /// A blocking call in a task blocks its executor. In a crate, or a module, where all is async, Clippy can refuse them;
 /// in `clippy.toml`:
 ///
 /// ```toml
 /// disallowed-methods = [
-///     { path = "keylatch::KeyedMutex::lock_blocking", reason = "blocks the executor: lock(..).await" },
-///     { path = "keylatch::KeyedMutex::lock_arc_blocking", reason = "blocks the executor: lock_arc(..).await" },
-///     { path = "keylatch::KeyedMutex::try_lock_for", reason = "blocks the executor: lock(..).until(timer).await" },
-///     { path = "keylatch::Handle::lock_blocking", reason = "blocks the executor: lock().await" },
+///     "keylatch::KeyedMutex::lock_blocking", "keylatch::KeyedMutex::try_lock_for",
+///     "keylatch::KeyedMutex::try_lock_until", "keylatch::KeyedMutex::lock_arc_blocking",
+///     "keylatch::KeyedMutex::try_lock_arc_for", "keylatch::KeyedMutex::try_lock_arc_until",
+///     "keylatch::KeyedRwLock::read_blocking", "keylatch::KeyedRwLock::try_read_for",
+///     "keylatch::KeyedRwLock::try_read_until", "keylatch::KeyedRwLock::read_arc_blocking",
+///     "keylatch::KeyedRwLock::try_read_arc_for", "keylatch::KeyedRwLock::try_read_arc_until",
+///     "keylatch::KeyedRwLock::upgradable_read_blocking", "keylatch::KeyedRwLock::try_upgradable_read_for",
+///     "keylatch::KeyedRwLock::try_upgradable_read_until", "keylatch::KeyedRwLock::upgradable_read_arc_blocking",
+///     "keylatch::KeyedRwLock::try_upgradable_read_arc_for", "keylatch::KeyedRwLock::try_upgradable_read_arc_until",
+///     "keylatch::KeyedRwLock::write_blocking", "keylatch::KeyedRwLock::try_write_for",
+///     "keylatch::KeyedRwLock::try_write_until", "keylatch::KeyedRwLock::write_arc_blocking",
+///     "keylatch::KeyedRwLock::try_write_arc_for", "keylatch::KeyedRwLock::try_write_arc_until",
+///     "keylatch::KeyedSemaphore::acquire_blocking", "keylatch::KeyedSemaphore::try_acquire_for",
+///     "keylatch::KeyedSemaphore::try_acquire_until", "keylatch::KeyedSemaphore::acquire_arc_blocking",
+///     "keylatch::KeyedSemaphore::try_acquire_arc_for", "keylatch::KeyedSemaphore::try_acquire_arc_until",
+///     "keylatch::Handle::lock_blocking", "keylatch::Handle::try_lock_for", "keylatch::Handle::try_lock_until",
+///     "keylatch::Handle::read_blocking", "keylatch::Handle::try_read_for", "keylatch::Handle::try_read_until",
+///     "keylatch::Handle::upgradable_read_blocking", "keylatch::Handle::try_upgradable_read_for",
+///     "keylatch::Handle::try_upgradable_read_until", "keylatch::Handle::write_blocking",
+///     "keylatch::Handle::try_write_for", "keylatch::Handle::try_write_until", "keylatch::Handle::acquire_blocking",
+///     "keylatch::Handle::try_acquire_for", "keylatch::Handle::try_acquire_until",
+///     "keylatch::Guard::upgrade_blocking", "keylatch::Guard::upgrade_mut_blocking",
+///     "keylatch::Guard::try_upgrade_for", "keylatch::Guard::try_upgrade_until",
 /// ]
 /// ```
 ///
-/// Where blocking is right, `#[expect(clippy::disallowed_methods)]` says so.
+/// These are all calls that block. With `{ path = "keylatch::KeyedMutex::lock_blocking", reason = "lock(..).await" }`
+/// the warning says what to use instead. Where blocking is right, `#[expect(clippy::disallowed_methods)]` says so.
 ///
 /// # Proof that a key is held
 /// A function that may be called only by the holder of a key can ask for the guard, and take the key from it. One that
@@ -81,7 +105,7 @@ const HELD: &str = "a guard has its hold until it is dropped";
 /// drop(guard);
 /// assert!(!locks.is_locked("a"));
 /// ```
-#[must_use = "the key is unlocked when the guard is dropped"]
+#[must_use = "the key, or the permit, is released when the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct Guard<P: TablePtr, M: Mode> {
     /// `None` only after the hold has been given away.

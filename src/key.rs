@@ -38,8 +38,9 @@ use std::path::{Path, PathBuf};
 ///
 /// # Recipes
 /// ## Pairs
-/// `&("a", 7)` is not a `(String, u64)` seen from elsewhere, so it takes a type that says so. It hashes as the pair
-/// does, field by field:
+/// A `(&str, u64)` cannot be borrowed from a `(String, u64)`, and tuples are not your types, so what is asked with is a
+/// newtype of your own. It must hash and compare the fields in the same order as the owned key, or exclusion is lost:
+/// one key would have two entries.
 ///
 /// ```
 /// use keylatch::{Equivalent, KeyedMutex, ToKey};
@@ -72,13 +73,15 @@ use std::path::{Path, PathBuf};
 /// ```
 ///
 /// ## Case-insensitive keys
-/// One generic type serves as the key, with a `String` in it, and as what is asked with, with a `&str`:
+/// One generic type serves as the key, with a `String` in it, and as what is asked with, with a `&str` or a `String`.
+/// This covers ASCII only: "É" and "é" remain two keys.
 ///
 /// ```
 /// use std::hash::{Hash, Hasher};
 ///
 /// use keylatch::{Equivalent, KeyedMutex, ToKey};
 ///
+/// #[derive(Clone)] // so that a `NoCase<String>` can be asked with as well
 /// struct NoCase<S>(S);
 ///
 /// impl<S: AsRef<str>> Hash for NoCase<S> {
@@ -112,6 +115,51 @@ use std::path::{Path, PathBuf};
 /// let headers = KeyedMutex::<NoCase<String>>::new();
 /// let guard = headers.lock_blocking(&NoCase("Content-Type"));
 /// assert!(headers.try_lock(&NoCase("content-type")).is_none());
+/// assert!(headers.try_lock(&NoCase("CONTENT-TYPE".to_string())).is_none());
+/// # drop(guard);
+/// ```
+///
+/// ## Enums
+/// As for pairs, with the same variants in the same order: a derived `Hash` begins with the number of the variant.
+///
+/// ```
+/// use keylatch::{Equivalent, KeyedMutex, ToKey};
+///
+/// #[derive(Clone, PartialEq, Eq, Hash)]
+/// enum Resource {
+///     File(String),
+///     User(u64),
+/// }
+///
+/// #[derive(Hash)]
+/// enum Ref<'a> {
+///     File(&'a str),
+///     User(u64),
+/// }
+///
+/// impl Equivalent<Resource> for Ref<'_> {
+///     fn equivalent(&self, key: &Resource) -> bool {
+///         match (self, key) {
+///             (Ref::File(a), Resource::File(b)) => a == b,
+///             (Ref::User(a), Resource::User(b)) => a == b,
+///             _ => false,
+///         }
+///     }
+/// }
+///
+/// impl ToKey<Resource> for Ref<'_> {
+///     fn to_key(&self) -> Resource {
+///         match *self {
+///             Ref::File(name) => Resource::File(name.to_owned()),
+///             Ref::User(id) => Resource::User(id),
+///         }
+///     }
+/// }
+///
+/// let locks = KeyedMutex::<Resource>::new();
+/// let guard = locks.lock_blocking(&Ref::File("a.txt"));
+/// assert!(locks.try_lock(&Resource::File("a.txt".to_string())).is_none()); // the same key
+/// assert!(locks.try_lock(&Ref::User(7)).is_some());
 /// # drop(guard);
 /// ```
 ///
@@ -184,15 +232,15 @@ use std::path::{Path, PathBuf};
 /// ```
 ///
 /// # What does not work
-/// - *`&'static str` by `"a"`:* `"a"` is a `str` like any other once it has been passed on, and a key that lives as
-///   long as the program cannot be made from that. `lock(&"a")` copies the reference.
+/// - *`&'static str` by `"a"`:* the table sees a `str` that may live as briefly as the call, and a reference that is
+///   valid for ever cannot be made from that. `lock(&"a")` asks with the reference itself, which is copied.
 /// - *`Arc<str>` by a `&String`, `Vec<u8>` by an array:* the standard library sees an `Arc<str>` as a `str` and a
 ///   `Vec<u8>` as a slice, and `Equivalent` follows it. Pass `string.as_str()`, `&array[..]`.
 /// - *`[u8; 16]` by a slice:* it might have another length. Make the array first: `lock(&<[u8;
 ///   16]>::try_from(slice)?)`.
 /// - *`PathBuf` by `"a"`:* a `PathBuf` is seen as a `Path` only. `lock(Path::new("a"))`.
-/// - *An `Equivalent` between two types of other crates:* make one of them a newtype. That is Rust's rule for all
-///   traits.
+/// - *An `Equivalent` or a `ToKey` between two types of other crates, or for a tuple:* make one of them a newtype of
+///   your own. That is Rust's rule for all traits (the orphan rule).
 /// - *`Box<T>` by a `&T`, for a sized `T`:* there is no such implementation here. `lock(&Box::new(..))`, or keys of
 ///   type `T`.
 ///
@@ -214,15 +262,19 @@ use std::path::{Path, PathBuf};
 /// hash. Otherwise keys may exclude each other too much or too little, as with any hash table; memory safety does not
 /// depend on it.
 ///
-/// The `to_key` of a key type that owns nothing (has no drop glue), and `to_key_into`, which is called only where
-/// [`recycle_keys`](crate::Builder::recycle_keys) was asked for, may run inside an internal lock: they must not use the
-/// table. All other `to_key` run outside. If one panics, the panic reaches the caller and the table stays usable; a key
-/// that `to_key_into` has half changed by then is dropped, or written again.
+/// Two methods may run inside an internal lock, and must not use the table: the `to_key` of a key type that owns
+/// nothing (for which [`needs_drop`](core::mem::needs_drop) is false), and `to_key_into`, which is called only where
+/// [`recycle_keys`](crate::Builder::recycle_keys) was asked for. The same goes for a panic hook that runs because one
+/// of them, or `Equivalent`, panics. All other `to_key` run outside. If one panics, the panic reaches the caller and
+/// the table stays usable; a key that `to_key_into` has half changed by then is dropped, or written again.
 #[diagnostic::on_unimplemented(
     message = "a key of type `{K}` cannot be made from a `&{Self}`",
     label = "no `{K}` can be made from this",
-    note = "pass a `&{K}`, or what the table on the page of `keylatch::ToKey` has for this type of key, or implement \
-            `keylatch::ToKey<{K}>` for `{Self}` (and `Hash` and `keylatch::Equivalent<{K}>`)"
+    note = "if `{Self}` is the key type itself, derive `Clone` for it",
+    note = "otherwise pass a `&{K}`, or what the table on the page of `keylatch::ToKey` has for this type of key, \
+            such as `Path::new(\"a\")` for a `PathBuf`",
+    note = "for a type of your own, implement `keylatch::ToKey<{K}>` (and `Hash` and `keylatch::Equivalent<{K}>`); for \
+            a tuple, or a type of another crate, do that for a newtype of your own: see \"Pairs\" on the same page"
 )]
 pub trait ToKey<K> {
     /// Makes the key. It is called only when the key has no entry.

@@ -79,22 +79,23 @@
 //! If in doubt, the mutex. A reader-writer lock pays only where readers stay for a while: to hold a key for some
 //! nanoseconds is as cheap alone as in company.
 //!
-//! In a [`KeyedRwLock`] these go together (a row's holder, a column's request):
+//! In a [`KeyedRwLock`], whether a call gets in depends on who holds the key:
 //!
-//! | | [`read`] | [`upgradable_read`] | [`write`] |
+//! | held by | [`read`] | [`upgradable_read`] | [`write`] |
 //! |---|---|---|---|
-//! | reader | yes | yes | – |
-//! | upgradable reader | yes | – | – |
-//! | writer | – | – | – |
+//! | nobody | yes | yes | yes |
+//! | readers | yes | yes | waits |
+//! | an upgradable reader, with or without readers | yes | waits | waits |
+//! | a writer | waits | waits | waits |
 //!
 //! [`read`]: KeyedRwLock::read
 //! [`upgradable_read`]: KeyedRwLock::upgradable_read
 //! [`write`]: KeyedRwLock::write
 //!
 //! An upgradable reader may become a writer with no other writer in between ([`upgrade`](Guard::upgrade)): look first,
-//! write only if needed. As everywhere, a dropped `upgrade` future releases what it owns, and that is the guard; unlike
-//! elsewhere, [`upgrade_mut`](Guard::upgrade_mut) and [`until`](futures::Upgrade::until) give up the wait and keep the
-//! upgradable hold.
+//! write only if needed. The future of `upgrade` owns the guard: dropping it before it has finished releases the hold.
+//! To stop waiting and keep the upgradable hold, use [`upgrade_mut`](Guard::upgrade_mut), or
+//! [`upgrade().until(limit)`](futures::Upgrade::until).
 //!
 //! # The forms
 //! Each operation `op` (`lock`, `read`, `upgradable_read`, `write`, `acquire`) has these forms:
@@ -114,9 +115,10 @@
 //!
 //! # Guarantees
 //! 1. *Exclusion.* A key never has holders that do not go together, whatever mix of forms is used on the table.
-//! 2. *No leaks.* No entry outlives its last holder, waiter, handle, unfinished future and running visit: when they are
-//!    gone, [`len`](KeyedMutex::len) is 0, whatever was cancelled, timed out or panicked on the way. Every future can
-//!    be dropped at any moment; a key that it had been handed already goes to the next waiter.
+//! 2. *No leaks.* An entry goes with the last of its holders, waiters, handles and unfinished futures, and of the calls
+//!    of [`for_each_key`](KeyedMutex::for_each_key) that are looking at it: when they are gone,
+//!    [`len`](KeyedMutex::len) is 0, whatever was cancelled, timed out or panicked on the way. Every future can be
+//!    dropped at any moment; a key that it had been handed already goes to the next waiter.
 //! 3. *Bounded bypass.* Under the default policy at most 16 later requests get in before a waiter at the head of its
 //!    queue; see [`Fairness`] for the choice and what it costs. No clock is involved.
 //! 4. *Phase fairness.* In a [`KeyedRwLock`] with a bound, a waiting writer keeps later readers out (within the bound),
@@ -125,14 +127,17 @@
 //! 5. *User code runs outside.* Hashing, cloning and dropping keys, and waking, cloning and dropping wakers happen
 //!    outside every internal lock, so all of them may use the table, and a waker may run its task on the spot. There
 //!    are exceptions, which must not use the table: the key's `Equivalent` (or `Eq`), the [`to_key`](ToKey::to_key) of
-//!    a key type that owns nothing (has no drop glue), and [`to_key_into`](ToKey::to_key_into), with `recycle_keys`. If
-//!    user code panics, the panic reaches the caller, and the table stays usable. If a waker panics, the others that
-//!    were due are still woken.
+//!    a key type that owns nothing (for which [`needs_drop`](::core::mem::needs_drop) is false), and
+//!    [`to_key_into`](ToKey::to_key_into), with `recycle_keys`. If user code panics, the panic reaches the caller, and
+//!    the table stays usable. If a waker panics, the others that were due are still woken. (Wakers that run their tasks
+//!    on the spot nest: each task that releases a key runs the next one inside its release, so a long chain of them
+//!    needs a deep stack.)
 //! 6. *No poisoning.* A panic while a key is held drops the guard, and the key is free.
 //! 7. *No re-entry.* Asking again for a key that one holds waits: see [below](#re-entry).
 //! 8. *Memory follows use.* After a burst the memory that it took is given back, in step with the releases, but for a
 //!    bounded pool of free entries ([`Builder::pool_capacity`]). Entries come in chunks of up to 16, and a key in use
-//!    keeps its chunk: with one key in forty of a burst still held a third of the memory may stay.
+//!    keeps its chunk: with one key in forty of a burst still held a third of the memory may stay. Waiters come in
+//!    pages of 64, and one that waits for long keeps its page.
 //! 9. *No allocation on the fast path.* In steady state acquiring and releasing a key allocates nothing, if the key
 //!    owns nothing, or is recycled ([`Builder::recycle_keys`]). Nor does waiting, but for a release that wakes several
 //!    waiters at once, and where crowds of more than 64 waiters come and go.
@@ -140,7 +145,8 @@
 //! # Cancel safety
 //! Every future can be dropped at any moment: it leaves the table as if it had never asked, and a key that it had been
 //! handed already goes to the next waiter. So a lock future may stand in `select!`, under a timeout, or in a task that
-//! is aborted. One future owns what it continues: dropping an unfinished [`upgrade`](Guard::upgrade) releases the hold.
+//! is aborted. Only the future of [`upgrade`](Guard::upgrade) owns a hold while it waits: dropping it before it has
+//! finished releases that hold.
 //!
 //! # Idle futures
 //! To drop a future is safe; to *keep* one and not poll it is a trap, known as futurelock. Once a lock future has been
@@ -196,6 +202,9 @@
 //! - find the key once with [`handle`](KeyedMutex::handle), lock it in one place, and pass the handle to those who only
 //!   need the key;
 //! - ask with a `try_` form, and treat failure as "held, perhaps by me".
+//!
+//! If a program hangs, [`status`](KeyedMutex::status) of the key, or [`for_each_key`](KeyedMutex::for_each_key), shows
+//! how many hold it, in what way, and how many wait.
 //!
 //! A task that is suspended while it holds a guard holds the key for as long as nobody polls or drops it; threads that
 //! block on that key wait as long. Stop an executor only when its tasks are done or dropped.

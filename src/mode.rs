@@ -9,7 +9,7 @@ pub(crate) mod sealed {
     use super::{Core, Hold, Payload, TypedAccess};
 
     #[allow(unreachable_pub)] // the supertrait of a public trait
-    pub trait Mode: TypedAccess {
+    pub trait ModeInside: TypedAccess {
         /// One hold of this mode, as it is acquired.
         const ONE: Self;
 
@@ -22,9 +22,9 @@ pub(crate) mod sealed {
 }
 
 /// A mode. Sealed.
-pub trait Mode: sealed::Mode + Debug {}
+pub trait Mode: sealed::ModeInside + Debug {}
 
-/// The mode of a hold that goes from one holder to one other: exclusive, or permits. Sealed.
+/// The mode of a hold that goes from one holder to one other: exclusive, or a permit. Sealed.
 pub trait HandOver: Mode {}
 
 /// The only holder of its key: of a mutex, or as a writer.
@@ -39,7 +39,7 @@ pub struct Shared(());
 #[derive(Clone, Copy, Debug)]
 pub struct Upgradable(pub(crate) Upgrading);
 
-/// The holder of permits.
+/// The holder of a permit.
 #[derive(Clone, Copy, Debug)]
 pub struct Permit {
     amount: u32,
@@ -102,15 +102,15 @@ impl TypedAccess for Permit {
     }
 }
 
-impl sealed::Mode for Exclusive {
+impl sealed::ModeInside for Exclusive {
     const ONE: Self = Exclusive::NEW;
 }
 
-impl sealed::Mode for Shared {
+impl sealed::ModeInside for Shared {
     const ONE: Self = Shared::NEW;
 }
 
-impl sealed::Mode for Upgradable {
+impl sealed::ModeInside for Upgradable {
     const ONE: Self = Upgradable::NEW;
 
     /// Releases what the hold is by now, and what it waits for.
@@ -128,7 +128,7 @@ impl sealed::Mode for Upgradable {
     }
 }
 
-impl sealed::Mode for Permit {
+impl sealed::ModeInside for Permit {
     const ONE: Self = Permit { amount: 1 };
 }
 

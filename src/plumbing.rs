@@ -29,7 +29,7 @@ pub(crate) mod sealed {
     use crate::core::{Core, Payload};
 
     #[allow(unreachable_pub)] // the supertrait of a public trait
-    pub trait Kind {
+    pub trait KindInside {
         /// What an entry has beside its key.
         type Payload: Payload;
 
@@ -39,7 +39,7 @@ pub(crate) mod sealed {
     }
 
     #[allow(unreachable_pub)]
-    pub trait Table<K> {
+    pub trait TableInside<K> {
         /// What an entry has beside its key.
         type Payload: Payload;
 
@@ -47,7 +47,7 @@ pub(crate) mod sealed {
     }
 
     #[allow(unreachable_pub)]
-    pub trait TablePtr<K> {
+    pub trait TablePtrInside<K> {
         /// That of the table.
         type Payload: Payload;
 
@@ -56,19 +56,19 @@ pub(crate) mod sealed {
 }
 
 /// Which table a [`Builder`](crate::Builder) makes. Sealed.
-pub trait Kind: sealed::Kind {
+pub trait Kind: sealed::KindInside {
     /// The table that is made.
     type Table<K, S>;
 }
 
 /// A lock table: [`KeyedMutex`](crate::KeyedMutex) and its like. Sealed.
-pub trait Table: sealed::Table<<Self as Table>::Key> {
+pub trait Table: sealed::TableInside<<Self as Table>::Key> {
     /// What the table is keyed by.
     type Key;
 }
 
 /// A reference to a lock table, or an `Arc` of one. Sealed.
-pub trait TablePtr: sealed::TablePtr<<Self as TablePtr>::Key> + Clone + Unpin {
+pub trait TablePtr: sealed::TablePtrInside<<Self as TablePtr>::Key> + Clone + Unpin {
     /// The table's type.
     type Table: Table<Key = Self::Key>;
     /// What the table is keyed by.
@@ -79,7 +79,7 @@ pub trait TablePtr: sealed::TablePtr<<Self as TablePtr>::Key> + Clone + Unpin {
 pub(crate) type CoreOf<P> = Core<<P as TablePtr>::Key, PayloadOf<P>>;
 pub(crate) type ClaimOf<P> = Claim<<P as TablePtr>::Key, PayloadOf<P>>;
 pub(crate) type HoldOf<P, M> = Hold<<P as TablePtr>::Key, PayloadOf<P>, M>;
-pub(crate) type PayloadOf<P> = <P as sealed::TablePtr<<P as TablePtr>::Key>>::Payload;
+pub(crate) type PayloadOf<P> = <P as sealed::TablePtrInside<<P as TablePtr>::Key>>::Payload;
 
 /// A reference to a table of type `T`: what borrowed guards, handles and futures are made with.
 pub struct TableRef<'a, T: Table> {
@@ -115,7 +115,7 @@ impl<T: Table> TablePtr for TableRef<'_, T> {
     type Key = T::Key;
 }
 
-impl<T: Table> sealed::TablePtr<T::Key> for TableRef<'_, T> {
+impl<T: Table> sealed::TablePtrInside<T::Key> for TableRef<'_, T> {
     type Payload = T::Payload;
 
     #[inline]
@@ -131,7 +131,7 @@ impl<T: Table> TablePtr for alloc::sync::Arc<T> {
 }
 
 #[cfg(target_has_atomic = "ptr")]
-impl<T: Table> sealed::TablePtr<T::Key> for alloc::sync::Arc<T> {
+impl<T: Table> sealed::TablePtrInside<T::Key> for alloc::sync::Arc<T> {
     type Payload = T::Payload;
 
     #[inline]

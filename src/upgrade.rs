@@ -206,7 +206,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     /// assert!(locks.try_upgradable_read("a").is_some());
     /// # drop(reader);
     /// ```
-    #[must_use = "the hold is released at once unless the guard is kept"]
+    #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
     pub fn downgrade(mut self) -> Guard<P, Shared> {
         self.fall_back();
         self.downgraded()
@@ -228,7 +228,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     /// assert!(locks.try_read("a").is_none());
     /// # drop(writer);
     /// ```
-    #[must_use = "the hold is released at once unless the guard is kept"]
+    #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
     pub fn upgrade_blocking(mut self) -> Guard<P, Exclusive> {
         self.block_upgrade(None);
         self.into_mode()
@@ -326,6 +326,7 @@ impl<P: TablePtr> Upgrade<P> {
     /// assert!(guard.upgrade().until(async {}).await.is_ok());
     /// # });
     /// ```
+    #[must_use = "bind it: `let result = …`; the guard is in it (`let _ = …` releases it at once)"]
     pub async fn until<F: Future>(
         mut self,
         limit: F,

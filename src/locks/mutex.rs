@@ -41,8 +41,9 @@ use crate::key::ToKey;
 /// that ignore case, newtypes, keys that are not `Clone`.
 ///
 /// These must not use the table, because they may run inside an internal lock: `Eq` (or `Equivalent`); the `to_key` of
-/// a key type that has nothing to drop; and, with [`recycle_keys`](crate::Builder::recycle_keys), `to_key_into`. All
-/// else that is a key's own may use it: `Hash`, every other `to_key`, and `Drop`.
+/// a key type that owns nothing (for which [`needs_drop`](core::mem::needs_drop) is false); and, with
+/// [`recycle_keys`](crate::Builder::recycle_keys), `to_key_into`. All else that is a key's own may use it: `Hash`,
+/// every other `to_key`, and `Drop`.
 ///
 /// # A table in a `static`
 /// ```
@@ -131,9 +132,9 @@ forms! {
     KeyedMutex, Exclusive,
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedMutex::<String>::new()", excludes = "try_lock",
-    /// The hold of a key of a [`KeyedMutex`].
+    /// The hold of a key of a [`KeyedMutex`]
     guards MutexGuard, MutexGuardArc, futures Lock, LockArc,
-    /// Locks a key.
+    /// Locks a key
     async lock, blocking lock_blocking,
     /// `None` if the key is held; if it has been handed to a waiter that has not run yet; or if others wait for it and
     /// the [policy](crate::Fairness) lets nobody pass them any more.

@@ -57,10 +57,11 @@ use crate::plumbing::TableRef;
 /// # Fairness
 /// Under the default policy, and [`Fairness::Bounded`](crate::Fairness::Bounded) in general, the lock is *phase-fair*
 /// besides: a waiting writer keeps later readers out (within the bound), and when a writer leaves, all readers that
-/// waited by then get in before the next writer, and an upgradable reader with them if its place is free (but only once
-/// before each writer that waits: a chain of upgrades would begin a new phase each time). So neither side starves the
-/// other. When a writer gives up, the readers that it kept out get in. See [`Fairness`](crate::Fairness) for the other
-/// policies.
+/// waited by then get in before the next writer, and an upgradable reader with them if its place is free (but before
+/// the writer at the head only once, if that came first: a chain of upgrades would begin a new phase each time). So
+/// neither side starves the other. When a writer gives up, the readers that it kept out get in, and an upgradable
+/// reader that it kept out is woken: it gets in if it asks before others do. See [`Fairness`](crate::Fairness) for the
+/// other policies.
 ///
 /// The idea of phases, without the bound, is from B. Brandenburg and J. Anderson, "Spin-based reader-writer
 /// synchronization for multiprocessor real-time systems", 2010.
@@ -98,9 +99,10 @@ forms! {
     KeyedRwLock, Shared,
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedRwLock::<String>::new()", excludes = "try_write",
-    /// The hold of a key of a [`KeyedRwLock`] by a reader.
+    /// A reader's hold of a key of a [`KeyedRwLock`]
     guards ReadGuard, ReadGuardArc, futures Read, ReadArc,
-    /// Acquires a key for reading, beside other readers.
+    /// Acquires a key for reading
+    /// Other readers may hold it at the same time.
     async read, blocking read_blocking,
     /// `None` if a writer holds the key, or has been handed it; or if a writer or an upgrade (under
     /// [`Fifo`](crate::Fairness::Fifo): anybody) waits for it and the [policy](crate::Fairness) lets nobody pass any
@@ -114,9 +116,10 @@ forms! {
     KeyedRwLock, Upgradable,
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedRwLock::<String>::new()", excludes = "try_upgradable_read",
-    /// The hold of a key of a [`KeyedRwLock`] by the one reader that may become a writer.
+    /// The hold of a key of a [`KeyedRwLock`] by the one reader that may become a writer
     guards UpgradableGuard, UpgradableGuardArc, futures UpgradableRead, UpgradableReadArc,
-    /// Acquires a key for reading, beside other readers, and with the right to become a writer.
+    /// Acquires a key for upgradable reading
+    /// Other readers may hold it at the same time, but only this one may become a writer.
     async upgradable_read, blocking upgradable_read_blocking,
     /// `None` if a writer or another upgradable reader holds the key, or has been handed it; or if somebody waits whom
     /// this would keep out and the [policy](crate::Fairness) lets nobody pass any more.
@@ -130,9 +133,10 @@ forms! {
     KeyedRwLock, Exclusive,
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedRwLock::<String>::new()", excludes = "try_read",
-    /// The hold of a key of a [`KeyedRwLock`] by a writer.
+    /// A writer's hold of a key of a [`KeyedRwLock`]
     guards WriteGuard, WriteGuardArc, futures Write, WriteArc,
-    /// Acquires a key for writing, alone.
+    /// Acquires a key for writing
+    /// Nobody else holds it at the same time.
     async write, blocking write_blocking,
     /// `None` if anybody holds the key, or has been handed it; or if others wait for it and the
     /// [policy](crate::Fairness) lets nobody pass them any more.
@@ -163,7 +167,7 @@ macro_rules! downgrades {
             /// assert!(locks.try_read("a").is_some() && locks.try_write("a").is_none());
             /// # drop(reader);
             /// ```
-            #[must_use = "the hold is released at once unless the guard is kept"]
+            #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
             pub fn downgrade(self) -> Guard<$P, Shared> {
                 self.downgraded()
             }
@@ -177,7 +181,7 @@ macro_rules! downgrades {
             /// let writer = reader.try_upgrade().unwrap();
             /// # drop(writer);
             /// ```
-            #[must_use = "the hold is released at once unless the guard is kept"]
+            #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
             pub fn downgrade_to_upgradable(self) -> Guard<$P, Upgradable> {
                 self.downgraded()
             }

@@ -7,7 +7,7 @@ use crate::builder::{Builder, DefaultHashBuilder};
 use crate::core::{Core, Counted, MAX_UNITS};
 use crate::key::ToKey;
 
-/// A semaphore for each key: at most so many holders per key, the same number for all keys.
+/// A semaphore for each key: a number of permits, the same for every key; each call takes one of them.
 ///
 /// For limits such as "at most four requests to one host at a time". All else is as for
 /// [`KeyedMutex`](crate::KeyedMutex), which is a semaphore with one permit: entries live only while they are used, the
@@ -132,9 +132,9 @@ forms! {
     KeyedSemaphore, Permit,
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedSemaphore::<String>::new(1)", excludes = "try_acquire",
-    /// A permit of a key of a [`KeyedSemaphore`].
+    /// A permit of a key of a [`KeyedSemaphore`]
     guards PermitGuard, PermitGuardArc, futures AcquirePermit, AcquirePermitArc,
-    /// Acquires a permit of a key.
+    /// Acquires one permit of a key
     async acquire, blocking acquire_blocking,
     /// `None` if all permits of the key are held, or have been handed to waiters that have not run yet; or if others
     /// wait for one and the [policy](crate::Fairness) lets nobody pass them any more.

@@ -4,17 +4,22 @@ macro_rules! borrowed {
     (
         $Table:ident, $Guard:ident, $Future:ident,
         asked with [$($asked:tt)+], new = $new:literal, excludes = $excludes:literal,
-        does = [$($does:literal)+], fails = [$($fails:literal)+],
+        does = $does:literal, more = [$($more:literal)*], fails = [$($fails:literal)+],
         $lock:ident, $lock_blocking:ident, $try_lock:ident, $try_lock_for:ident, $try_lock_until:ident,
+        owned $lock_arc:ident, $lock_arc_blocking:ident, $try_lock_arc:ident,
         aliases $lock_blocking_alias:literal,
     ) => {
         impl<K: Eq + ::core::hash::Hash, S: ::core::hash::BuildHasher> $Table<K, S> {
-            $(#[doc = $does])+
-            /// A future whose output is the guard.
+            #[doc = concat!($does, ": a future whose output is the guard.")]
+            ///
+            $(#[doc = $more])*
             ///
             /// The key is hashed, and its entry found or made, by this call and not by the poll, so the future does not
             /// borrow the key. Nothing is acquired before the first poll. With
             /// [`until`](crate::futures::Acquire::until) the wait has a limit.
+            ///
+            /// To move the guard elsewhere (into a spawned task, `spawn_blocking`, a field) use
+            #[doc = concat!("[`", stringify!($lock_arc), "`](Self::", stringify!($lock_arc), ").")]
             ///
             /// # Cancel safety
             /// The future can be dropped at any moment: see [`Acquire`](crate::futures::Acquire#cancel-safety). To keep
@@ -37,12 +42,16 @@ macro_rules! borrowed {
                 $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).future()
             }
 
-            $(#[doc = $does])+
-            /// If that is possible at once.
+            #[doc = concat!($does, " if that is possible at once.")]
+            ///
+            $(#[doc = $more])*
             ///
             $(#[doc = $fails])+
             /// It never fails spuriously, and waits for nobody but those who are inside the table for some dozen
             /// instructions.
+            ///
+            /// To move the guard elsewhere (into a spawned task, `spawn_blocking`, a field) use
+            #[doc = concat!("[`", stringify!($try_lock_arc), "`](Self::", stringify!($try_lock_arc), ").")]
             ///
             /// # Examples
             /// ```
@@ -52,7 +61,7 @@ macro_rules! borrowed {
             #[doc = concat!("assert!(locks.", stringify!($try_lock), "(\"b\").is_some());")]
             /// # drop(guard);
             /// ```
-            #[must_use = "the hold, if there is one, is released at once unless the guard is kept"]
+            #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
             #[inline]
             pub fn $try_lock<Q>(&self, key: &Q) -> Option<$Guard<'_, K, S>>
             where
@@ -65,8 +74,12 @@ macro_rules! borrowed {
         /// Blocking and timed calls.
         #[cfg(feature = "std")]
         impl<K: Eq + ::core::hash::Hash, S: ::core::hash::BuildHasher> $Table<K, S> {
-            $(#[doc = $does])+
-            /// Blocks the thread until that is done.
+            #[doc = concat!($does, ", blocking the thread while it waits.")]
+            ///
+            $(#[doc = $more])*
+            ///
+            /// To move the guard elsewhere (into a spawned task, `spawn_blocking`, a field) use
+            #[doc = concat!("[`", stringify!($lock_arc_blocking), "`](Self::", stringify!($lock_arc_blocking), ").")]
             ///
             /// # Blocking
             /// A caller that has to wait tries again for about a microsecond, gives up its time slice a few times, and
@@ -81,7 +94,7 @@ macro_rules! borrowed {
             /// # drop(guard);
             /// ```
             #[doc(alias = $lock_blocking_alias)]
-            #[must_use = "the hold is released at once unless the guard is kept"]
+            #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
             #[inline]
             pub fn $lock_blocking<Q>(&self, key: &Q) -> $Guard<'_, K, S>
             where
@@ -90,11 +103,12 @@ macro_rules! borrowed {
                 $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).blocking()
             }
 
-            $(#[doc = $does])+
-            /// Blocks the thread for at most `timeout`: `None` if that was not enough.
+            #[doc = concat!($does, ", blocking the thread for at most `timeout`.")]
             ///
-            /// It is tried at least once, also with a timeout of zero. A timeout that is too long for the clock, such
-            /// as [`Duration::MAX`](core::time::Duration::MAX), is no limit.
+            $(#[doc = $more])*
+            ///
+            /// `None` if the time was not enough. It is tried at least once, also with a timeout of zero. A timeout
+            /// that is too long for the clock, such as [`Duration::MAX`](core::time::Duration::MAX), is no limit.
             ///
             /// # Blocking
             #[doc = concat!("As [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "),")]
@@ -111,7 +125,7 @@ macro_rules! borrowed {
             /// # drop(guard);
             /// ```
             #[doc(alias = "timeout")]
-            #[must_use = "the hold, if there is one, is released at once unless the guard is kept"]
+            #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
             pub fn $try_lock_for<Q>(
                 &self,
                 key: &Q,
@@ -123,10 +137,11 @@ macro_rules! borrowed {
                 $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).timeout(timeout)
             }
 
-            $(#[doc = $does])+
-            /// Blocks the thread until `deadline` at the latest: `None` if it was not possible by then.
+            #[doc = concat!($does, ", blocking the thread until `deadline` at the latest.")]
             ///
-            /// It is tried at least once, also with a deadline in the past.
+            $(#[doc = $more])*
+            ///
+            /// `None` if it was not possible by then. It is tried at least once, also with a deadline in the past.
             ///
             /// # Blocking
             #[doc = concat!("As [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "),")]
@@ -142,7 +157,7 @@ macro_rules! borrowed {
             /// # drop(guard);
             /// ```
             #[doc(alias = "deadline")]
-            #[must_use = "the hold, if there is one, is released at once unless the guard is kept"]
+            #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
             pub fn $try_lock_until<Q>(
                 &self,
                 key: &Q,

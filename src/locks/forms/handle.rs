@@ -2,13 +2,14 @@
 
 macro_rules! handle {
     (
-        $Table:ident, $Mode:ident, new = $new:literal,
+        $Table:ident, $Mode:ident, new = $new:literal, does = $does:literal,
         $lock:ident, $lock_blocking:ident, $try_lock:ident, $try_lock_for:ident, $try_lock_until:ident,
     ) => {
-        #[doc = concat!("The forms of [`", stringify!($Table), "::", stringify!($lock), "`] for a key that has been")]
-        /// found.
+        #[doc = concat!("The forms of [`", stringify!($Table), "::", stringify!($lock), "`], for the handle's key.")]
         impl<K, S, P: $crate::plumbing::TablePtr<Table = $Table<K, S>, Key = K>> $crate::handle::Handle<P> {
-            #[doc = concat!("See [`", stringify!($Table), "::", stringify!($lock), "`].")]
+            #[doc = concat!($does, ": a future whose output is the guard.")]
+            ///
+            #[doc = concat!("As [`", stringify!($Table), "::", stringify!($lock), "`], for the handle's key.")]
             ///
             /// # Cancel safety
             /// The future can be dropped at any moment: see [`Acquire`](crate::futures::Acquire#cancel-safety).
@@ -26,20 +27,24 @@ macro_rules! handle {
                 self.call().future()
             }
 
-            #[doc = concat!("See [`", stringify!($Table), "::", stringify!($try_lock), "`].")]
+            #[doc = concat!($does, " if that is possible at once.")]
+            ///
+            #[doc = concat!("As [`", stringify!($Table), "::", stringify!($try_lock), "`], for the handle's key.")]
             ///
             /// # Examples
             /// ```
             #[doc = concat!("let locks = keylatch::", $new, ";")]
             #[doc = concat!("assert!(locks.handle(\"a\").", stringify!($try_lock), "().is_some());")]
             /// ```
-            #[must_use = "the hold, if there is one, is released at once unless the guard is kept"]
+            #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
             #[inline]
             pub fn $try_lock(&self) -> Option<$crate::guard::Guard<P, $crate::mode::$Mode>> {
                 self.call().attempt()
             }
 
-            #[doc = concat!("See [`", stringify!($Table), "::", stringify!($lock_blocking), "`].")]
+            #[doc = concat!($does, ", blocking the thread while it waits.")]
+            ///
+            #[doc = concat!("As [`", stringify!($Table), "::", stringify!($lock_blocking), "`], for the handle's key.")]
             ///
             /// # Blocking
             #[doc = concat!("As [`", stringify!($Table), "::", stringify!($lock_blocking), "`].")]
@@ -50,14 +55,16 @@ macro_rules! handle {
             #[doc = concat!("let guard = locks.handle(\"a\").", stringify!($lock_blocking), "();")]
             /// # drop(guard);
             /// ```
-            #[must_use = "the hold is released at once unless the guard is kept"]
+            #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
             #[inline]
             #[cfg(feature = "std")]
             pub fn $lock_blocking(&self) -> $crate::guard::Guard<P, $crate::mode::$Mode> {
                 self.call().blocking()
             }
 
-            #[doc = concat!("See [`", stringify!($Table), "::", stringify!($try_lock_for), "`].")]
+            #[doc = concat!($does, ", blocking the thread for at most `timeout`.")]
+            ///
+            #[doc = concat!("As [`", stringify!($Table), "::", stringify!($try_lock_for), "`], for the handle's key.")]
             ///
             /// # Blocking
             #[doc = concat!("As [`", stringify!($Table), "::", stringify!($lock_blocking), "`], for at most")]
@@ -70,7 +77,7 @@ macro_rules! handle {
                 "assert!(locks.handle(\"a\").", stringify!($try_lock_for), "(std::time::Duration::ZERO).is_some());"
             )]
             /// ```
-            #[must_use = "the hold, if there is one, is released at once unless the guard is kept"]
+            #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
             #[cfg(feature = "std")]
             pub fn $try_lock_for(
                 &self,
@@ -79,7 +86,10 @@ macro_rules! handle {
                 self.call().timeout(timeout)
             }
 
-            #[doc = concat!("See [`", stringify!($Table), "::", stringify!($try_lock_until), "`].")]
+            #[doc = concat!($does, ", blocking the thread until `deadline` at the latest.")]
+            ///
+            #[doc = concat!("As [`", stringify!($Table), "::", stringify!($try_lock_until), "`], for the handle's")]
+            /// key.
             ///
             /// # Blocking
             #[doc = concat!("As [`", stringify!($Table), "::", stringify!($lock_blocking), "`], until `deadline` at")]
@@ -92,7 +102,7 @@ macro_rules! handle {
                 "assert!(locks.handle(\"a\").", stringify!($try_lock_until), "(std::time::Instant::now()).is_some());"
             )]
             /// ```
-            #[must_use = "the hold, if there is one, is released at once unless the guard is kept"]
+            #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
             #[cfg(feature = "std")]
             pub fn $try_lock_until(
                 &self,

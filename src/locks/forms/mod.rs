@@ -21,9 +21,12 @@ macro_rules! forms {
         asked with [$($asked:tt)+],
         // For the examples: a table of strings, and a `try_` call that excludes this operation.
         new = $new:literal, excludes = $excludes:literal,
-        $(#[doc = $held:literal])+
+        // What a guard is, without a full stop: how it refers to its table follows.
+        #[doc = $held:literal]
         guards $Guard:ident, $GuardArc:ident, futures $Future:ident, $FutureArc:ident,
-        $(#[doc = $does:literal])+
+        // What the operation does, without a full stop: how each form waits follows. And what else is to be said.
+        #[doc = $does:literal]
+        $(#[doc = $more:literal])*
         async $lock:ident, blocking $lock_blocking:ident,
         $(#[doc = $fails:literal])+
         try $try_lock:ident, for $try_lock_for:ident, until $try_lock_until:ident,
@@ -34,25 +37,26 @@ macro_rules! forms {
     ) => {
         $crate::locks::forms::names::names! {
             $Table, $Mode, $lock, $lock_arc,
-            held = [$($held)+], $Guard, $GuardArc,
+            held = $held, $Guard, $GuardArc,
             $Future, $FutureArc,
         }
         $crate::locks::forms::borrowed::borrowed! {
             $Table, $Guard, $Future,
             asked with [$($asked)+], new = $new, excludes = $excludes,
-            does = [$($does)+], fails = [$($fails)+],
+            does = $does, more = [$($more)*], fails = [$($fails)+],
             $lock, $lock_blocking, $try_lock, $try_lock_for, $try_lock_until,
+            owned $lock_arc, $lock_arc_blocking, $try_lock_arc,
             aliases $lock_blocking_alias,
         }
         $crate::locks::forms::owned::owned! {
             $Table, $GuardArc, $FutureArc,
-            asked with [$($asked)+], new = $new, excludes = $excludes,
+            asked with [$($asked)+], new = $new, excludes = $excludes, does = $does,
             $lock, $lock_blocking, $try_lock, $try_lock_for, $try_lock_until,
             $lock_arc, $lock_arc_blocking, $try_lock_arc, $try_lock_arc_for, $try_lock_arc_until,
             aliases $lock_arc_alias, $try_lock_arc_alias,
         }
         $crate::locks::forms::handle::handle! {
-            $Table, $Mode, new = $new,
+            $Table, $Mode, new = $new, does = $does,
             $lock, $lock_blocking, $try_lock, $try_lock_for, $try_lock_until,
         }
     };

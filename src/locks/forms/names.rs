@@ -3,18 +3,16 @@
 macro_rules! names {
     (
         $Table:ident, $Mode:ident, $lock:ident, $lock_arc:ident,
-        held = [$($held:literal)+], $Guard:ident, $GuardArc:ident,
+        held = $held:literal, $Guard:ident, $GuardArc:ident,
         $Future:ident, $FutureArc:ident,
     ) => {
-        $(#[doc = $held])+
-        ///
-        /// It borrows its table.
+        #[doc = concat!($held, ", borrowing the table.")]
         pub type $Guard<'a, K, S = $crate::builder::DefaultHashBuilder> =
             $crate::guard::Guard<$crate::plumbing::TableRef<'a, $Table<K, S>>, $crate::mode::$Mode>;
 
-        $(#[doc = $held])+
+        #[doc = concat!($held, ", owning a share of the table.")]
         ///
-        /// It lives as long as it likes, and keeps its table, which is in an `Arc`, alive.
+        /// It has no lifetime, and keeps the table, which is in an `Arc`, alive.
         #[cfg(target_has_atomic = "ptr")]
         pub type $GuardArc<K, S = $crate::builder::DefaultHashBuilder> =
             $crate::guard::Guard<::alloc::sync::Arc<$Table<K, S>>, $crate::mode::$Mode>;

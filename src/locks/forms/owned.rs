@@ -3,7 +3,7 @@
 macro_rules! owned {
     (
         $Table:ident, $GuardArc:ident, $FutureArc:ident,
-        asked with [$($asked:tt)+], new = $new:literal, excludes = $excludes:literal,
+        asked with [$($asked:tt)+], new = $new:literal, excludes = $excludes:literal, does = $does:literal,
         $lock:ident, $lock_blocking:ident, $try_lock:ident, $try_lock_for:ident, $try_lock_until:ident,
         $lock_arc:ident, $lock_arc_blocking:ident, $try_lock_arc:ident, $try_lock_arc_for:ident,
         $try_lock_arc_until:ident,
@@ -12,8 +12,10 @@ macro_rules! owned {
         /// Owned guards, which keep the table alive instead of borrowing it.
         #[cfg(target_has_atomic = "ptr")]
         impl<K: Eq + ::core::hash::Hash, S: ::core::hash::BuildHasher> $Table<K, S> {
-            #[doc = concat!("[`", stringify!($lock), "`](Self::", stringify!($lock), ") with an owned guard, and an")]
-            /// owned future.
+            #[doc = concat!($does, ": an owned future whose output is an owned guard.")]
+            ///
+            #[doc = concat!("As [`", stringify!($lock), "`](Self::", stringify!($lock), "), but")]
+            /// the future and the guard keep the table alive instead of borrowing it.
             ///
             /// # Cancel safety
             /// The future can be dropped at any moment: see [`Acquire`](crate::futures::Acquire#cancel-safety).
@@ -36,7 +38,10 @@ macro_rules! owned {
                 $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).future()
             }
 
-            #[doc = concat!("[`", stringify!($try_lock), "`](Self::", stringify!($try_lock), ") with an owned guard.")]
+            #[doc = concat!($does, " if that is possible at once, with an owned guard.")]
+            ///
+            #[doc = concat!("As [`", stringify!($try_lock), "`](Self::", stringify!($try_lock), "), but")]
+            /// the guard keeps the table alive instead of borrowing it.
             ///
             /// # Examples
             /// ```
@@ -48,7 +53,7 @@ macro_rules! owned {
             /// # drop(guard);
             /// ```
             #[doc(alias = $try_lock_arc_alias)]
-            #[must_use = "the hold, if there is one, is released at once unless the guard is kept"]
+            #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
             pub fn $try_lock_arc<Q>(self: &::alloc::sync::Arc<Self>, key: &Q) -> Option<$GuardArc<K, S>>
             where
                 Q: $($asked)+,
@@ -60,8 +65,10 @@ macro_rules! owned {
         /// Blocking and timed calls with owned guards.
         #[cfg(all(feature = "std", target_has_atomic = "ptr"))]
         impl<K: Eq + ::core::hash::Hash, S: ::core::hash::BuildHasher> $Table<K, S> {
-            #[doc = concat!("[`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), ") with an")]
-            /// owned guard.
+            #[doc = concat!($does, ", blocking the thread while it waits, with an owned guard.")]
+            ///
+            #[doc = concat!("As [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "), but")]
+            /// the guard keeps the table alive instead of borrowing it.
             ///
             /// # Blocking
             #[doc = concat!("As [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), ").")]
@@ -74,7 +81,7 @@ macro_rules! owned {
             #[doc = concat!("let guard = locks.", stringify!($lock_arc_blocking), "(\"a\");")]
             /// std::thread::spawn(move || drop(guard)).join().unwrap();
             /// ```
-            #[must_use = "the hold is released at once unless the guard is kept"]
+            #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
             pub fn $lock_arc_blocking<Q>(self: &::alloc::sync::Arc<Self>, key: &Q) -> $GuardArc<K, S>
             where
                 Q: $($asked)+,
@@ -82,8 +89,10 @@ macro_rules! owned {
                 $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).blocking()
             }
 
-            #[doc = concat!("[`", stringify!($try_lock_for), "`](Self::", stringify!($try_lock_for), ") with an owned")]
-            /// guard.
+            #[doc = concat!($does, ", blocking the thread for at most `timeout`, with an owned guard.")]
+            ///
+            #[doc = concat!("As [`", stringify!($try_lock_for), "`](Self::", stringify!($try_lock_for), "), but")]
+            /// the guard keeps the table alive instead of borrowing it.
             ///
             /// # Blocking
             #[doc = concat!("As [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "),")]
@@ -96,7 +105,7 @@ macro_rules! owned {
             #[doc = concat!("let locks = Arc::new(keylatch::", $new, ");")]
             #[doc = concat!("assert!(locks.", stringify!($try_lock_arc_for), "(\"a\", Duration::ZERO).is_some());")]
             /// ```
-            #[must_use = "the hold, if there is one, is released at once unless the guard is kept"]
+            #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
             pub fn $try_lock_arc_for<Q>(
                 self: &::alloc::sync::Arc<Self>,
                 key: &Q,
@@ -108,8 +117,10 @@ macro_rules! owned {
                 $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).timeout(timeout)
             }
 
-            #[doc = concat!("[`", stringify!($try_lock_until), "`](Self::", stringify!($try_lock_until), ") with an")]
-            /// owned guard.
+            #[doc = concat!($does, ", blocking the thread until `deadline` at the latest, with an owned guard.")]
+            ///
+            #[doc = concat!("As [`", stringify!($try_lock_until), "`](Self::", stringify!($try_lock_until), "), but")]
+            /// the guard keeps the table alive instead of borrowing it.
             ///
             /// # Blocking
             #[doc = concat!("As [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "),")]
@@ -122,7 +133,7 @@ macro_rules! owned {
             #[doc = concat!("let locks = Arc::new(keylatch::", $new, ");")]
             #[doc = concat!("assert!(locks.", stringify!($try_lock_arc_until), "(\"a\", Instant::now()).is_some());")]
             /// ```
-            #[must_use = "the hold, if there is one, is released at once unless the guard is kept"]
+            #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
             pub fn $try_lock_arc_until<Q>(
                 self: &::alloc::sync::Arc<Self>,
                 key: &Q,

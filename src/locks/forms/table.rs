@@ -17,7 +17,7 @@ macro_rules! table {
             type Table<K, S> = $Table<K, S>;
         }
 
-        impl $crate::plumbing::sealed::Kind for $Kind {
+        impl $crate::plumbing::sealed::KindInside for $Kind {
             type Payload = ();
 
             fn table<K, S>(core: $crate::core::Core<K, ()>, hasher: S) -> $Table<K, S> {
@@ -29,7 +29,7 @@ macro_rules! table {
             type Key = K;
         }
 
-        impl<K, S> $crate::plumbing::sealed::Table<K> for $Table<K, S> {
+        impl<K, S> $crate::plumbing::sealed::TableInside<K> for $Table<K, S> {
             type Payload = ();
 
             #[inline]
@@ -55,7 +55,7 @@ macro_rules! table {
             /// assert!(locks.is_locked("a"));
             /// # drop(guard);
             /// ```
-            #[must_use = "the key has been found in vain unless the handle is kept"]
+            #[must_use = "bind it: `let handle = …` (a dropped handle keeps nothing in the table)"]
             pub fn handle<Q>(&self, key: &Q) -> $crate::handle::KeyHandle<'_, Self>
             where
                 Q: $($asked)+,
@@ -63,7 +63,9 @@ macro_rules! table {
                 $crate::handle::Handle::find($crate::plumbing::TableRef::new(self), &self.key(key))
             }
 
-            /// [`handle`](Self::handle) that owns a share of the table, and has owned guards.
+            /// Finds the entry of a key, or makes it, for a handle that shares the table and has owned guards.
+            ///
+            /// See [`handle`](Self::handle).
             ///
             /// # Examples
             /// ```
@@ -75,7 +77,7 @@ macro_rules! table {
             #[doc = concat!("let guard = a.", $hold, "().unwrap();")]
             /// # drop(guard);
             /// ```
-            #[must_use = "the key has been found in vain unless the handle is kept"]
+            #[must_use = "bind it: `let handle = …` (a dropped handle keeps nothing in the table)"]
             #[cfg(target_has_atomic = "ptr")]
             pub fn handle_arc<Q>(self: &::alloc::sync::Arc<Self>, key: &Q) -> $crate::handle::KeyHandleArc<Self>
             where

@@ -10,7 +10,7 @@ use crate::core::table::{Config, Core, Key, Payload};
 use crate::core::wait::{Counted, Rules};
 use crate::fairness::Fairness;
 use crate::mode::Exclusive;
-use crate::mode::sealed::Mode;
+use crate::mode::sealed::ModeInside;
 
 /// Numbered by its shard. A tally of those that live comes with the first.
 struct Numbered {
