@@ -214,10 +214,11 @@ impl<K, V: Payload> Core<K, V> {
             });
             match joined {
                 Ok(joined) => return joined,
-                Err(spare) => match self.make(tag, key, join, access, spare) {
-                    Some(made) => return made,
-                    None => continue,
-                },
+                Err(spare) => {
+                    if let Some(made) = self.make(tag, key, join, access, spare) {
+                        return made;
+                    }
+                }
             }
         }
     }
