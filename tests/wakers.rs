@@ -477,6 +477,23 @@ fn a_waker_that_panics_when_an_upgrade_is_given_up_loses_no_hold() {
     }
 }
 
+#[test]
+fn a_waker_that_panics_when_an_upgraded_hold_falls_back_loses_no_hold() {
+    for fairness in ALL {
+        let pages = pages(fairness);
+        let mut guard = pages.try_upgradable_read(&7).unwrap();
+        let upgraded = guard.try_upgrade_mut().unwrap();
+        let reader = waits_with_a_bad_waker(pages.read(&7));
+        panics(|| drop(upgraded));
+        let reader = ready(reader);
+        assert_eq!(pages.status(&7).unwrap().upgradable(), 1, "{fairness:?}");
+        drop(guard);
+        assert!(pages.try_upgradable_read(&7).is_some(), "{fairness:?}");
+        drop(reader);
+        assert!(pages.is_empty());
+    }
+}
+
 /// The clone of its waker makes way for the upgrade, so that the clone is not needed.
 #[test]
 fn a_waker_that_panics_when_an_upgrade_succeeds_loses_no_hold() {

@@ -712,6 +712,11 @@ impl Queues {
         self.nodes.memory()
     }
 
+    /// Whether a waiter is in the queue, and has not been woken since it last came.
+    pub(crate) fn sleeps(&self, ticket: Ticket) -> bool {
+        self.nodes[ticket.0].state == NodeState::Asleep
+    }
+
     /// Whether nobody waits anywhere.
     pub(crate) fn is_idle(&self) -> bool {
         self.queues.is_empty()

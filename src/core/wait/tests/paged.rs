@@ -11,7 +11,7 @@ proptest! {
     /// Whatever comes and goes: a value stays where it is, no index is given twice, and memory goes with the values: a page for
     /// each that has any, and no more than the first page besides.
     #[test]
-    fn values_stay_where_they_are(steps in prop::collection::vec((0..4u8, any::<u16>()), 1..60)) {
+    fn values_stay_where_they_are(steps in prop::collection::vec((0..5u8, any::<u16>()), 1..60)) {
         let mut paged = Paged::default();
         let mut map = BTreeMap::new();
         let mut next = 0u32;
@@ -33,6 +33,16 @@ proptest! {
                     let Some(index) = map.range(from..).next().map(|(&index, _)| index) else { continue };
                     map.remove(&index);
                     paged.delete(index);
+                }
+                // A page of those between.
+                3 => {
+                    let Some((&last, _)) = map.last_key_value() else { continue };
+                    let page = u32::from(which) % (last / 64 + 1);
+                    let indices: Vec<u32> = map.range(page * 64..(page + 1) * 64).map(|(&index, _)| index).collect();
+                    for index in indices {
+                        map.remove(&index);
+                        paged.delete(index);
+                    }
                 }
                 _ => for (&index, value) in &mut map {
                     prop_assert_eq!(paged[index], *value);

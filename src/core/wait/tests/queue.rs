@@ -1,5 +1,6 @@
 //! The queue's rules for all modes, without any concurrency.
 
+use alloc::vec;
 use alloc::vec::Vec;
 use core::task::Waker;
 
@@ -250,4 +251,45 @@ fn memory_is_given_back_after_a_burst_although_somebody_still_waits() {
     assert_eq!(position(&queues, queue, lingers), Head);
     let again: Vec<_> = (0..100).map(|_| queues.push(queue, Want::Hold(W), Waker::noop().clone())).collect();
     assert!(again.iter().all(|&ticket| position(&queues, queue, ticket) == Behind));
+}
+
+/// Three permits, and nobody who has one: those that are woken, with a queue of so many.
+fn permits(waiting: usize) -> (Queues, u32, Vec<Ticket>, Rules) {
+    let (queues, queue, tickets) = self::queue(&vec![P; waiting]);
+    (queues, queue, tickets, rules(Fairness::Barging, &[P]))
+}
+
+#[track_caller]
+fn admit_wakes(queues: &mut Queues, queue: u32, holds: Holds, rules: &Rules, expected: usize) {
+    let mut batch = WakeBatch::default();
+    queues.admit(queue, holds, rules, Cause::Any, &mut batch);
+    assert_eq!(batch.count(), expected);
+}
+
+#[test]
+fn permits_that_a_woken_waiter_does_not_come_for_wake_the_next() {
+    let (mut queues, queue, tickets, rules) = permits(6);
+    admit_wakes(&mut queues, queue, Holds::NONE, &rules, 3);
+    admit_wakes(&mut queues, queue, Holds::NONE, &rules, 0);
+    for &ticket in &tickets[..3] {
+        drop(queues.remove(queue, ticket));
+    }
+    admit_wakes(&mut queues, queue, Holds::NONE, &rules, 3);
+}
+
+#[test]
+fn permits_that_a_woken_waiter_came_for_in_vain_wake_it_again_and_first() {
+    let (mut queues, queue, tickets, rules) = permits(4);
+    admit_wakes(&mut queues, queue, Holds::NONE, &rules, 3);
+    // Newcomers were quicker.
+    for &ticket in tickets[..3].iter().rev() {
+        let mut batch = WakeBatch::default();
+        batch.fresh = Some(Waker::noop().clone());
+        assert!(queues.sleep(queue, ticket, Waker::noop(), &mut batch));
+    }
+    admit_wakes(&mut queues, queue, holds(&[P]), &rules, 2);
+    let asleep = |queues: &Queues| tickets.iter().map(|&ticket| queues.sleeps(ticket)).collect::<Vec<_>>();
+    assert_eq!(asleep(&queues), [false, false, true, true]);
+    admit_wakes(&mut queues, queue, Holds::NONE, &rules, 1);
+    assert_eq!(asleep(&queues), [false, false, false, true]);
 }
