@@ -4,7 +4,7 @@
 //! table   keys: finds, makes and retires entries          generic over key and payload
 //!   lookup · retire · visit · shard · pool · slot · payload · tag
 //! wait    no keys: the state of an entry, and its queue   compiled once
-//!   mod (the acquire machine) · state · word · queue · wakers
+//!   mod (the acquire machine) · state · word · queue · paged · wakers
 //! slab    values at indices that stay the same            used by both
 //! ```
 //!
@@ -70,7 +70,7 @@
 //!    that is where a high-water mark of versions lives, which must outlast the entries.
 //! 3. An entry with a stored value must outlive its users: the value is a claim that the table itself keeps. Whoever stores the
 //!    first value takes one more claim, and whoever removes the value gives that claim up.
-//! 4. `&V` rests on a [`Hold`], and `&mut V` on a hold whose access is exclusive: the accessors belong into
+//! 4. `&V` rests on a [`Hold`], and `&mut V` on a hold whose access is exclusive: the accessors belong in
 //!    [`slot`](table::slot), beside `key`.
 //! 5. A guard has its hold, so a value's methods go to the guard of that table, and reach the slot through it.
 //! 6. Nothing of the wait layer changes: it knows neither keys nor payloads.
