@@ -6,8 +6,8 @@
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering::SeqCst};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -19,19 +19,11 @@ struct Counting;
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicIsize = AtomicIsize::new(0);
 
-/// What happens during the next allocation, once.
-static MEANWHILE: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
-static ARMED: AtomicBool = AtomicBool::new(false);
-
 // SAFETY: all is left to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         CALLS.fetch_add(1, SeqCst);
         BYTES.fetch_add(layout.size() as isize, SeqCst);
-        if ARMED.swap(false, SeqCst) {
-            let meanwhile = MEANWHILE.lock().unwrap().take();
-            meanwhile.expect("it was armed")();
-        }
         // SAFETY: the caller's promise.
         unsafe { System.alloc(layout) }
     }
@@ -71,8 +63,6 @@ fn main() {
     pool_capacity_is_the_number_of_free_entries_kept();
     guarantee_8_memory_follows_use();
     a_release_or_a_cancel_that_wakes_nobody_allocates_nothing_whoever_waits();
-    a_cancel_that_lets_a_crowd_in_allocates_once();
-    those_whom_a_cancel_would_let_in_may_go_while_it_makes_room_for_their_wakers();
     guarantee_8_memory_of_waiters_follows_use_while_another_key_is_waited_for();
 }
 
@@ -169,47 +159,6 @@ fn a_release_or_a_cancel_that_wakes_nobody_allocates_nothing_whoever_waits() {
     let releases = allocations(|_| drop(crowd.pop()));
     assert_eq!((crowd.len(), pages.status(&7).unwrap().waiters()), (1, 4));
     assert_eq!((cancels, releases), (0, 0));
-}
-
-/// Once, and before the lock is taken: a list that grew under the lock would grow several times.
-fn a_cancel_that_lets_a_crowd_in_allocates_once() {
-    let pages = KeyedRwLock::<u64>::builder().fairness(Fairness::Fifo).build();
-    let rounds = || {
-        let reader = pages.try_read(&7);
-        let mut writer = Box::pin(pages.write(&7));
-        pending(&mut writer);
-        let mut readers: Vec<_> = (0..40).map(|_| pages.read(&7)).collect();
-        readers.iter_mut().for_each(pending);
-        let mut writer = Some(writer);
-        let before = CALLS.load(SeqCst);
-        drop(writer.take());
-        let count = CALLS.load(SeqCst) - before;
-        assert_eq!(pages.status(&7).unwrap().readers(), 41);
-        drop((reader, readers));
-        count
-    };
-    assert_eq!((rounds(), rounds()), (1, 1));
-}
-
-/// Who gives up makes room for the wakers of those behind it with no lock held. Meanwhile all of them may go.
-fn those_whom_a_cancel_would_let_in_may_go_while_it_makes_room_for_their_wakers() {
-    for fairness in [Fairness::Fifo, Fairness::Bounded(4), Fairness::Barging] {
-        let pages = Arc::new(KeyedRwLock::<u64>::builder().fairness(fairness).build());
-        let reader = pages.try_read_arc(&7);
-        let mut writer = pages.write_arc(&7);
-        pending(&mut writer);
-        // Under a bound the first of them pass.
-        let mut readers: Vec<_> = (0..9).map(|_| pages.read_arc(&7)).collect();
-        let early: Vec<_> = readers.iter_mut().map(|reader| poll_with(reader, Waker::noop())).collect();
-        let waiting = pages.status(&7).unwrap().waiting_readers();
-        assert!(waiting > 2 || fairness == Fairness::Barging);
-        *MEANWHILE.lock().unwrap() = Some(Box::new(move || drop((readers, early, reader))));
-        ARMED.store(waiting > 2, SeqCst);
-        drop(writer);
-        assert!(!ARMED.load(SeqCst), "room was made");
-        drop(MEANWHILE.lock().unwrap().take());
-        assert!(pages.is_empty());
-    }
 }
 
 fn an_owned_key_costs_its_own_allocation_and_no_more() {

@@ -268,23 +268,17 @@ impl WaitQueues {
         if !ticket.is_some() {
             return None;
         }
-        let mut gone = false;
+        // In one step: that the waiter is gone and whom it kept out is in must be seen at one instant.
         self.step(state, batch, None, |queues, batch| {
-            // It goes first: how much room the batch needs is a matter of who is left. If that has to be made others may see
-            // the queue meanwhile, and let in whom they find.
-            if !gone {
-                let granted = queues.is_granted(ticket);
-                batch.old = queues.remove(state.queue(), ticket);
-                if granted {
-                    return Ok(Some(Entered(())));
-                }
-                gone = true;
+            let queue = state.queue();
+            if queues.is_granted(ticket) {
+                batch.old = queues.remove(queue, ticket);
+                return Ok(Some(Entered(())));
             }
-            let word = state.word();
-            if word.is_queued() {
-                self.room_for_due(queues, state, word.holds(), Cause::Any, batch)?;
-                self.admit(queues, state, word.holds(), 0, Cause::Any, batch);
-            }
+            let holds = state.word().holds();
+            self.room_for_due(queues, state, holds, Cause::Any, batch)?;
+            batch.old = queues.remove(queue, ticket);
+            self.admit(queues, state, holds, 0, Cause::Any, batch);
             Ok(None)
         })
     }
