@@ -12,6 +12,7 @@
 //! there.
 
 pub mod candidates;
+pub mod conditions;
 mod dash_map;
 pub mod heap;
 pub mod load;
@@ -19,3 +20,4 @@ mod references;
 pub mod report;
 pub mod scenarios;
 mod std_map;
+pub mod system;

@@ -5,13 +5,14 @@ use std::hint::{black_box, spin_loop};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, LazyLock, mpsc};
-use std::thread;
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use smol::{Executor, LocalExecutor};
 
 use crate::candidates::{Key, Locks, poll};
 use crate::heap::Growth;
+use crate::system::thread_time;
 
 /// The keys that somebody asks for, one after the other and round again. Read from memory and not made up, so that they
 /// cost all candidates the same.
@@ -298,7 +299,7 @@ fn for_tasks<Q: ?Sized, L: Locks<Q>>(locks: &L, key: &Q) -> impl Future<Output =
 impl Hold {
     fn run(self) {
         match self {
-            Hold::Spinning => Section { pauses: *PAUSES / 2 }.run(),
+            Hold::Spinning => Section::nanoseconds(500.0).run(),
             Hold::Parked => thread::sleep(Duration::from_micros(150)),
         }
     }
@@ -408,6 +409,8 @@ pub struct Shares<T> {
     pub nanos: f64,
     /// How often the most busy thread had its turn for each of the least busy one.
     pub most_to_least: f64,
+    /// How many cores they have kept busy.
+    pub cores: f64,
     /// What they have noted.
     pub notes: Vec<T>,
 }
@@ -426,17 +429,18 @@ pub fn together<T: Default + Send, W: FnMut(u64, &mut T)>(
         pin_to_core(thread);
         let (mut work, mut note) = (work(thread), T::default());
         begin.wait();
-        let start = Instant::now();
+        let (start, before) = (Instant::now(), thread_time());
         let mut n = 0;
         loop {
             work(BATCH, &mut note);
             n += BATCH;
             if stop.load(Ordering::Relaxed) {
-                return (start, Instant::now(), n, note);
+                let busy = thread_time().zip(before).map(|(after, before)| after - before);
+                return Share { start, end: Instant::now(), busy, n, note };
             }
         }
     };
-    let results: Vec<_> = thread::scope(|scope| {
+    let shares: Vec<Share<T>> = thread::scope(|scope| {
         let run = &run;
         let running: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run(thread))).collect();
         begin.wait();
@@ -444,20 +448,33 @@ pub fn together<T: Default + Send, W: FnMut(u64, &mut T)>(
         stop.store(true, Ordering::Relaxed);
         running.into_iter().map(|thread| thread.join().expect("no operation panics")).collect()
     });
-    let counts = || results.iter().map(|result| result.2);
-    let start = results.iter().map(|result| result.0).min().expect("there are threads");
-    let end = results.iter().map(|result| result.1).max().expect("there are threads");
+    let counts = || shares.iter().map(|share| share.n);
+    let start = shares.iter().map(|share| share.start).min().expect("there are threads");
+    let end = shares.iter().map(|share| share.end).max().expect("there are threads");
     let most_to_least = counts().max().unwrap_or(0) as f64 / counts().min().unwrap_or(0) as f64;
+    let busy = shares.iter().map(|share| share.busy.map_or(f64::NAN, |time| time.as_secs_f64())).sum::<f64>();
     Shares {
         nanos: nanos(end - start, counts().sum()),
         most_to_least,
-        notes: results.into_iter().map(|result| result.3).collect(),
+        cores: busy / (end - start).as_secs_f64(),
+        notes: shares.into_iter().map(|share| share.note).collect(),
     }
+}
+
+/// What one of these threads did.
+struct Share<T> {
+    start: Instant,
+    end: Instant,
+    /// For how long it had a core meanwhile, if the system tells.
+    busy: Option<Duration>,
+    /// How many operations.
+    n: u64,
+    note: T,
 }
 
 /// Gives the threads of a scenario their cores in turn. Left to itself the scheduler may keep two of them on one core,
 /// where they take turns of some milliseconds and hardly meet.
-fn pin_to_core(thread: usize) {
+pub fn pin_to_core(thread: usize) {
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     if !cores.is_empty() {
         core_affinity::set_for_current(cores[thread % cores.len()]);
@@ -479,9 +496,9 @@ pub struct Section {
     pauses: u32,
 }
 
-/// How often [`spin_loop`] has to be called for a microsecond. Spinning is counted and not timed, so that a thread that
-/// loses its core in a section has still to do the rest.
-static PAUSES: LazyLock<u32> = LazyLock::new(|| {
+/// The nanoseconds that a [`spin_loop`] takes. Spinning is counted and not timed, so that a thread that loses its core
+/// in a section has still to do the rest.
+pub static PAUSE: LazyLock<f64> = LazyLock::new(|| {
     let many = Section { pauses: 10_000 };
     let time = |_| {
         let start = Instant::now();
@@ -490,14 +507,18 @@ static PAUSES: LazyLock<u32> = LazyLock::new(|| {
     };
     // The quickest of many is one that nothing has interrupted.
     let quickest = (0..50).map(time).min().unwrap_or_default();
-    (f64::from(many.pauses) / quickest.as_secs_f64() / 1e6) as u32
+    nanos(quickest, u64::from(many.pauses))
 });
 
 impl Section {
     pub const EMPTY: Self = Section { pauses: 0 };
 
     pub fn microseconds(n: u32) -> Self {
-        Section { pauses: n * *PAUSES }
+        Section::nanoseconds(f64::from(n) * 1e3)
+    }
+
+    fn nanoseconds(n: f64) -> Self {
+        Section { pauses: (n / *PAUSE).round() as u32 }
     }
 
     #[inline]
@@ -522,4 +543,54 @@ pub fn cores() -> f64 {
         }
     });
     2.0 * 5e-3 / start.elapsed().as_secs_f64()
+}
+
+/// The nanoseconds from when a thread wakes another one until it is woken by that one, each on a core of its own: the
+/// median.
+pub fn round_trips(span: Duration) -> f64 {
+    // How often the ball has been played: by the one thread at odd numbers, by the other at even ones.
+    let plays = &AtomicU64::new(0);
+    let await_play = move |number| {
+        while plays.load(Ordering::Acquire) < number {
+            thread::park();
+        }
+    };
+    let play = move |number, other: &Thread| {
+        plays.store(number, Ordering::Release);
+        other.unpark();
+    };
+    let (introduce, introduced) = mpsc::channel();
+    // Neither starts the other, because a thread that is started by a pinned one has no other core to go to.
+    let answer = move || {
+        pin_to_core(1);
+        let other = introduced.recv().expect("the other introduces itself");
+        for number in (1..).step_by(2) {
+            await_play(number);
+            if plays.load(Ordering::Acquire) == u64::MAX {
+                break;
+            }
+            play(number + 1, &other);
+        }
+    };
+    let ask = |other: Thread| {
+        pin_to_core(0);
+        introduce.send(thread::current()).expect("the other waits for it");
+        let (start, mut trips) = (Instant::now(), Vec::new());
+        for number in (1..).step_by(2) {
+            let before = Instant::now();
+            play(number, &other);
+            await_play(number + 1);
+            trips.push(before.elapsed().as_nanos() as u64);
+            if start.elapsed() >= span {
+                break;
+            }
+        }
+        play(u64::MAX, &other);
+        trips
+    };
+    let trips = thread::scope(|scope| {
+        let other = scope.spawn(answer).thread().clone();
+        scope.spawn(|| ask(other)).join().expect("no operation panics")
+    });
+    quantile(trips, 0.5)
 }
