@@ -1,4 +1,4 @@
-//! Every candidate in every scenario, and how keylatch does beside the best keyed peer.
+//! Every candidate in every scenario, and how keylatch does beside the best keyed peers.
 //!
 //! On a busy machine a figure drifts by tens of per cent within minutes; a ratio of figures that were taken one after
 //! the other does not. So each round measures every case once, a ratio is that of two cases in the same round, and the

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use crate::scenarios::{CANDIDATES, Goal, Measure, Of, SUBJECT, Scenario};
+use crate::scenarios::{CANDIDATES, Comparison, Goal, Measure, Of, PEERS, SUBJECT, Scenario, With};
 
 /// The results of a suite.
 pub struct Report {
@@ -73,11 +73,12 @@ pub fn median(values: &[f64]) -> f64 {
     at(&sorted(values.iter().copied()), 2)
 }
 
-/// How the subject does beside the best peer.
-pub struct Verdict<'a> {
-    pub peer: &'a str,
-    pub peer_figure: f64,
-    pub ratio: f64,
+/// How the subject does beside another candidate.
+struct Verdict {
+    /// Who that is, and why.
+    other: String,
+    figure: f64,
+    ratio: f64,
 }
 
 impl Report {
@@ -161,59 +162,80 @@ impl Report {
         results.find(|(name, _)| *name == candidate)?.1?.as_ref().ok().copied()
     }
 
-    /// `None` if the subject, or every peer, was left out.
-    pub fn verdict(&self, scenario: &Scenario, measure: &Measure) -> Option<Verdict<'static>> {
-        let own = self.stats(scenario, measure, scenario.subject)?;
-        let peers = scenario.rivals.iter().filter_map(|peer| Some((*peer, self.stats(scenario, measure, peer)?)));
+    /// The peer that is best in a measure. `None` if all were left out.
+    fn best_peer(&self, scenario: &Scenario, measure: &Measure) -> Option<&'static str> {
+        let peers = PEERS.into_iter().filter_map(|peer| Some((peer, self.stats(scenario, measure, peer)?)));
         let order = |stats: &Stats| if measure.less_is_better { measure.of(stats) } else { -measure.of(stats) };
-        let (peer, theirs) = peers.min_by(|a, b| order(&a.1).total_cmp(&order(&b.1)))?;
+        Some(peers.min_by(|a, b| order(&a.1).total_cmp(&order(&b.1)))?.0)
+    }
+
+    /// `None` if the subject, or whoever it is compared with, was left out.
+    fn verdict(&self, Line { scenario, measure, comparison }: Line<'_>) -> Option<Verdict> {
+        let first = &scenario.measures[0];
+        let (candidate, why) = match comparison.with {
+            With::Best => (self.best_peer(scenario, measure)?, ", the best".to_owned()),
+            With::BestInFirst => (self.best_peer(scenario, first)?, format!(", the best in {}", first.name)),
+            With::Candidate(candidate) => (candidate, String::new()),
+        };
+        let own = self.stats(scenario, measure, scenario.subject)?;
+        let theirs = self.stats(scenario, measure, candidate)?;
         let ratio = match measure.judged() {
             Of::BestRounds => own.best / theirs.best,
             Of::Ratio | Of::Figure => theirs.ratio,
         };
-        Some(Verdict { peer, peer_figure: measure.of(&theirs), ratio })
+        Some(Verdict { other: format!("{candidate}{why}"), figure: measure.of(&theirs), ratio })
     }
 
-    /// A table in markdown: a row for each measure, and a column for each candidate.
+    /// A table in markdown: a row for each comparison, and a column for each candidate that takes part.
     pub fn full_table<'a>(&self, scenarios: impl IntoIterator<Item = &'a Scenario>) -> String {
-        let mut table =
-            header(&["scenario", "measure"], &CANDIDATES, &["best peer", "ratio", "goal", "stretch", "met"]);
-        for (scenario, measure) in measures(scenarios) {
-            let cells = self.results(scenario, measure).map(|(_, result)| match result {
+        let lines: Vec<_> = lines(scenarios).collect();
+        let mut candidates = CANDIDATES.to_vec();
+        let takes_part = |candidate| lines.iter().any(|line| line.scenario.cases.iter().any(|c| c.name == candidate));
+        candidates.retain(|candidate| takes_part(*candidate));
+        let last = ["compared with", "ratio", "goal", "stretch", "met"];
+        let mut table = header(&["scenario", "measure"], &candidates, &last);
+        for line in lines {
+            let measure = line.measure;
+            let results = self.results(line.scenario, measure).filter(|(name, _)| candidates.contains(name));
+            let cells = results.map(|(_, result)| match result {
                 None => "–".to_owned(),
                 Some(Err(reason)) => format!("– ({reason})"),
                 Some(Ok(stats)) => figure(measure.of(stats)),
             });
-            let peer = self.verdict(scenario, measure).map_or(String::new(), |verdict| verdict.peer.to_owned());
-            let title = [scenario.name.clone(), measure.title()];
-            row(&mut table, title.into_iter().chain(cells).chain([peer]).chain(self.judgement(scenario, measure)));
+            let verdict = self.verdict(line);
+            let judgement = self.judgement(line, verdict.as_ref());
+            let other = verdict.map_or(String::new(), |verdict| verdict.other);
+            let title = [line.scenario.name.clone(), measure.title()];
+            row(&mut table, title.into_iter().chain(cells).chain([other]).chain(judgement));
         }
         table
     }
 
-    /// The same with keylatch and the best peer only.
+    /// The same with keylatch and the one that it is compared with only.
     pub fn short_table<'a>(&self, scenarios: impl IntoIterator<Item = &'a Scenario>) -> String {
         let mut table =
-            header(&["scenario", "measure", "keylatch", "best peer"], &[], &["ratio", "goal", "stretch", "met"]);
-        for (scenario, measure) in measures(scenarios) {
+            header(&["scenario", "measure", "keylatch", "compared with"], &[], &["ratio", "goal", "stretch", "met"]);
+        for line in lines(scenarios) {
+            let Line { scenario, measure, .. } = line;
             let Some(own) = self.stats(scenario, measure, scenario.subject) else { continue };
-            let peer = match self.verdict(scenario, measure) {
+            let verdict = self.verdict(line);
+            let other = match &verdict {
                 None => "–".to_owned(),
-                Some(verdict) => format!("{} {}", figure(verdict.peer_figure), verdict.peer),
+                Some(verdict) => format!("{} {}", figure(verdict.figure), verdict.other),
             };
             let how = scenario.subject.strip_prefix(SUBJECT).unwrap_or_default();
             let own = format!("{}{how}", figure(measure.of(&own)));
-            let title = [scenario.name.clone(), measure.title(), own, peer];
-            row(&mut table, title.into_iter().chain(self.judgement(scenario, measure)));
+            let title = [scenario.name.clone(), measure.title(), own, other];
+            row(&mut table, title.into_iter().chain(self.judgement(line, verdict.as_ref())));
         }
         table
     }
 
     /// Ratio, goal, stretch, and which of them is met.
-    fn judgement(&self, scenario: &Scenario, measure: &Measure) -> [String; 4] {
-        let ratio = self.verdict(scenario, measure).map(|verdict| verdict.ratio);
+    fn judgement(&self, Line { scenario, measure, comparison }: Line<'_>, verdict: Option<&Verdict>) -> [String; 4] {
+        let ratio = verdict.map(|verdict| verdict.ratio);
         let told = ratio.filter(|ratio| ratio.is_finite()).map_or(String::new(), |ratio| format!("{ratio:.2}"));
-        let Some(Goal { of, goal, stretch }) = measure.goal else {
+        let Some(Goal { of, goal, stretch }) = comparison.goal else {
             return [told, String::new(), String::new(), String::new()];
         };
         let reached = match of {
@@ -254,7 +276,7 @@ const COLUMNS: [&str; 11] = [
 
 impl Measure {
     fn judged(&self) -> Of {
-        self.goal.map_or(Of::Ratio, |goal| goal.of)
+        self.comparisons.iter().find_map(|comparison| comparison.goal).map_or(Of::Ratio, |goal| goal.of)
     }
 
     /// The figure that is told.
@@ -267,10 +289,20 @@ impl Measure {
     }
 }
 
-fn measures<'a>(
-    scenarios: impl IntoIterator<Item = &'a Scenario>,
-) -> impl Iterator<Item = (&'a Scenario, &'a Measure)> {
-    scenarios.into_iter().flat_map(|scenario| scenario.measures.iter().map(move |measure| (scenario, measure)))
+/// What a row of a table is about.
+#[derive(Clone, Copy)]
+struct Line<'a> {
+    scenario: &'a Scenario,
+    measure: &'a Measure,
+    comparison: Comparison,
+}
+
+fn lines<'a>(scenarios: impl IntoIterator<Item = &'a Scenario>) -> impl Iterator<Item = Line<'a>> {
+    scenarios.into_iter().flat_map(|scenario| {
+        scenario.measures.iter().flat_map(move |measure| {
+            measure.comparisons.iter().map(move |comparison| Line { scenario, measure, comparison: *comparison })
+        })
+    })
 }
 
 fn header(first: &[&str], candidates: &[&str], last: &[&str]) -> String {

@@ -2,7 +2,7 @@
 //! `docs/performance.md`.
 //!
 //! A table stands there between `<!-- table: NAME -->` and `<!-- end -->`. The names are those of the groups of
-//! scenarios, `uncontended`, `contended`, `memory` and `tasks`, for keylatch and the best peer; the same with `-all`
+//! scenarios, `uncontended`, `contended`, `memory` and `tasks`, for keylatch and whom it is compared with; the same with `-all`
 //! for all candidates; and `facts`, which is a sentence.
 
 use std::collections::BTreeMap;
