@@ -4,26 +4,36 @@
 //! the other does not. So each round measures every case once, a ratio is that of two cases in the same round, and the
 //! table has the medians. A goal that is missed is told in the table, and fails nothing.
 //!
-//! - `cargo bench --bench suite`: all of it, in five or six minutes on two free cores. The results are also written to
+//! - `cargo bench --bench suite`: all of it, in some ten minutes on two free cores. The results are also written to
 //!   `results/suite.csv`.
 //! - `cargo bench --bench suite -- hot`: the scenarios whose names contain `hot`; nothing is written.
+//! - `cargo bench --bench suite -- "one core"`: those where all threads are on one core. The other conditions are
+//!   `"busy cores"`, where each core has a thread that never waits, and `"slow wake"`, where a woken thread sleeps
+//!   another 30 µs.
 //! - `cargo bench --bench suite -- --rounds 1 --span 5`: a glance, with so many rounds, and milliseconds for a
 //!   case.
+//!
+//! On some processors a spin hint takes a tenth of the time that it takes on others. To see what that does to keylatch,
+//! this builds it with an empty iteration instead:
+//!
+//! `RUSTFLAGS="--cfg keylatch_short_pause" CARGO_TARGET_DIR=target/short-pause cargo bench --bench suite -- hot`
 
 use std::env;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use keylatch_benches::conditions;
 use keylatch_benches::heap::Counted;
-use keylatch_benches::load::cores;
+use keylatch_benches::load::{PAUSE, cores};
 use keylatch_benches::report::{Report, Row, Stats, median};
-use keylatch_benches::scenarios::{Case, Scenario, scenarios};
+use keylatch_benches::scenarios::{Case, Group, LEFT_OUT, Scenario, scenarios};
+use keylatch_benches::system;
 
 #[global_allocator]
 static HEAP: Counted = Counted;
 
 /// No new round is begun after this time.
-const LIMIT: Duration = Duration::from_secs(8 * 60);
+const LIMIT: Duration = Duration::from_secs(14 * 60);
 
 struct Options {
     filter: String,
@@ -37,6 +47,8 @@ type Table = Vec<Vec<Vec<f64>>>;
 fn main() {
     let start = Instant::now();
     let Options { filter, rounds, span } = options();
+    let machine = machine();
+    eprintln!("{machine}");
     let mut scenarios = scenarios();
     scenarios.retain(|scenario| scenario.name.contains(&filter));
     let empty = |scenario: &Scenario| vec![vec![Vec::new(); scenario.measures.len()]; scenario.cases.len()];
@@ -57,7 +69,7 @@ fn main() {
 
     let facts = format!(
         "{} rounds of {} ms for each case. {} cores, of which two threads had {:.1}: the further from 2, the less do \
-         threads meet.",
+         threads meet. {machine}",
         parallel.len(),
         span.as_millis(),
         thread::available_parallelism().map_or(0, usize::from),
@@ -66,10 +78,19 @@ fn main() {
     let rows = scenarios.iter().zip(&tables).flat_map(|(scenario, table)| rows(scenario, table)).collect();
     let report = Report { facts, rows };
     println!("{}\n{}", report.full_table(&scenarios), report.facts);
+    if scenarios.iter().any(|scenario| scenario.group == Group::Conditions) {
+        println!("{LEFT_OUT}");
+    }
     println!("Instructions and allocations are counted by `cargo bench --bench counts`.");
     if filter.is_empty() {
         report.write(&Report::path()).expect("the results can be written");
     }
+}
+
+/// On what this runs, and what decides how a lock had best wait there.
+fn machine() -> String {
+    let pause = if cfg!(keylatch_short_pause) { " keylatch was built with a short pause in its place." } else { "" };
+    format!("{}. A spin hint takes {:.1} ns.{pause} {}", system::machine(), *PAUSE, conditions::wakes())
 }
 
 fn options() -> Options {

@@ -97,7 +97,7 @@ impl Report {
             let mut record = vec![scenario, name, unit, candidate];
             match result {
                 Ok(Stats { median, best, lower_quartile, upper_quartile, rounds, ratio }) => {
-                    record.extend([median, best, lower_quartile, upper_quartile].map(|figure| format!("{figure:.4}")));
+                    record.extend([median, best, lower_quartile, upper_quartile].map(|figure| format!("{figure:.6}")));
                     record.extend([rounds.to_string(), format!("{ratio:.4}"), String::new()]);
                 }
                 Err(reason) => {
@@ -325,7 +325,8 @@ fn row(table: &mut String, cells: impl IntoIterator<Item = impl AsRef<str>>) {
 pub fn figure(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
-        ..0.1 => format!("{value:.3}"),
+        ..0.01 => format!("{value:.5}"),
+        0.01..0.1 => format!("{value:.3}"),
         0.1..10.0 => format!("{value:.2}"),
         10.0..100.0 => format!("{value:.1}"),
         _ => format!("{value:.0}"),

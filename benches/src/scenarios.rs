@@ -16,6 +16,7 @@ use rand_distr::Zipf;
 use crate::candidates::{
     BareTable, HOT, HOT_STR, Key, KeyedLocks, Locks, Need, OneHandle, StdMap, Stripes, TokioDashMap, recycling,
 };
+use crate::conditions::Condition;
 use crate::load::{Hold, Runtime, Section, Table, Visit, Walk, quantile, timed, together};
 
 /// The candidate that the others are compared with.
@@ -42,6 +43,14 @@ pub const CANDIDATES: [&str; 12] = [
     "bare table",
 ];
 
+/// Those who take part under a [`Condition`]. The reason is in [`LEFT_OUT`].
+const UNDER_CONDITIONS: [&str; 5] = [SUBJECT, "keylatch handle", "lockmap", "keyed-lock", "lone parking_lot"];
+
+/// Who does not.
+pub const LEFT_OUT: &str = "Under conditions, those are left out whose threads wait in locks for tasks (of tokio or \
+    async-lock), which are far slower with short sections; and 256 stripes, of which a single key has one: that is a \
+    lone parking_lot.";
+
 /// One kind of load, and those who bear it.
 pub struct Scenario {
     pub name: String,
@@ -60,17 +69,20 @@ pub struct Scenario {
 pub enum Group {
     Uncontended,
     Contended,
+    /// As before, where something is against it.
+    Conditions,
     Memory,
     Tasks,
 }
 
 impl Group {
-    pub const ALL: [Self; 4] = [Group::Uncontended, Group::Contended, Group::Memory, Group::Tasks];
+    pub const ALL: [Self; 5] = [Group::Uncontended, Group::Contended, Group::Conditions, Group::Memory, Group::Tasks];
 
     pub fn name(self) -> &'static str {
         match self {
             Group::Uncontended => "uncontended",
             Group::Contended => "contended",
+            Group::Conditions => "conditions",
             Group::Memory => "memory",
             Group::Tasks => "tasks",
         }
@@ -254,6 +266,11 @@ impl Scenario {
         Scenario { subject, ..self }
     }
 
+    fn only(mut self, candidates: &[&str]) -> Self {
+        self.cases.retain(|case| candidates.contains(&case.name));
+        self
+    }
+
     fn every(self, every: usize) -> Self {
         Scenario { every, ..self }
     }
@@ -357,8 +374,10 @@ pub fn scenarios() -> Vec<Scenario> {
     for threads in [2, 8] {
         all.push(disjoint(threads, 64, rate()));
     }
-    for (threads, microseconds) in [(2, 0), (8, 0), (2, 1), (8, 1)] {
-        all.push(hot(threads, microseconds));
+    for condition in Condition::ALL.into_iter().filter(|condition| condition.is_possible()) {
+        for (threads, microseconds) in [(2, 0), (8, 0), (2, 1), (8, 1), (2, 10), (8, 10), (8, 100)] {
+            all.push(hot(threads, microseconds, condition));
+        }
     }
     all.extend([
         Scenario::new::<u64, _>(
@@ -439,7 +458,7 @@ fn disjoint(threads: usize, keys: usize, measure: Measure) -> Scenario {
 
 /// Threads that all want the same key. What they wait is measured in a second run, because looking at the clock takes
 /// longer than many a wait.
-fn hot(threads: usize, microseconds: u32) -> Scenario {
+fn hot(threads: usize, microseconds: u32, condition: Condition) -> Scenario {
     use Of::Ratio;
     use With::{BestInFirst, Candidate};
     let rate = Measure::more("rate", "M/s").goal(Ratio, 1.0);
@@ -450,23 +469,29 @@ fn hot(threads: usize, microseconds: u32) -> Scenario {
         n => (format!("{n} µs"), rate),
     };
     let section = Section::microseconds(microseconds);
-    Scenario::new::<u64, _>(
-        Group::Contended,
-        format!("one hot key, {threads} threads, {name} section"),
+    let name = format!("one hot key, {threads} threads, {name} section");
+    let as_it_is = condition == Condition::AsItIs;
+    let (group, name) =
+        if as_it_is { (Group::Contended, name) } else { (Group::Conditions, format!("{name}, {}", condition.name())) };
+    let scenario = Scenario::new::<u64, _>(
+        group,
+        name,
         [
             rate,
             Measure::less("most to least busy thread", "ratio").with(BestInFirst),
             Measure::less("p99.9 wait", "µs").with(BestInFirst).goal(Ratio, 1.25),
             Measure::less("longest wait", "µs").with(BestInFirst).goal(Ratio, 1.0),
+            Measure::less("cores busy", "cores").with(BestInFirst).goal(Ratio, 1.3),
         ],
         &[Need::Block, Need::Contention],
-        move |table, span| crowding(&*table, threads, section, span),
-    )
+        move |table, span| condition.run(|| crowding(&*table, threads, section, span)),
+    );
+    if as_it_is { scenario } else { scenario.only(&UNDER_CONDITIONS).every(3) }
 }
 
-/// Millions of operations per second, how much more the busiest thread got than the least busy, and the p99.9 and the longest
-/// wait in microseconds.
-pub fn crowding(table: &dyn Table<u64>, threads: usize, section: Section, span: Duration) -> [f64; 4] {
+/// Millions of operations per second, how much more the busiest thread got than the least busy, the p99.9 and the
+/// longest wait in microseconds, and how many cores were busy.
+pub fn crowding(table: &dyn Table<u64>, threads: usize, section: Section, span: Duration) -> [f64; 5] {
     // Longer than others, so that what the scheduler gives to the threads evens out.
     let span = 2 * span;
     let run = together(threads, span, |_| {
@@ -476,7 +501,7 @@ pub fn crowding(table: &dyn Table<u64>, threads: usize, section: Section, span: 
     let timed = together(threads, span, |_| |n, waits: &mut Vec<u64>| table.waits(&HOT, section, n, waits));
     let waits = timed.notes.concat();
     let longest = waits.iter().max().map_or(f64::NAN, |wait| *wait as f64);
-    [1e3 / run.nanos, run.most_to_least, quantile(waits, 0.999) / 1e3, longest / 1e3]
+    [1e3 / run.nanos, run.most_to_least, quantile(waits, 0.999) / 1e3, longest / 1e3, run.cores]
 }
 
 /// Tasks that visit one key after the other, and let the others have their turn after each.

@@ -1,4 +1,5 @@
-//! What only the operating system can tell, or do: how long a thread has run, and, on Linux, wakes that take longer.
+//! What only the operating system can tell, or do: how long a thread has run, on what machine, and, on Linux, wakes
+//! that take longer.
 //!
 //! # Slow wakes
 //!
@@ -9,6 +10,7 @@
 #![allow(unsafe_code)] // calls of the C library
 
 use std::time::Duration;
+use std::{env, fs};
 
 /// For how long the calling thread has had a core, since it began. `None` where nobody knows.
 pub fn thread_time() -> Option<Duration> {
@@ -21,6 +23,16 @@ pub fn thread_time() -> Option<Duration> {
     }
     #[cfg(not(unix))]
     None
+}
+
+/// The system and its processor, in a few words.
+pub fn machine() -> String {
+    let name = || {
+        let text = fs::read_to_string("/proc/cpuinfo").ok()?;
+        let line = text.lines().find(|line| line.starts_with("model name"))?;
+        Some(format!(", {}", line.split_once(": ")?.1))
+    };
+    format!("{} {}{}", env::consts::OS, env::consts::ARCH, name().unwrap_or_default())
 }
 
 /// How much longer a slow wake takes, at the least: the system wakes the thread a second time.
@@ -64,8 +76,8 @@ mod slow_wakes {
     }
 
     /// Stands in for the C library's.
-    // It only jumps to the function that does the work, with the arguments where they are. So nothing that callers say of
-    // its type, which is variadic in C, can be at odds with what the compiler sees here.
+    // It only jumps to the function that does the work, with the arguments where they are. So nothing that callers say
+    // of its type, which is variadic in C, can be at odds with what the compiler sees here.
     #[unsafe(no_mangle)]
     #[unsafe(naked)]
     unsafe extern "C" fn syscall() {

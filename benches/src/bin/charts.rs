@@ -2,8 +2,8 @@
 //! `docs/performance.md`.
 //!
 //! A table stands there between `<!-- table: NAME -->` and `<!-- end -->`. The names are those of the groups of
-//! scenarios, `uncontended`, `contended`, `memory` and `tasks`, for keylatch and whom it is compared with; the same with `-all`
-//! for all candidates; and `facts`, which is a sentence.
+//! scenarios, `uncontended`, `contended`, `conditions`, `memory` and `tasks`, for keylatch and whom it is compared
+//! with; the same with `-all` for all candidates; and `facts`, which is some sentences.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -101,12 +101,13 @@ fn grouped(report: &Report, scenarios: &[Scenario], group: Group) -> Chart {
     for scenario in scenarios.iter().filter(|scenario| scenario.group == group) {
         // What waiting is like says something about the rate, and stands beside it. Other measures stand alone.
         let (alone, beside) = match group {
-            Group::Contended => scenario.measures.split_at(1),
+            Group::Contended | Group::Conditions => scenario.measures.split_at(1),
             _ => (&scenario.measures[..], &[][..]),
         };
         panels.extend(alone.iter().map(|measure| panel(report, scenario, measure, beside)));
     }
-    Chart { title: format!("All candidates: {}", group.name()), panels }
+    let who = if group == Group::Conditions { "The quickest candidates" } else { "All candidates" };
+    Chart { title: format!("{who}: {}", group.name()), panels }
 }
 
 fn panel(report: &Report, scenario: &Scenario, measure: &Measure, beside: &[Measure]) -> Panel {
