@@ -110,9 +110,13 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// Whether a free entry keeps its old key, to be written over by [`ToKey::to_key_into`](crate::ToKey::to_key_into).
     ///
     /// Then a `KeyedMutex<String>` that is locked with `&str` keys allocates nothing in steady state. But up to
-    /// [`pool_capacity`](Builder::pool_capacity) old keys stay in memory, with all that they own. And
-    /// [`to_key_into`](crate::ToKey::to_key_into) must not use the table, which the other ways to make a key may. The
-    /// default is `false`: a key is dropped when its entry dies.
+    /// [`pool_capacity`](Builder::pool_capacity) old keys stay in memory, with all that they own. The default is `false`:
+    /// a key is dropped when its entry dies.
+    ///
+    /// With `true`, `to_key_into` runs inside an internal lock. It must not use the table, which would deadlock, and it
+    /// should be short; it may panic. That goes for what it calls, too: for a key type that has no
+    /// [`clone_from`](Clone::clone_from) or `to_key_into` of its own, that is its `clone`, and the `drop` of the old
+    /// key.
     pub fn recycle_keys(mut self, recycle: bool) -> Self {
         self.recycle_keys = recycle;
         self

@@ -262,11 +262,13 @@ use std::path::{Path, PathBuf};
 /// hash. Otherwise keys may exclude each other too much or too little, as with any hash table; memory safety does not
 /// depend on it.
 ///
-/// Two methods may run inside an internal lock, and must not use the table: the `to_key` of a key type that owns
-/// nothing (for which [`needs_drop`](core::mem::needs_drop) is false), and `to_key_into`, which is called only where
-/// [`recycle_keys`](crate::Builder::recycle_keys) was asked for. The same goes for a panic hook that runs because one
-/// of them, or `Equivalent`, panics. All other `to_key` run outside. If one panics, the panic reaches the caller and
-/// the table stays usable; a key that `to_key_into` has half changed by then is dropped, or written again.
+/// Two methods run inside an internal lock, and must not use the table, which would deadlock: the `to_key` of a key type
+/// that owns nothing (for which [`needs_drop`](core::mem::needs_drop) is false), and `to_key_into`, which is called only
+/// where [`recycle_keys`](crate::Builder::recycle_keys) was asked for. They hold up whoever needs the same shard, so they
+/// should be short. The same goes for what they call (a `Clone`, or the `Drop` of what an old key owns), and for a panic
+/// hook that runs because one of them, or `Equivalent`, panics. All other `to_key` run outside. If one panics, the panic
+/// reaches the caller and the table stays usable; a key that `to_key_into` has half changed by then is written again for
+/// another entry, or dropped.
 #[diagnostic::on_unimplemented(
     message = "a key of type `{K}` cannot be made from a `&{Self}`",
     label = "no `{K}` can be made from this",
@@ -289,7 +291,11 @@ pub trait ToKey<K> {
     fn to_key(&self) -> K;
 
     /// Makes the key in the place of an old one, where [`recycle_keys`](crate::Builder::recycle_keys) was asked for: to
-    /// use what the old one has allocated. As provided it assigns what [`to_key`](ToKey::to_key) makes.
+    /// use what the old one has allocated. As provided it assigns what [`to_key`](ToKey::to_key) makes, and so drops the
+    /// old key.
+    ///
+    /// It runs inside an internal lock: see [what an implementation must
+    /// do](ToKey#what-an-implementation-must-do).
     ///
     /// # Examples
     /// ```

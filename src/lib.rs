@@ -127,9 +127,9 @@
 //! 5. *User code runs outside.* Hashing, cloning and dropping keys, and waking, cloning and dropping wakers happen
 //!    outside every internal lock, so all of them may use the table, and a waker may run its task on the spot. There
 //!    are exceptions, which must not use the table: the key's `Equivalent` (or `Eq`), the [`to_key`](ToKey::to_key) of
-//!    a key type that owns nothing (for which [`needs_drop`](::core::mem::needs_drop) is false), and
-//!    [`to_key_into`](ToKey::to_key_into), with `recycle_keys`. If user code panics, the panic reaches the caller, and
-//!    the table stays usable. If a waker panics, the others that were due are still woken. (Wakers that run their tasks
+//!    a key type that owns nothing (for which [`needs_drop`](::core::mem::needs_drop) is false), and, where
+//!    [`recycle_keys(true)`](Builder::recycle_keys) was asked for, [`to_key_into`](ToKey::to_key_into), with whatever it
+//!    calls. If user code panics, the panic reaches the caller, and the table stays usable. If a waker panics, the others that were due are still woken. (Wakers that run their tasks
 //!    on the spot nest: each task that releases a key runs the next one inside its release, so a long chain of them
 //!    needs a deep stack.)
 //! 6. *No poisoning.* A panic while a key is held drops the guard, and the key is free.

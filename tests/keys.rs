@@ -14,19 +14,20 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 
 use common::{pending, poll, ready};
-use keylatch::{Equivalent, KeyedMutex, KeyedRwLock, KeyedSemaphore, ToKey};
+use keylatch::{Equivalent, KeyedMutex, KeyedRwLock, KeyedSemaphore, MutexGuard, ToKey};
+use proptest::prelude::*;
 
 thread_local! {
     /// Which operation of a `Hostile` key panics next.
     static PANIC_IN: Cell<&'static str> = const { Cell::new("") };
+    /// How many `Hostile` and `Halves` keys exist.
+    static LIVE: Cell<usize> = const { Cell::new(0) };
 }
-
-static LIVE: AtomicUsize = AtomicUsize::new(0);
 
 fn maybe_panic(place: &'static str) {
     if PANIC_IN.get() == place {
         PANIC_IN.set("");
-        panic!("{place} panics");
+        std::panic::resume_unwind(Box::new(place)); // without the words of the panic hook
     }
 }
 
@@ -36,7 +37,7 @@ struct Hostile(u32);
 
 impl Hostile {
     fn new(n: u32) -> Self {
-        LIVE.fetch_add(1, SeqCst);
+        LIVE.set(LIVE.get() + 1);
         Hostile(n)
     }
 }
@@ -55,7 +56,7 @@ impl Clone for Hostile {
 
 impl Drop for Hostile {
     fn drop(&mut self) {
-        LIVE.fetch_sub(1, SeqCst);
+        LIVE.set(LIVE.get() - 1);
         maybe_panic("drop");
     }
 }
@@ -81,7 +82,7 @@ fn a_key_that_panics_leaves_the_table_usable_and_nothing_behind() {
     for recycle in [false, true] {
         for place in ["hash", "eq", "clone", "clone_from", "drop"] {
             let locks = KeyedMutex::<Hostile>::builder().shards(1).recycle_keys(recycle).build();
-            let before = LIVE.load(SeqCst);
+            let before = LIVE.get();
             {
                 let (one, two) = (Hostile::new(1), Hostile::new(2));
                 let _held = locks.try_lock(&two).unwrap();
@@ -105,12 +106,13 @@ fn a_key_that_panics_leaves_the_table_usable_and_nothing_behind() {
             }
             assert_eq!(locks.len(), 0, "{place}");
             drop(locks);
-            assert_eq!(LIVE.load(SeqCst), before, "{place}: a key was leaked, or dropped twice");
+            assert_eq!(LIVE.get(), before, "{place}: a key was leaked, or dropped twice");
         }
     }
 }
 
-/// A key whose hash, clone and drop use the table, from inside the call that caused them.
+/// A key whose hash, clone and drop use the table, from inside the call that caused them. Its `clone_from` does not, because
+/// that is how an old key is written over.
 struct Meddler {
     id: u64,
     locks: Weak<KeyedMutex<Meddler>>,
@@ -135,6 +137,11 @@ impl Clone for Meddler {
     fn clone(&self) -> Self {
         self.meddle();
         Meddler { id: self.id, locks: Weak::clone(&self.locks) }
+    }
+
+    fn clone_from(&mut self, source: &Self) {
+        self.id = source.id;
+        self.locks.clone_from(&source.locks);
     }
 }
 
@@ -526,29 +533,138 @@ fn an_equivalent_of_ones_own_locks_in_every_table_and_form() {
     assert!(locks.is_empty() && pages.is_empty() && hosts.is_empty());
 }
 
+/// A key of two parts, which counts itself and knows which of all it is.
+struct Halves {
+    parts: (u8, String),
+    serial: u64,
+}
+
+impl Halves {
+    fn new(id: u8) -> Self {
+        thread_local!(static MADE: Cell<u64> = const { Cell::new(0) });
+        MADE.set(MADE.get() + 1);
+        LIVE.set(LIVE.get() + 1);
+        Halves { parts: (id, id.to_string()), serial: MADE.get() }
+    }
+}
+
+impl Drop for Halves {
+    fn drop(&mut self) {
+        LIVE.set(LIVE.get() - 1);
+    }
+}
+
+/// What a key of two parts is asked for with. Its `to_key_into` panics on demand, at three places.
+#[derive(Hash)]
+struct Whole(u8);
+
+impl Equivalent<Halves> for Whole {
+    fn equivalent(&self, key: &Halves) -> bool {
+        (self.0, self.0.to_string()) == key.parts
+    }
+}
+
+impl ToKey<Halves> for Whole {
+    fn to_key(&self) -> Halves {
+        Halves::new(self.0)
+    }
+
+    fn to_key_into(&self, key: &mut Halves) {
+        maybe_panic("before");
+        key.parts.0 = self.0;
+        maybe_panic("between");
+        key.parts.1 = self.0.to_string();
+        maybe_panic("after");
+    }
+}
+
+// Only by `Whole`.
+impl Hash for Halves {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.parts.0.hash(state);
+    }
+}
+
+impl PartialEq for Halves {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts == other.parts
+    }
+}
+
+impl Eq for Halves {}
+
+/// Locks a key that is free, while its `to_key_into` panics.
+fn panics_in(place: &'static str, locks: &KeyedMutex<Halves>, id: u8) {
+    PANIC_IN.set(place);
+    let outcome = catch_unwind(AssertUnwindSafe(|| drop(locks.try_lock(&Whole(id)))));
+    assert!(outcome.is_err() && PANIC_IN.get().is_empty(), "no old key was written over");
+}
+
 #[test]
-fn a_to_key_into_that_panics_half_way_leaves_the_table_usable() {
-    #[derive(PartialEq, Eq, Hash)]
-    struct Half(String, String);
-    impl ToKey<Half> for Half {
-        fn to_key(&self) -> Half {
-            Half(self.0.clone(), self.1.clone())
-        }
-        fn to_key_into(&self, key: &mut Half) {
-            key.0.clone_from(&self.0);
-            maybe_panic("to_key_into");
-            key.1.clone_from(&self.1);
+fn a_to_key_into_that_panics_leaves_the_table_whole() {
+    for place in ["before", "between", "after"] {
+        for kept in 1..4 {
+            let locks = KeyedMutex::<Halves>::builder().shards(1).pool_capacity(8).recycle_keys(true).build();
+            let held = locks.try_lock(&Whole(99)).unwrap();
+            drop((0..kept).map(|id| locks.try_lock(&Whole(id))).collect::<Vec<_>>());
+            let all = usize::from(kept) + 1;
+            assert_eq!((locks.len(), LIVE.get()), (1, all), "the old keys are kept");
+            for _ in 0..3 {
+                panics_in(place, &locks, 42);
+                assert_eq!((locks.len(), LIVE.get()), (1, all), "{place}");
+            }
+            assert!(!locks.is_locked(&Whole(42)) && locks.try_lock(&Whole(99)).is_none());
+            // Whatever the panics left of it, each old key is written over, and none is missing.
+            let guards: Vec<_> = (42..42 + kept).map(|id| locks.try_lock(&Whole(id)).unwrap()).collect();
+            for (guard, id) in guards.iter().zip(42..) {
+                assert!(Whole(id).equivalent(guard.key()) && locks.try_lock(&Whole(id)).is_none());
+                assert!(guard.key().serial <= held.key().serial + u64::from(kept), "a key was made, not recycled");
+            }
+            assert_eq!((locks.len(), LIVE.get()), (all, all), "{place}");
+            drop((guards, held));
+            assert!(locks.is_empty());
+            drop(locks);
+            assert_eq!(LIVE.get(), 0, "{place}: a key was leaked, or dropped twice");
         }
     }
-    let locks = KeyedMutex::<Half>::builder().shards(1).recycle_keys(true).build();
-    let (a, b) = (Half("a".into(), "a".into()), Half("b".into(), "b".into()));
-    drop(locks.try_lock(&a));
-    PANIC_IN.set("to_key_into");
-    assert!(catch_unwind(AssertUnwindSafe(|| drop(locks.try_lock(&b)))).is_err());
-    assert!(locks.is_empty());
-    for key in [&a, &b] {
-        let guard = locks.try_lock(key).unwrap();
-        assert!(guard.key() == key && locks.is_locked(key));
+}
+
+proptest! {
+    /// Against a list of what is held: whoever comes and goes, and wherever a `to_key_into` panics meanwhile, a key has an entry
+    /// exactly while it is held, and no more old keys exist than are kept.
+    #[test]
+    fn panics_of_to_key_into_lose_no_entry(pool in 0..40usize, steps in prop::collection::vec((0..8u8, 0..60u8), 1..200)) {
+        let before = LIVE.get();
+        let locks = KeyedMutex::<Halves>::builder().shards(1).pool_capacity(pool).recycle_keys(true).build();
+        let mut held = Vec::new();
+        for (step, id) in steps {
+            let is_of = |guard: &MutexGuard<'_, Halves>| Whole(id).equivalent(guard.key());
+            let is_held = held.iter().any(is_of);
+            match step {
+                0..=2 => match locks.try_lock(&Whole(id)) {
+                    Some(guard) => {
+                        prop_assert!(is_of(&guard) && !is_held);
+                        held.push(guard);
+                    }
+                    None => prop_assert!(is_held),
+                },
+                3..=5 => {
+                    PANIC_IN.set(["before", "between", "after"][usize::from(step) - 3]);
+                    let outcome = catch_unwind(AssertUnwindSafe(|| locks.try_lock(&Whole(id)).is_some()));
+                    // Nobody panicked if no old key was there to be written over.
+                    prop_assert_eq!(outcome.is_err(), PANIC_IN.take().is_empty());
+                    prop_assert!(outcome.is_err() || outcome.is_ok_and(|locked| locked != is_held));
+                }
+                _ if held.is_empty() => {}
+                _ => drop(held.swap_remove(usize::from(id) % held.len())),
+            }
+            let live = LIVE.get() - before;
+            prop_assert_eq!(locks.len(), held.len());
+            prop_assert!((held.len()..=held.len() + pool).contains(&live), "{} keys exist", live);
+        }
+        drop(held);
+        prop_assert!(locks.is_empty());
+        drop(locks);
+        prop_assert_eq!(LIVE.get(), before);
     }
-    assert!(locks.is_empty());
 }

@@ -138,14 +138,19 @@ fn two_threads_wait_for_each_other_blocking() {
     }
 }
 
-/// A key that owns memory is made between two looks at the table. When its entry dies it is dropped, or kept for the next.
+/// A key that owns memory is made between two looks at the table, or over an old key in one. When its entry dies it is dropped,
+/// or kept for the next; one may be there to begin with.
 #[test]
 fn two_threads_make_and_retire_a_key_that_owns_memory() {
-    for recycle in [false, true] {
+    for (recycle, used) in [(false, false), (true, false), (true, true)] {
         model(move || {
             let builder = KeyedMutex::builder().shards(1).pool_capacity(1).recycle_keys(recycle);
             let locks: Arc<KeyedMutex<Arc<u64>, Hasher>> = Arc::new(builder.hasher(Hasher::default()).build());
-            let (key, shared) = (Arc::new(7), Shared::new());
+            let (key, old, shared) = (Arc::new(7), Arc::new(6), Shared::new());
+            if used {
+                drop(locks.try_lock(&old));
+                assert_eq!(Arc::strong_count(&old), 2, "the old key is kept");
+            }
             let lock_and_bump = {
                 let (locks, key, shared) = (Arc::clone(&locks), Arc::clone(&key), Arc::clone(&shared));
                 move || {
@@ -159,6 +164,7 @@ fn two_threads_make_and_retire_a_key_that_owns_memory() {
             other.join().unwrap();
             assert_eq!(shared.count(), 2);
             assert!(locks.is_empty());
+            assert_eq!(Arc::strong_count(&old), 1, "the old key was not written over");
             drop((locks, lock_and_bump));
             assert_eq!(Arc::strong_count(&key), 1, "a copy of the key was not dropped, or dropped twice");
         });

@@ -5,8 +5,8 @@
 //! The operations are taken from the front of the bytes; what the hostile code does is taken from their end, one byte for
 //! each time that it is called (by a key, a waker, or the limit of a wait). Where it uses the table it does so by the same
 //! operations, so it may release what somebody else holds, poll what has just been woken, or make the very entry that is
-//! being removed. There are two exceptions, as in the contract: `Eq`, and the `Clone` of a key that owns nothing, panic and
-//! no more.
+//! being removed. There are three exceptions, as in the contract: `Eq`, the `Clone` of a key that owns nothing, and the
+//! `clone_from` by which an old key is written over, panic and no more.
 //!
 //! Expected panics are raised by `resume_unwind`, which runs no panic hook. So the fuzzer's hook, which aborts, sees only the
 //! others. Hostile code does not panic while its thread is panicking: that would abort, whatever the table does.
@@ -189,11 +189,12 @@ impl<const LIES: bool> Clone for Owning<LIES> {
         copy
     }
 
+    /// Inside the table's lock, for an old key.
     fn clone_from(&mut self, source: &Self) {
         self.check();
-        hook(May::PanicOrAct);
+        hook(May::Panic);
         self.id = if LIES && lies() { source.id() ^ 1 } else { source.id() };
-        hook(May::PanicOrAct);
+        hook(May::Panic);
     }
 }
 

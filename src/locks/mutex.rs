@@ -40,10 +40,10 @@ use crate::key::ToKey;
 /// entry. The page of [`ToKey`](crate::ToKey) has a table of key types with the call for each, and recipes: pairs, keys
 /// that ignore case, newtypes, keys that are not `Clone`.
 ///
-/// These must not use the table, because they may run inside an internal lock: `Eq` (or `Equivalent`); the `to_key` of
+/// These must not use the table, because they run inside an internal lock: `Eq` (or `Equivalent`); the `to_key` of
 /// a key type that owns nothing (for which [`needs_drop`](core::mem::needs_drop) is false); and, with
-/// [`recycle_keys`](crate::Builder::recycle_keys), `to_key_into`. All else that is a key's own may use it: `Hash`,
-/// every other `to_key`, and `Drop`.
+/// [`recycle_keys`](crate::Builder::recycle_keys), `to_key_into` and what it calls. All else that is a key's own may use
+/// it: `Hash`, every other `to_key`, and `Drop`.
 ///
 /// # A table in a `static`
 /// ```

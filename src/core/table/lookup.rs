@@ -156,11 +156,17 @@ impl<K, V: Payload> Core<K, V> {
             if let Some(entry) = shard.find(tag, |other| key.equivalent(other)) {
                 return Ok(join.entry(access, entry, self.rules()));
             }
-            // A key that owns nothing is copied under the lock: that saves the second look.
-            if !core::mem::needs_drop::<K>() && shard.has_spare() {
-                let key = key.to_key();
-                if let Some(spare) = shard.take_spare() {
-                    return Ok(join.made(shard.insert_key(tag, spare, key, join.unit(access))));
+            // A key that owns nothing is copied under the lock, and an old key is written over there: that saves the second look.
+            if !core::mem::needs_drop::<K>() {
+                if shard.has_spare() {
+                    let key = key.to_key();
+                    if let Some(spare) = shard.take_spare() {
+                        return Ok(join.made(shard.insert_key(tag, spare, key, join.unit(access))));
+                    }
+                }
+            } else if self.recycle_keys {
+                if let Some(unit) = shard.insert_recycled(tag, |old| key.to_key_into(old), join.unit(access)) {
+                    return Ok(join.made(unit));
                 }
             }
             Err(shard.take_spare())
@@ -183,10 +189,7 @@ impl<K, V: Payload> Core<K, V> {
     {
         let mut lent = Lent { core: self, tag, spare: Some(spare.unwrap_or_else(|| self.more(tag))) };
         let Some(spare) = &mut lent.spare else { unreachable!("it has just been put in") };
-        match spare.key_mut() {
-            Some(old) if self.recycle_keys => key.to_key_into(old),
-            _ => drop(spare.put_key(key.to_key())),
-        }
+        drop(spare.put_key(key.to_key()));
         let made = self.shard(tag).with(|shard| {
             if shard.find(tag, |other| key.equivalent(other)).is_some() {
                 return None;

@@ -1,7 +1,7 @@
 //! The table layer: which entry a key has, and how entries are made and retired.
 //!
 //! ```text
-//! lookup   finds the entry of a key, or makes it         shard lock, user code between two looks
+//! lookup   finds the entry of a key, or makes it         shard lock; between two looks a key that owns memory is made
 //! retire   gives up units; the last one with its entry   shard lock for the last one
 //! visit    looks at entries                              shard lock, then queue lock
 //! shard    one lock's worth of entries                   called under the shard lock

@@ -77,6 +77,18 @@ impl<K, V: Payload> Shard<K, V> {
         self.file(tag, published)
     }
 
+    /// The same with an old key, which `write` makes the new one; `None` if none is at hand. Until that is done the slot stays
+    /// where it is: if `write` panics it is as free as before, with whatever has become of its key.
+    #[inline]
+    pub(super) fn insert_recycled(&mut self, tag: Tag, write: impl FnOnce(&mut K), unit: Unit) -> Option<UnitOf<K, V>> {
+        if !self.has_spare() {
+            return None;
+        }
+        write(self.hot.as_mut()?.key_mut()?);
+        let spare = self.hot.take()?;
+        Some(self.insert(tag, spare, unit))
+    }
+
     #[inline]
     fn file(&mut self, tag: Tag, (resident, unit): (Resident<K, V>, UnitOf<K, V>)) -> UnitOf<K, V> {
         if self.first.is_none() {

@@ -1,5 +1,7 @@
-//! How hashes are spread, and how much memory a shard takes.
+//! How hashes are spread, how much memory a shard takes, and what becomes of an old key.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::string::String;
 use std::vec;
 use std::vec::Vec;
 
@@ -57,4 +59,27 @@ fn the_table_shrinks_in_a_few_steps() {
     let [(many, 448), (few, 112)] = steps[..] else { panic!("{steps:?}") };
     assert!((200..224).contains(&many) && (45..56).contains(&few), "{steps:?}");
     assert_eq!(shard.len(), 0);
+}
+
+/// The slot stays where it was, with its key as it is by then.
+#[test]
+fn an_old_key_whose_rewriting_panics_is_still_at_hand() {
+    let mut shard = Shard::<String, ()>::new(1, 1);
+    let tag = Tag::of(1);
+    assert!(shard.insert_recycled(tag, |_| unreachable!(), Unit::Claim).is_none(), "there is no old key");
+    let mut spare = shard.take_spare().expect("there is room for one");
+    let slot = spare.chunk();
+    assert!(spare.put_key(String::from("old")).is_none());
+    shard.keep(spare, &mut None);
+    let write = |old: &mut String| {
+        old.push_str(" and new");
+        std::panic::resume_unwind(std::boxed::Box::new("half-way"));
+    };
+    assert!(catch_unwind(AssertUnwindSafe(|| _ = shard.insert_recycled(tag, write, Unit::Claim))).is_err());
+    assert_eq!(shard.len(), 0);
+    let claim = shard.insert_recycled(tag, |old| *old += "er", Unit::Claim).expect("it is still there");
+    assert_eq!((claim.live().key().as_str(), shard.len()), ("old and newer", 1));
+    let spare = shard.retire(claim, Word::born(Unit::Claim)).ok().expect("it is the last");
+    assert_eq!(spare.chunk(), slot);
+    shard.keep(spare, &mut None);
 }
