@@ -67,11 +67,15 @@ impl<K, V: Payload> Core<K, V> {
     fn retire(&self, last: UnitOf<K, V>, sole: Word) -> Result<(), UnitOf<K, V>> {
         let tag = Tag::from_bits(last.live().state().tag());
         let mut dead = Dead::default();
-        self.shard(tag).with(|shard| {
+        let retired = self.shard(tag).with(|shard| {
             let spare = shard.retire(last, sole)?;
             self.put_away(shard, spare, &mut dead);
             Ok(())
-        })
+        });
+        if core::mem::needs_drop::<K>() && dead.is_empty() {
+            core::mem::forget(dead); // its drop is a call, for nothing where the key was kept
+        }
+        retired
     }
 
     /// Keeps a slot for reuse.
@@ -109,6 +113,11 @@ impl<K, V> Drop for Dead<K, V> {
 }
 
 impl<K, V> Dead<K, V> {
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.key.is_none() && self.chunk.is_none()
+    }
+
     /// All of the keys, even if the drop of one panics.
     #[cold]
     #[inline(never)]

@@ -247,6 +247,8 @@ impl<K, V> Chunk<K, V> {
 }
 
 impl<K, V> Drop for Chunk<K, V> {
+    #[cold]
+    #[inline(never)]
     fn drop(&mut self) {
         let slots = core::ptr::slice_from_raw_parts_mut(self.slots.as_ptr(), self.len as usize);
         // SAFETY: the slots come from a boxed slice of this length, and are not used again (6).
