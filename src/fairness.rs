@@ -1,55 +1,86 @@
 /// Who gets a key when it becomes free while others wait for it.
 ///
-/// | policy | who gets in before a waiter at the head of the queue | a waiter that is woken and then never polled |
+/// # Which one?
+/// | | for | what it costs |
 /// |---|---|---|
-/// | [`Fifo`](Fairness::Fifo) | nobody | keeps the key, until its future is dropped |
-/// | [`Bounded(n)`](Fairness::Bounded) | at most `n` later requests | others pass it `n` times, then it keeps the key, until its future is dropped |
-/// | [`Barging`](Fairness::Barging) | whoever asks while the key is free | others pass it for ever |
+/// | [`Adaptive`](Fairness::Adaptive), the default | nearly everybody: nobody who comes starves, and a future that is not polled stops nobody | no bound in numbers for a task that is slow to come |
+/// | [`Bounded(n)`](Fairness::Bounded) | a promise in numbers: at most `n` get in first | a small `n` lets a hot key lie idle while a sleeper wakes, on some machines for most of the time; a future that is not polled stops everybody, after `n` uses of its key |
+/// | [`Fifo`](Fairness::Fifo) | order of arrival is order of service | every hand-over waits until the next one is awake |
+/// | [`Barging`](Fairness::Barging) | the least work for each request, where starving is no concern | promises nothing |
 ///
-/// A release under `Fifo` hands the key over: nobody can take it until the waiter, which may be a thread asleep or a
-/// task in a long run queue, has come for it. That is fair, and slow on a hot key. A release under `Barging` frees the
-/// key and wakes the waiter, which then competes with everybody else: fast, and a waiter may starve. `Bounded(n)` does
-/// the second until a waiter at the head has been passed `n` times, and then the first. It is a bound on *how many* get
-/// in before a waiter, not on time: no clock is involved. Each waiter's count starts when it comes to the head.
+/// # What happens at a release
+/// A release can do one of two things for a waiter. It can *wake* it: the key is free, and whoever asks first gets it, which
+/// may be a newcomer that has never waited. Or it can *hand the key over*: nobody else can take it until the waiter, which may
+/// be a thread asleep or a task in a long run queue, has come for it. The first is fast and may starve; the second is fair,
+/// and slow on a hot key. The policies differ in when they do which.
+///
+/// - `Fifo` always hands over, to the first.
+/// - `Barging` always wakes the first.
+/// - `Adaptive` and `Bounded(n)` wake the first, and hand over
+///   - to a thread that is awake and looking at this moment, wherever it stands in the queue, because it takes the key at
+///     once. (A thread in a blocking call looks for some microseconds before it sleeps.)
+///   - to whoever has come in vain four times: it was woken, asked, and did not get in. So nobody starves who comes.
+///   - when the count is full. Under `Bounded(n)` a waiter at the head has been passed `n` times. Under `Adaptive` a *thread*
+///     that was woken at the head has been passed 1,024 times: a thread always comes, so this is reached only if it does not
+///     get a core.
+///
+/// Under `Adaptive` a waiter at the head that *cannot* come, since what is held keeps it out (a writer behind readers that
+/// overlap, say), is passed 16 times; then those who would keep it out longer have to queue. Once it has been woken nothing is
+/// kept for it. The same goes for the first writer behind a head that does not come, and for the readers who keep it out.
+///
+/// A release under these two that finds the first woken already, and not come, wakes the next as well. (Where threads are on
+/// their way anyway it does so at every fourth time.)
+///
+/// No clock is involved: these are bounds on *how many* get in before a waiter, not on time. Each waiter's count starts when
+/// it comes to the head.
+///
+/// # A waiter that is woken and then never polled
+/// | policy | what it does to others |
+/// |---|---|
+/// | `Adaptive` | others pass it as often as they ask. Those behind it in the queue wait for one release more |
+/// | `Bounded(n)` | the same, `n` times; then it keeps the key, until its future is polled or dropped |
+/// | `Fifo` | it keeps the key, until its future is polled or dropped |
+/// | `Barging` | others pass it as often as they ask. Those behind it in the queue sleep until it comes, or goes |
+///
+/// Some things are kept for a task under `Adaptive`, too, until its future is polled or dropped: the hold of a reader that was
+/// let in with others when a writer left, and of the one upgradable reader that entered with them; what was handed over by
+/// [`unlock_fair`](crate::Guard::unlock_fair); what was given up by a request that had been handed it, if the task has not
+/// been woken yet; and what it was handed because it had come in vain four times. More on such futures: [idle futures](crate#idle-futures).
 ///
 /// # What each kind of waiter gets
-/// | | `Fifo` | `Bounded(n)` | `Barging` |
+/// | | `Fifo` | `Adaptive`, `Bounded(n)` | `Barging` |
 /// |---|---|---|---|
-/// | [`lock`](crate::KeyedMutex::lock) | its turn | is passed at most `n` times | no promise |
-/// | [`write`](crate::KeyedRwLock::write) | its turn | is passed at most `n` times by readers and writers, and by the readers who waited when a writer left, who do not count (of upgradable readers among them, one in all) | no promise |
+/// | [`lock`](crate::KeyedMutex::lock) | its turn | as above | no promise |
+/// | [`write`](crate::KeyedRwLock::write) | its turn | as above; readers who waited when a writer left do not count (of upgradable readers among them, one in all) | no promise |
 /// | [`read`](crate::KeyedRwLock::read) | its turn, together with the readers next to it | gets in with all readers who wait when a writer leaves, or when no writer waits before it any more | is woken then |
-/// | [`upgradable_read`](crate::KeyedRwLock::upgradable_read) | its turn | with the readers when a writer leaves, if its place is free (before a writer that came first only once); else is woken, and passed at most `n` times by its like and by writers | no promise |
-/// | [`upgrade`](crate::Guard::upgrade) | before everybody else, when the last reader has left | the same; is passed by at most `n` readers | before everybody who waits, but not before newcomers |
-/// | [`acquire`](crate::KeyedSemaphore::acquire) | its turn | is passed at most `n` times by those who take the last permit | no promise |
+/// | [`upgradable_read`](crate::KeyedRwLock::upgradable_read) | its turn | with the readers when a writer leaves, if its place is free (before a writer that came first only once); else as above | no promise |
+/// | [`upgrade`](crate::Guard::upgrade) | before everybody else, when the last reader has left | before everybody who waits; passed by at most 16 readers, or `n`, while others read; then woken under `Adaptive`, handed over under `Bounded` | before everybody who waits, but not before newcomers |
+/// | [`acquire`](crate::KeyedSemaphore::acquire) | its turn | as above; who leaves enough permits for the first passes nobody | no promise |
 ///
 /// [`unlock_fair`](crate::Guard::unlock_fair) hands over, once, under every policy. It is the one reservation that
 /// `Barging` makes.
 ///
-/// # Which one?
-/// - The default, [`Bounded(16)`](Fairness::default), has nearly the throughput of barging and starves nobody.
-/// - `Fifo` where the order of arrival must be the order of service.
-/// - `Barging` where a task may hold several lock futures and stop polling one of them without dropping it (a
-///   *futurelock*: `select!` over borrowed futures, a stream of futures that is not polled further). Under the other
-///   two such a future may be handed the key and sit on it. A wake-up goes to one waiter, though: if that one is never
-///   polled, those behind it are not woken in its place. They get in when they ask, that is, when something else polls
-///   them.
+/// A thread in a blocking call tries again for a short while before it queues (not under `Fifo`). Until it queues it is not
+/// a waiter: it has no place and is not counted.
 ///
-/// A thread in a blocking call tries again for a short while before it queues (not under `Fifo`). Until it queues
-/// it is not a waiter: it has no place and is not counted.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+/// # Examples
+/// ```
+/// use keylatch::{Fairness, KeyedMutex};
+///
+/// assert_eq!(Fairness::default(), Fairness::Adaptive);
+/// let in_order = KeyedMutex::<u64>::builder().fairness(Fairness::Fifo).build();
+/// # drop(in_order);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Fairness {
+    /// Hands over to who takes the key at once, or has come in vain four times. Keeps nothing for a task that does not come.
+    #[default]
+    Adaptive,
+    /// At most so many later requests that keep it out get in before a waiter at the head of its queue, whether it comes or not.
+    Bounded(u16),
     /// Strict order of arrival.
     Fifo,
-    /// At most so many later requests get in before a waiter at the head of its queue.
-    Bounded(u8),
     /// Whoever asks first while the key is free.
     Barging,
-}
-
-impl Default for Fairness {
-    /// `Bounded(16)`.
-    fn default() -> Self {
-        Fairness::Bounded(16)
-    }
 }

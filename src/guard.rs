@@ -1,5 +1,6 @@
 use core::fmt;
 
+use crate::core::For;
 use crate::mode::{HandOver, Mode};
 use crate::plumbing::{CoreOf, HoldOf, TablePtr};
 
@@ -149,9 +150,8 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
 impl<P: TablePtr, M: HandOver> Guard<P, M> {
     /// Releases the key to whomever the policy admits next, with no newcomer in between.
     ///
-    /// A plain drop frees the key, and under [`Fairness::Bounded`](crate::Fairness::Bounded) and
-    /// [`Fairness::Barging`](crate::Fairness::Barging) the next holder is whoever is quickest. This hands it over,
-    /// under every policy: the waiter holds it from now on, even before it runs. If nobody waits it is a plain release.
+    /// A plain drop frees the key, and under most [policies](crate::Fairness) the next holder is whoever is quickest. This
+    /// hands it over, under every policy: the waiter holds it from now on, even before it runs. If nobody waits it is a plain release.
     ///
     /// # Examples
     /// ```
@@ -168,7 +168,7 @@ impl<P: TablePtr, M: HandOver> Guard<P, M> {
     /// ```
     pub fn unlock_fair(mut self) {
         if let Some((table, hold)) = self.held.take() {
-            table.core().release_fair(hold);
+            table.core().release_for(For::Waiter, hold);
         }
     }
 }

@@ -119,11 +119,13 @@
 //!    of [`for_each_key`](KeyedMutex::for_each_key) that are looking at it: when they are gone,
 //!    [`len`](KeyedMutex::len) is 0, whatever was cancelled, timed out or panicked on the way. Every future can be
 //!    dropped at any moment; a key that it had been handed already goes to the next waiter.
-//! 3. *Bounded bypass.* Under the default policy at most 16 later requests get in before a waiter at the head of its
-//!    queue; see [`Fairness`] for the choice and what it costs. No clock is involved.
-//! 4. *Phase fairness.* In a [`KeyedRwLock`] with a bound, a waiting writer keeps later readers out (within the bound),
-//!    and when a writer leaves, the readers who wait by then all get in before the next writer. When a writer gives up,
-//!    the readers that it kept out get in.
+//! 3. *Nobody who comes starves, and nothing is kept for one that does not.* Under the default policy a waiter that was
+//!    woken in vain four times is handed the key by the next release that it fits, before any newcomer; a task that is
+//!    woken and not polled is passed by everybody who asks. See [`Fairness`] for the rest, and for policies with a bound
+//!    in numbers. No clock is involved.
+//! 4. *Phase fairness.* In a [`KeyedRwLock`], a waiting writer keeps later readers out (but for a few: [`Fairness`]), and
+//!    when a writer leaves, the readers who wait by then all get in before the next writer. When a writer gives up, the
+//!    readers that it kept out get in. (Under `Fifo` order of arrival is all, and `Barging` promises nothing.)
 //! 5. *User code runs outside.* Hashing, cloning and dropping keys, and waking, cloning and dropping wakers happen
 //!    outside every internal lock, so all of them may use the table, and a waker may run its task on the spot. There
 //!    are exceptions, which must not use the table: the key's `Equivalent` (or `Eq`), the [`to_key`](ToKey::to_key) of
@@ -155,19 +157,20 @@
 //!
 //! | | what happens |
 //! |---|---|
-//! | `select!` in a loop over `&mut lock` | While another branch's handler runs the future is idle. A handler that uses the same key may hang, at once or after some rounds. |
+//! | `select!` in a loop over `&mut lock` | While another branch's handler runs the future is idle. A handler that uses the same key may hang, at once or after some rounds: under every policy but the default and `Barging`. |
 //! | `join_all`, or `zip`, of two lock futures for one key | The first guard is kept until the second is there, which waits for the first: it hangs. That is [re-entry](#re-entry), not an idle future, and no policy helps. Futures that lock, work *and unlock* can be joined. |
-//! | a stream of lock futures (`FuturesUnordered`, `buffered`) | Between two polls of the stream its futures are idle: in the body of the loop, which also has a guard in its hands. A body that uses a key of the stream may hang. |
+//! | a stream of lock futures (`FuturesUnordered`, `buffered`) | Between two polls of the stream its futures are idle: in the body of the loop, which also has a guard in its hands. A body that waits for the key of that guard hangs; one that waits for another key of the stream may, as above. |
 //! | a future in a struct, a channel, a variable | Idle until somebody polls it. Before its first poll it is no waiter, and harmless. |
 //!
 //! What a waiter that is not polled does to others depends on the [policy](Fairness):
+//! - [`Adaptive`](Fairness::Adaptive), the default: everybody who asks passes it, for ever, so the code that forgot it can
+//!   go on. The wake-up went to it, though: those who sleep behind it are woken by the next release, not by this one. And
+//!   a reader that was let in together with others, when a writer left, does hold the key: see [`Fairness`].
+//! - [`Barging`](Fairness::Barging): the same, but those who sleep behind it are not woken in its place.
+//! - [`Bounded(n)`](Fairness::Bounded): `n` later requests pass it. Then the key is kept for it, until it is polled or
+//!   dropped. So tests pass, and production hangs.
 //! - [`Fifo`](Fairness::Fifo): the key is handed to it by the first release that it fits, and stays with it until it is
 //!   polled or dropped.
-//! - [`Bounded(n)`](Fairness::Bounded): `n` later requests pass it. Then the key is kept for it, until it is polled or
-//!   dropped.
-//! - [`Barging`](Fairness::Barging): everybody who asks may pass it, for ever. But the wake-up went to it: those who
-//!   sleep behind it are not woken in its place.
-//! - The default is never stricter than `Bounded(16)`, and may be more forgiving: see [`Fairness`].
 //!
 //! Code that is right under `Fifo` is right under every policy, and that is the code to write.
 //!

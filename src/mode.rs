@@ -2,7 +2,7 @@
 
 use core::fmt::Debug;
 
-use crate::core::{Access, Core, Hold, Payload, Ticket, TypedAccess, WakeBatch};
+use crate::core::{Access, Core, For, Hold, Payload, Ticket, TypedAccess, WakeBatch};
 
 /// What the public trait can do. Nobody outside can implement it, nor name it.
 pub(crate) mod sealed {
@@ -121,7 +121,7 @@ impl sealed::ModeInside for Upgradable {
             if core.leave_queue(hold.live(), ticket, &mut batch).is_some() {
                 hold.set_mode(Upgradable(Upgrading::Done));
                 // What was reserved for this one is for the next one that waits, not for whoever comes first.
-                return core.release_fair(hold);
+                return core.release_for(For::NextWaiter, hold);
             }
         }
         core.release(hold);

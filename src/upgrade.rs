@@ -3,7 +3,7 @@
 use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
-use core::task::{Context, Poll, Waker};
+use core::task::{Context, Poll};
 #[cfg(feature = "std")]
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::acquire::blocking::{Wait, block, deadline_after};
 use crate::acquire::future::race;
 #[cfg(feature = "std")]
 use crate::core::Outlook;
-use crate::core::{Access, Ticket, WakeBatch, Want};
+use crate::core::{Access, Presence, Ticket, Waiter, WakeBatch, Want};
 use crate::guard::Guard;
 use crate::mode::{Exclusive, Mode, Shared, Upgradable, Upgrading};
 use crate::plumbing::TablePtr;
@@ -20,7 +20,7 @@ use crate::plumbing::TablePtr;
 /// The moves on which all the public forms below are built.
 impl<P: TablePtr> Guard<P, Upgradable> {
     /// Ready when the hold is exclusive.
-    fn poll_upgrade(&mut self, waker: &Waker) -> Poll<()> {
+    fn poll_upgrade(&mut self, waiter: Waiter<'_>) -> Poll<()> {
         let (core, hold) = self.parts();
         let mut ticket = match hold.mode().0 {
             Upgrading::No => Ticket::NONE,
@@ -29,7 +29,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
         };
         // Dropped last: wakers run when the state is in order.
         let mut batch = WakeBatch::default();
-        let entered = core.poll(hold.live(), Want::Upgrade, &mut ticket, waker, &mut batch);
+        let entered = core.poll(hold.live(), Want::Upgrade, &mut ticket, waiter, &mut batch);
         let (upgrading, poll) = match entered {
             Some(_) => (Upgrading::Done, Poll::Ready(())),
             None => (Upgrading::Waiting(ticket), Poll::Pending),
@@ -100,8 +100,8 @@ impl<P: TablePtr> Wait for &mut Guard<P, Upgradable> {
         self.attempt_upgrade().then_some(())
     }
 
-    fn poll(&mut self, waker: &Waker) -> Poll<()> {
-        self.poll_upgrade(waker)
+    fn poll(&mut self, waiter: Waiter<'_>) -> Poll<()> {
+        self.poll_upgrade(waiter)
     }
 }
 
@@ -347,7 +347,7 @@ impl<P: TablePtr> Future for Upgrade<P> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let guard = self.guard.as_mut().expect("keylatch: a lock future was polled after it had finished");
-        match guard.poll_upgrade(cx.waker()) {
+        match guard.poll_upgrade(Waiter { presence: Presence::Task, waker: cx.waker() }) {
             Poll::Ready(()) => Poll::Ready(self.guard.take().expect("it is there").into_mode()),
             Poll::Pending => Poll::Pending,
         }
@@ -369,7 +369,7 @@ impl<'g, P: TablePtr> Future for UpgradeMut<'g, P> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let guard = self.guard.as_mut().expect("keylatch: a lock future was polled after it had finished");
-        match guard.poll_upgrade(cx.waker()) {
+        match guard.poll_upgrade(Waiter { presence: Presence::Task, waker: cx.waker() }) {
             Poll::Ready(()) => Poll::Ready(Upgraded { guard: self.guard.take().expect("it is there") }),
             Poll::Pending => Poll::Pending,
         }

@@ -63,6 +63,7 @@ fn main() {
     pool_capacity_is_the_number_of_free_entries_kept();
     guarantee_8_memory_follows_use();
     a_release_or_a_cancel_that_wakes_nobody_allocates_nothing_whoever_waits();
+    a_cancel_that_lets_many_in_makes_room_for_their_wakers_once();
     guarantee_8_memory_of_waiters_follows_use_while_another_key_is_waited_for();
 }
 
@@ -159,6 +160,20 @@ fn a_release_or_a_cancel_that_wakes_nobody_allocates_nothing_whoever_waits() {
     let releases = allocations(|_| drop(crowd.pop()));
     assert_eq!((crowd.len(), pages.status(&7).unwrap().waiters()), (1, 4));
     assert_eq!((cancels, releases), (0, 0));
+}
+
+/// There is room for two wakers. More of it is made once, before anybody is let in, because it is made outside the locks.
+fn a_cancel_that_lets_many_in_makes_room_for_their_wakers_once() {
+    let pages = KeyedRwLock::<u64>::builder().fairness(Fairness::Bounded(0)).build();
+    let reader = pages.try_read(&7);
+    let mut writer = pages.write(&7);
+    pending(&mut writer);
+    let mut readers: [_; 40] = std::array::from_fn(|_| pages.read(&7));
+    readers.iter_mut().for_each(pending);
+    let before = CALLS.load(SeqCst);
+    drop(writer);
+    assert_eq!(CALLS.load(SeqCst) - before, 1);
+    drop((readers.map(ready), reader));
 }
 
 fn an_owned_key_costs_its_own_allocation_and_no_more() {

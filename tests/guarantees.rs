@@ -6,16 +6,20 @@
 mod common;
 
 use std::cell::Cell;
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use common::{pending, poll, ready, until};
+use common::{Bell, pending, poll, poll_with, ready, until};
 use futures_lite::future::{block_on, yield_now};
-use keylatch::{Fairness, KeyedMutex};
+use keylatch::{Fairness, KeyedMutex, KeyedRwLock};
 
-const ALL: [Fairness; 4] = [Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(16), Fairness::Barging];
+const ALL: [Fairness; 5] =
+    [Fairness::Adaptive, Fairness::Bounded(0), Fairness::Bounded(16), Fairness::Fifo, Fairness::Barging];
 
 /// A counter that only exclusion keeps right: it is read, and written back later.
 #[derive(Default)]
@@ -127,29 +131,233 @@ fn guarantee_2_a_waiter_that_is_cancelled_after_the_hand_over_passes_it_on() {
     }
 }
 
-#[test]
-fn guarantee_3_at_most_n_later_requests_pass_a_waiter_at_the_head() {
-    for bound in [0, 1, 5, 16, 255] {
-        let fairness = if bound == 0 { Fairness::Fifo } else { Fairness::Bounded(bound) };
-        for fairness in [fairness, Fairness::Bounded(bound)] {
-            let locks = KeyedMutex::<u64>::builder().fairness(fairness).build();
-            let mut guard = locks.try_lock(&7);
-            let mut head = locks.lock(&7);
-            pending(&mut head);
-            let mut passed = 0;
-            loop {
-                drop(guard.take());
-                guard = locks.try_lock(&7);
-                if guard.is_none() {
-                    break;
-                }
-                passed += 1;
-                pending(&mut head); // woken, too late: it keeps its place
-            }
-            assert_eq!(passed, bound, "{fairness:?}");
-            drop(ready(&mut head));
+/// A newcomer takes the free key, again and again, until it is refused: so often. The waiter is not polled, or comes each time.
+fn passes(fairness: Fairness, comes: bool) -> u16 {
+    let locks = KeyedMutex::<u64>::builder().fairness(fairness).build();
+    let mut guard = locks.try_lock(&7);
+    let mut head = locks.lock(&7);
+    pending(&mut head);
+    let mut passed = 0;
+    loop {
+        drop(guard.take());
+        guard = locks.try_lock(&7);
+        if guard.is_none() || passed == 10_000 {
+            break;
+        }
+        passed += 1;
+        if comes {
+            pending(&mut head); // woken, too late: it keeps its place
         }
     }
+    drop(guard);
+    drop(ready(&mut head));
+    assert!(locks.is_empty());
+    passed
+}
+
+#[test]
+fn guarantee_3_at_most_n_later_requests_pass_a_waiter_at_the_head() {
+    for bound in [0, 1, 5, 16, 255, 256, 1000] {
+        assert_eq!(passes(Fairness::Bounded(bound), false), bound);
+        assert_eq!(passes(Fairness::Bounded(bound), true), bound.min(4));
+    }
+    assert_eq!(passes(Fairness::Fifo, false), 0);
+    assert_eq!(passes(Fairness::Barging, true), 10_000);
+}
+
+#[test]
+fn guarantee_3_by_default_a_waiter_that_has_come_in_vain_four_times_is_next() {
+    assert_eq!(passes(Fairness::Adaptive, true), 4);
+}
+
+#[test]
+fn guarantee_3_by_default_an_idle_future_keeps_nobody_out() {
+    assert_eq!(passes(Fairness::Adaptive, false), 10_000);
+}
+
+#[test]
+fn guarantee_3_by_default_those_behind_an_idle_future_are_woken_by_the_next_release() {
+    let locks = KeyedMutex::<u64>::new();
+    let guard = locks.try_lock(&7).unwrap();
+    let (mut idle, mut behind) = (locks.lock(&7), locks.lock(&7));
+    let (bell, waker) = Bell::new();
+    pending(&mut idle);
+    assert!(poll_with(&mut behind, &waker).is_pending());
+    drop(guard);
+    assert_eq!(bell.take(), 0, "the first was woken");
+    drop(locks.try_lock(&7).expect("the key is free"));
+    assert_eq!(bell.take(), 1);
+    drop(ready(&mut behind));
+}
+
+/// A task that comes only when it was woken.
+struct Task<F> {
+    future: Pin<Box<F>>,
+    bell: Arc<Bell>,
+    waker: Waker,
+}
+
+impl<F: Future> Task<F> {
+    /// It asks for what is held.
+    fn waiting(future: F) -> Self {
+        let (bell, waker) = Bell::new();
+        let mut task = Task { future: Box::pin(future), bell, waker };
+        assert!(poll_with(&mut task.future, &task.waker).is_pending());
+        task
+    }
+
+    fn was_woken(&self) -> bool {
+        self.bell.take() > 0
+    }
+
+    /// What it gets when it comes, if it was woken.
+    fn comes(&mut self) -> Option<F::Output> {
+        if !self.was_woken() {
+            return None;
+        }
+        match poll_with(&mut self.future, &self.waker) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        }
+    }
+}
+
+#[test]
+fn guarantee_3_by_default_what_is_given_up_is_not_kept_for_an_idle_future() {
+    let locks = KeyedMutex::<u64>::new();
+    let guard = locks.try_lock(&7).unwrap();
+    let idle = Task::waiting(locks.lock(&7));
+    let mut other = Task::waiting(locks.lock(&7));
+    drop(guard);
+    // The other one is handed the key when it has come in vain four times, and is dropped before it comes for it.
+    while let Some(guard) = locks.try_lock(&7) {
+        drop(guard);
+        let Some(_guard) = locks.try_lock(&7) else { break };
+        assert!(other.comes().is_none());
+    }
+    drop(other);
+    assert!(locks.try_lock(&7).is_some(), "{:?}", locks.status(&7));
+    drop(idle);
+}
+
+#[test]
+fn guarantee_3_by_default_a_writer_behind_an_idle_one_is_not_starved_by_readers() {
+    let locks = KeyedRwLock::<u64>::new();
+    let reader = locks.try_read(&7).unwrap();
+    let idle = Task::waiting(locks.write(&7));
+    drop(reader);
+    let mut reader = locks.try_read(&7).unwrap();
+    let mut writer = Task::waiting(locks.write(&7));
+    let mut passed = 0;
+    while let Some(next) = locks.try_read(&7) {
+        reader = next;
+        passed += 1;
+    }
+    assert_eq!(passed, 16);
+    drop(reader);
+    drop(writer.comes().expect("it is next"));
+    drop(idle);
+}
+
+#[test]
+fn guarantee_3_by_default_an_upgradable_reader_behind_an_idle_future_is_next_after_four_visits() {
+    let locks = KeyedRwLock::<u64>::new();
+    let mut holds = locks.try_upgradable_read(&7);
+    let idle = Task::waiting(locks.write(&7));
+    let mut reader = Task::waiting(locks.upgradable_read(&7));
+    let mut passed = 0;
+    loop {
+        drop(holds.take());
+        holds = locks.try_upgradable_read(&7);
+        if holds.is_none() {
+            break;
+        }
+        passed += 1;
+        assert!(reader.comes().is_none() && passed < 100);
+    }
+    drop(reader.comes().expect("it was handed the key"));
+    drop(idle);
+}
+
+#[test]
+fn guarantee_3_by_default_an_idle_upgradable_reader_alone_keeps_nobody_out() {
+    let locks = KeyedRwLock::<u64>::new();
+    let writer = locks.try_write(&7).unwrap();
+    let idle = Task::waiting(locks.upgradable_read(&7));
+    drop(writer);
+    assert!(locks.try_upgradable_read(&7).is_some());
+    assert!(locks.try_write(&7).is_some());
+    drop(idle);
+}
+
+#[test]
+fn under_barging_a_reader_before_the_first_writer_is_woken_whoever_came_in_vain_after_it() {
+    let locks = KeyedRwLock::<u64>::builder().fairness(Fairness::Barging).build();
+    let writer = locks.try_write(&7).unwrap();
+    let mut first = Task::waiting(locks.read(&7));
+    let mut others = (Task::waiting(locks.write(&7)), Task::waiting(locks.read(&7)));
+    drop(writer);
+    for _ in 0..3 {
+        drop(locks.try_write(&7).unwrap());
+    }
+    let writer = locks.try_write(&7).unwrap();
+    assert!(first.comes().is_none() && others.0.comes().is_none() && others.1.comes().is_none());
+    drop(writer);
+    drop(first.comes().expect("the key is free"));
+}
+
+#[test]
+fn guarantee_3_by_default_an_idle_future_stops_neither_threads_nor_tasks() {
+    let locks = KeyedMutex::<u64>::new();
+    let guard = locks.try_lock(&7).unwrap();
+    let mut idle = locks.lock(&7);
+    pending(&mut idle);
+    drop(guard);
+    let uses = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..10_000 {
+                    let _guard = locks.lock_blocking(&7);
+                    uses.fetch_add(1, SeqCst);
+                }
+            });
+            scope.spawn(|| {
+                block_on(async {
+                    for _ in 0..10_000 {
+                        let _guard = locks.lock(&7).await;
+                        uses.fetch_add(1, SeqCst);
+                        yield_now().await;
+                    }
+                });
+            });
+        }
+        // Whoever is the last to wait needs one more release.
+        until(|| {
+            drop(locks.try_lock(&7));
+            uses.load(SeqCst) == 40_000
+        });
+    });
+    drop(ready(idle));
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn guarantee_3_by_default_a_writer_behind_readers_that_overlap_gets_in() {
+    let locks = KeyedRwLock::<u64>::new();
+    let mut reader = locks.try_read(&7);
+    let mut writer = locks.write(&7);
+    pending(&mut writer);
+    let mut passed = 0;
+    while let Some(next) = locks.try_read(&7) {
+        reader = Some(next);
+        passed += 1;
+    }
+    assert_eq!(passed, 16);
+    drop(reader);
+    // It has been woken, and if it does not come it keeps nobody out.
+    drop(locks.try_read(&7).unwrap());
+    drop(ready(&mut writer));
 }
 
 #[test]
@@ -188,8 +396,8 @@ fn guarantee_3_barging_never_reserves_a_free_key() {
 }
 
 #[test]
-fn guarantee_3_the_default_is_a_bound() {
-    assert_eq!(Fairness::default(), Fairness::Bounded(16));
+fn guarantee_3_the_default_is_adaptive() {
+    assert_eq!(Fairness::default(), Fairness::Adaptive);
 }
 
 #[test]

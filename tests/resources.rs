@@ -69,7 +69,8 @@ fn leaves_nothing(test: fn()) {
 
 /// What the process allocates beside: the first thread that blocks, for example, makes its parker.
 const OTHERS: isize = 8 << 10;
-const ALL: [Fairness; 4] = [Fairness::Fifo, Fairness::Bounded(1), Fairness::Bounded(16), Fairness::Barging];
+const ALL: [Fairness; 5] =
+    [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(1), Fairness::Bounded(16), Fairness::Barging];
 
 // ---- many keys --------------------------------------------------------------------------------------------------------
 

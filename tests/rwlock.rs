@@ -14,7 +14,8 @@ use keylatch::{
     Fairness, KeyedRwLock, ReadGuard, ReadGuardArc, UpgradableGuard, UpgradableGuardArc, WriteGuard, WriteGuardArc,
 };
 
-const ALL: [Fairness; 4] = [Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(16), Fairness::Barging];
+const ALL: [Fairness; 5] =
+    [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(16), Fairness::Barging];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mode {
@@ -303,7 +304,8 @@ fn an_upgrade_that_gives_up_lets_the_readers_in_that_it_kept_out() {
 
 #[test]
 fn what_is_forgotten_of_an_upgrade_is_released_with_the_guard() {
-    let locks = KeyedRwLock::<u64>::new();
+    // Under which an upgrade is granted.
+    let locks = KeyedRwLock::<u64>::builder().fairness(Fairness::Bounded(16)).build();
     // The hold that `upgrade_mut` gave.
     let mut guard = locks.try_upgradable_read(&7).unwrap();
     std::mem::forget(guard.try_upgrade_mut().unwrap());

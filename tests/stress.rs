@@ -14,7 +14,8 @@ use common::Random;
 use futures_lite::future::{or, yield_now};
 use keylatch::{Fairness, KeyedMutex, KeyedRwLock, MutexGuard};
 
-const ALL: [Fairness; 4] = [Fairness::Fifo, Fairness::Bounded(1), Fairness::Bounded(16), Fairness::Barging];
+const ALL: [Fairness; 5] =
+    [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(1), Fairness::Bounded(16), Fairness::Barging];
 
 /// What a key guards: written by holders only, and not atomic, so that ThreadSanitizer sees two holders, or two that are
 /// not ordered.

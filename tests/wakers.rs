@@ -20,7 +20,8 @@ fn one_shard(fairness: Fairness) -> Locks {
     Arc::new(KeyedMutex::builder().shards(1).fairness(fairness).build())
 }
 
-const ALL: [Fairness; 4] = [Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(16), Fairness::Barging];
+const ALL: [Fairness; 5] =
+    [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(16), Fairness::Barging];
 
 fn meddle(locks: &Locks) {
     drop(locks.try_lock(&7));

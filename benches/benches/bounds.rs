@@ -1,5 +1,4 @@
-//! What the policy trades: throughput on a hot key against how long somebody waits for it. The default bound was chosen by
-//! this table.
+//! What the policy trades: throughput on a hot key against how long somebody waits for it.
 //!
 //! `cargo bench --bench bounds`, a minute and a half on two free cores.
 
@@ -14,9 +13,8 @@ const ROUNDS: usize = 13;
 const SPAN: Duration = Duration::from_millis(60);
 
 fn main() {
-    use Fairness::{Barging, Bounded, Fifo};
-    let policies =
-        [Fifo, Bounded(1), Bounded(4), Bounded(8), Bounded(16), Bounded(32), Bounded(64), Bounded(255), Barging];
+    use Fairness::{Adaptive, Barging, Bounded, Fifo};
+    let policies = [Adaptive, Bounded(1), Bounded(4), Bounded(16), Bounded(64), Bounded(1024), Fifo, Barging];
     println!(
         "| threads, section | policy | rate, M/s | most to least busy thread | p99.9 wait, µs | longest wait, µs |"
     );

@@ -113,7 +113,7 @@ fn two_threads_make_claim_and_retire_one_key() {
 
 #[test]
 fn two_threads_wait_for_each_other_async() {
-    for fairness in [Fairness::Fifo, Fairness::Bounded(1), Fairness::Barging] {
+    for fairness in [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(1), Fairness::Barging] {
         two_threads(
             |locks, shared| {
                 let guard = block_on(locks.lock(&7));
@@ -127,7 +127,7 @@ fn two_threads_wait_for_each_other_async() {
 
 #[test]
 fn two_threads_wait_for_each_other_blocking() {
-    for fairness in [Fairness::Fifo, Fairness::Bounded(1), Fairness::Barging] {
+    for fairness in [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(1), Fairness::Barging] {
         two_threads(
             |locks, shared| {
                 let _guard = locks.lock_blocking(&7);
@@ -135,6 +135,57 @@ fn two_threads_wait_for_each_other_blocking() {
             },
             fairness,
         );
+    }
+}
+
+/// A thread stands behind a future that nobody polls. Whether it looks, or is about to sleep, or sleeps, when the key is released: it
+/// gets in, though the first release wakes the future alone.
+#[test]
+fn a_thread_behind_an_idle_future_gets_in() {
+    for fairness in [Fairness::Adaptive, Fairness::Bounded(9)] {
+        model(move || {
+            let (locks, shared) = (locks(fairness), Shared::new());
+            let guard = locks.try_lock(&7).unwrap();
+            let mut idle = locks.lock(&7);
+            assert!(poll(&mut idle).is_pending());
+            let other = {
+                let (locks, shared) = (Arc::clone(&locks), Arc::clone(&shared));
+                thread::spawn(move || {
+                    let _guard = locks.lock_blocking(&7);
+                    shared.bump();
+                })
+            };
+            drop(guard);
+            // A release that finds the future still not come.
+            if let Some(_guard) = locks.try_lock(&7) {
+                shared.bump();
+            }
+            other.join().unwrap();
+            drop(idle);
+            assert!(locks.is_empty());
+        });
+    }
+}
+
+/// Two threads that sleep, or look, while a third releases: whoever is handed the key comes for it.
+#[test]
+fn a_release_meets_two_threads_on_their_way_to_sleep() {
+    for fairness in [Fairness::Adaptive, Fairness::Bounded(1)] {
+        model(move || {
+            let (locks, shared) = (locks(fairness), Shared::new());
+            let guard = locks.try_lock(&7).unwrap();
+            let others = [(); 2].map(|()| {
+                let (locks, shared) = (Arc::clone(&locks), Arc::clone(&shared));
+                thread::spawn(move || {
+                    let _guard = locks.lock_blocking(&7);
+                    shared.bump();
+                })
+            });
+            drop(guard);
+            others.into_iter().for_each(|other| other.join().unwrap());
+            assert_eq!(shared.count(), 2);
+            assert!(locks.is_empty());
+        });
     }
 }
 
@@ -278,14 +329,14 @@ fn cancel_against_release(fairness: Fairness, waiters: usize) {
 
 #[test]
 fn a_cancelled_waiter_passes_the_key_on_alone() {
-    for fairness in [Fairness::Fifo, Fairness::Bounded(1), Fairness::Barging] {
+    for fairness in [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(1), Fairness::Barging] {
         cancel_against_release(fairness, 1);
     }
 }
 
 #[test]
 fn a_cancelled_waiter_passes_the_key_on_to_the_next() {
-    for fairness in [Fairness::Fifo, Fairness::Bounded(1), Fairness::Barging] {
+    for fairness in [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(1), Fairness::Barging] {
         cancel_against_release(fairness, 2);
     }
 }
@@ -300,7 +351,7 @@ fn a_cancelled_waiter_passes_the_key_on_to_one_of_two() {
 /// The holder releases while the limit of the first waiter is reached: it gets the key, or the one behind it does.
 #[test]
 fn a_limit_that_is_reached_during_a_hand_over_loses_nothing() {
-    for fairness in [Fairness::Fifo, Fairness::Bounded(1), Fairness::Barging] {
+    for fairness in [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(1), Fairness::Barging] {
         model(move || {
             let (locks, shared) = (locks(fairness), Shared::new());
             let guard = locks.try_lock_arc(&7).unwrap();
@@ -339,7 +390,7 @@ fn a_limit_that_is_reached_during_a_hand_over_loses_nothing() {
 /// A newcomer, a waiter and a release at the same time.
 #[test]
 fn a_newcomer_and_a_waiter_do_not_both_get_in() {
-    for fairness in [Fairness::Fifo, Fairness::Bounded(1), Fairness::Barging] {
+    for fairness in [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(1), Fairness::Barging] {
         model(move || {
             let (locks, shared) = (locks(fairness), Shared::new());
             let guard = locks.try_lock_arc(&7).unwrap();

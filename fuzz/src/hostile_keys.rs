@@ -448,7 +448,7 @@ const OTHER: u8 = 99;
 
 impl<K: Key> World<K> {
     fn new(settings: u8, policy: u8) -> Rc<Self> {
-        let fairness = [Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(2), Fairness::Barging];
+        let fairness = [Fairness::Adaptive, Fairness::Bounded(0), Fairness::Bounded(2), Fairness::Barging];
         let (recycle, pool) = (settings % 2 == 1, usize::from(settings / 2 % 4));
         let (keys, crowd, pool) = if policy / 4 % 4 == 3 { (MANY, 30, 6 * pool) } else { (FEW, 8, pool) };
         let builder = KeyedRwLock::builder().shards(1).pool_capacity(pool).recycle_keys(recycle);

@@ -1,11 +1,11 @@
 //! The forms that block a thread: the same requests as the async ones, polled with a waker that unparks the thread.
 
-use std::task::{Poll, Waker};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use super::park::CachedParker;
 use super::request::{Call, Request};
-use crate::core::{Outlook, Source};
+use crate::core::{Outlook, Presence, Source, Waiter};
 use crate::guard::Guard;
 use crate::mode::Mode;
 use crate::plumbing::TablePtr;
@@ -52,7 +52,7 @@ pub(crate) trait Wait {
     /// Tries once, without a position in the queue.
     fn attempt(&mut self) -> Option<Self::Output>;
 
-    fn poll(&mut self, waker: &Waker) -> Poll<Self::Output>;
+    fn poll(&mut self, waiter: Waiter<'_>) -> Poll<Self::Output>;
 }
 
 impl<P: TablePtr, M: Mode> Wait for Request<P, M> {
@@ -66,8 +66,8 @@ impl<P: TablePtr, M: Mode> Wait for Request<P, M> {
         Request::attempt(self)
     }
 
-    fn poll(&mut self, waker: &Waker) -> Poll<Guard<P, M>> {
-        Request::poll(self, waker)
+    fn poll(&mut self, waiter: Waiter<'_>) -> Poll<Guard<P, M>> {
+        Request::poll(self, waiter)
     }
 }
 
@@ -94,24 +94,33 @@ pub(crate) fn block<W: Wait>(mut wait: W, deadline: Option<Instant>) -> Option<W
         }
     }
     let parking = CachedParker::take();
+    let mut poll = |presence| match wait.poll(Waiter { presence, waker: &parking.waker }) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    };
     loop {
-        if let Poll::Ready(output) = wait.poll(&parking.waker) {
+        if let Some(output) = poll(Presence::LookingThread) {
             return Some(output);
         }
-        parking.parker.park(deadline);
-        // However the sleep ended: a wake-up in vain does not put the deadline off.
+        if !parking.parker.watch() {
+            // Nothing must be handed to a thread that does not look any more.
+            if let Some(output) = poll(Presence::SleepingThread) {
+                return Some(output);
+            }
+            parking.parker.park(deadline);
+        }
+        // However the wait ended: a wake-up in vain does not put the deadline off.
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             // It may have been handed over a moment ago.
-            return match wait.poll(&parking.waker) {
-                Poll::Ready(output) => Some(output),
-                Poll::Pending => None,
-            };
+            return poll(Presence::SleepingThread);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::vec::Vec;
+
     use super::*;
 
     /// Woken again with every poll, and never let in.
@@ -131,12 +140,49 @@ mod tests {
             None
         }
 
-        fn poll(&mut self, waker: &Waker) -> Poll<()> {
+        fn poll(&mut self, waiter: Waiter<'_>) -> Poll<()> {
             self.polls_too_late += u32::from(Instant::now() >= self.deadline);
-            assert!(self.polls_too_late <= 2, "it waits on, though its time is up");
-            waker.wake_by_ref();
+            assert!(self.polls_too_late <= 3, "it waits on, though its time is up");
+            waiter.waker.wake_by_ref();
             Poll::Pending
         }
+    }
+
+    /// Not let in before the third poll, and woken by the second. Remembers as what it waited.
+    #[derive(Default)]
+    struct LetInLast {
+        polled: Vec<Presence>,
+    }
+
+    impl Wait for &mut LetInLast {
+        type Output = ();
+
+        fn outlook(&mut self) -> Outlook {
+            Outlook::MustQueue
+        }
+
+        fn attempt(&mut self) -> Option<()> {
+            None
+        }
+
+        fn poll(&mut self, waiter: Waiter<'_>) -> Poll<()> {
+            self.polled.push(waiter.presence);
+            match self.polled.len() {
+                1 => return Poll::Pending,
+                2 => waiter.waker.wake_by_ref(),
+                _ => return Poll::Ready(()),
+            }
+            Poll::Pending
+        }
+    }
+
+    #[test]
+    fn a_thread_says_that_it_looks_no_longer_before_it_sleeps_and_comes_back_looking() {
+        let mut wait = LetInLast::default();
+        // One that does not say it sleeps here, and nobody wakes it.
+        let deadline = Instant::now() + Duration::from_secs(1);
+        assert_eq!(block(&mut wait, Some(deadline)), Some(()));
+        assert_eq!(wait.polled, [Presence::LookingThread, Presence::SleepingThread, Presence::LookingThread]);
     }
 
     // One poll may have begun before the deadline and looked at the clock after it, and then there is a last one.

@@ -6,7 +6,7 @@ use core::pin::{Pin, pin};
 use core::task::{Context, Poll};
 
 use super::request::{Call, Request};
-use crate::core::Source;
+use crate::core::{Presence, Source, Waiter};
 use crate::guard::Guard;
 use crate::mode::Mode;
 use crate::plumbing::TablePtr;
@@ -116,7 +116,7 @@ impl<P: TablePtr, M: Mode> Future for Acquire<P, M> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.request.poll(cx.waker())
+        self.request.poll(Waiter { presence: Presence::Task, waker: cx.waker() })
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use event_listener::{Event, Listener, listener};
 
-use crate::sync::{AtomicUsize, Ordering, SpinWait, thread_local};
+use crate::sync::{AtomicUsize, Ordering, thread_local, watch};
 
 /// What one thread sleeps on.
 pub(super) struct Parker {
@@ -20,10 +20,17 @@ const NOTIFIED: usize = 1;
 const ASLEEP: usize = 2;
 
 impl Parker {
+    /// Whether it is notified soon.
+    pub(super) fn watch(&self) -> bool {
+        let notified = watch(|| self.state.load(Ordering::Relaxed) == NOTIFIED);
+        if notified {
+            self.state.swap(EMPTY, Ordering::AcqRel);
+        }
+        notified
+    }
+
     /// Sleeps until it is notified, or until the deadline.
     pub(super) fn park(&self, deadline: Option<Instant>) {
-        let mut spin = SpinWait::new();
-        while self.state.load(Ordering::Relaxed) != NOTIFIED && spin.spin() {}
         loop {
             listener!(self.event => listener);
             // Listen first, then look: a notification in between is seen by one of the two.

@@ -3,11 +3,11 @@
 //! Every public form is a [`Call`] and one of its methods. What waits is a [`Request`], whichever form it has: a future
 //! polls it, a blocking call polls it with a waker of its own, a timed call drops it.
 
-use core::task::{Poll, Waker};
+use core::task::Poll;
 
 #[cfg(feature = "std")]
 use crate::core::Outlook;
-use crate::core::{Access, Entered, Source, Ticket, WakeBatch, Want};
+use crate::core::{Access, Entered, Source, Ticket, Waiter, WakeBatch, Want};
 use crate::guard::Guard;
 use crate::mode::Mode;
 use crate::plumbing::{ClaimOf, PayloadOf, TablePtr};
@@ -73,22 +73,22 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
     /// # Panics
     /// If the hold has been acquired already.
     #[inline]
-    pub(super) fn poll(&mut self, waker: &Waker) -> Poll<Guard<P, M>> {
+    pub(super) fn poll(&mut self, waiter: Waiter<'_>) -> Poll<Guard<P, M>> {
         let (table, claim) = self.claim.as_ref().expect("keylatch: a lock future was polled after it had finished");
         if !self.ticket.is_some() {
             if let Some(entered) = table.core().enter(claim.live(), self.want()) {
                 return Poll::Ready(self.acquired(entered));
             }
         }
-        self.poll_slowly(waker)
+        self.poll_slowly(waiter)
     }
 
     #[inline(never)]
-    fn poll_slowly(&mut self, waker: &Waker) -> Poll<Guard<P, M>> {
+    fn poll_slowly(&mut self, waiter: Waiter<'_>) -> Poll<Guard<P, M>> {
         let want = self.want();
         let Some((table, claim)) = &self.claim else { return Poll::Pending };
         let mut batch = WakeBatch::default();
-        let Some(entered) = table.core().poll(claim.live(), want, &mut self.ticket, waker, &mut batch) else {
+        let Some(entered) = table.core().poll(claim.live(), want, &mut self.ticket, waiter, &mut batch) else {
             return Poll::Pending;
         };
         // If the wakers in the batch panic, the guard is there, and is dropped on the way out.

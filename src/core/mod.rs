@@ -4,12 +4,12 @@
 //! table   keys: finds, makes and retires entries          generic over key and payload
 //!   lookup · retire · visit · shard · pool · slot · payload · tag
 //! wait    no keys: the state of an entry, and its queue   compiled once
-//!   mod (the acquire machine) · state · word · queue · paged · wakers
+//!   mod (the acquire machine) · state · word · policy · queue · paged · wakers
 //! slab    values at indices that stay the same            used by both
 //! ```
 //!
 //! The files can be read bottom up: [`word`](wait::word), the moves as pure functions; [`state`](wait::state), the same as
-//! compare-exchanges; [`queue`](wait::queue), who gets in; [`wait`], the machine that puts these together; then
+//! compare-exchanges; [`policy`](wait::policy), what a waiter is entitled to; [`queue`](wait::queue), who gets in; [`wait`], the machine that puts these together; then
 //! [`slot`](table::slot), the memory of entries and the tokens for it, the only file with unsafe code;
 //! [`shard`](table::shard), and the rest of [`table`]. Why it is as it is, and what else was tried, is in `docs/design.md`.
 //!
@@ -30,6 +30,8 @@
 //! | ticket | where in its queue a waiter is found |
 //! | grant, open | a waiter is given its hold; or is woken, and the key left free for whoever asks first |
 //! | newcomer, bypass | who asks without having queued; getting in before those who wait |
+//! | visit in vain | a waiter was woken, asked, and did not get in |
+//! | due | a waiter that is handed what it wants as soon as that is free |
 //! | hand-over | a release that leaves the key to those who wait |
 //! | wake batch | wakers that a step took out of a queue, to be run when no lock is held |
 //!
@@ -97,5 +99,5 @@ pub(crate) use self::wait::Outlook;
 pub(crate) use self::{
     table::{Claim, Config, Core, Hold, Key, Payload, Source, TypedAccess},
     wait::word::MAX_UNITS,
-    wait::{Access, Counted, Entered, Rules, Snapshot, Ticket, WakeBatch, Want},
+    wait::{Access, Counted, Entered, For, Presence, Rules, Snapshot, Ticket, Waiter, WakeBatch, Want},
 };

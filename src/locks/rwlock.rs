@@ -55,9 +55,9 @@ use crate::plumbing::TableRef;
 /// | writer | upgradable | [`downgrade_to_upgradable`](WriteGuard#method.downgrade_to_upgradable) |
 ///
 /// # Fairness
-/// Under the default policy, and [`Fairness::Bounded`](crate::Fairness::Bounded) in general, the lock is *phase-fair*
-/// besides: a waiting writer keeps later readers out (within the bound), and when a writer leaves, all readers that
-/// waited by then get in before the next writer, and an upgradable reader with them if its place is free (but before
+/// Under the default policy, and under [`Fairness::Bounded`](crate::Fairness::Bounded), the lock is *phase-fair*
+/// besides: a waiting writer keeps later readers out (but for 16, or as many as the bound says), and when a writer leaves,
+/// all readers that waited by then get in before the next writer, and an upgradable reader with them if its place is free (but before
 /// the writer at the head only once, if that came first: a chain of upgrades would begin a new phase each time). So
 /// neither side starves the other. When a writer gives up, the readers that it kept out get in, and an upgradable
 /// reader that it kept out is woken: it gets in if it asks before others do. See [`Fairness`](crate::Fairness) for the

@@ -31,8 +31,8 @@ use crate::key::ToKey;
 ///
 /// # Fairness
 /// Under [`Fairness::Fifo`](crate::Fairness::Fifo) permits are given strictly in order of arrival. Under
-/// [`Fairness::Bounded`](crate::Fairness::Bounded) a newcomer that takes the last free permit passes the waiter at the
-/// head, which is counted; one that leaves a permit for it does not.
+/// [`Fairness::Adaptive`](crate::Fairness::Adaptive) and [`Fairness::Bounded`](crate::Fairness::Bounded) a newcomer that
+/// takes the last free permit passes the waiter at the head, which is counted; one that leaves a permit for it does not.
 ///
 /// # Panics
 /// As [`KeyedMutex`](crate::KeyedMutex#panics).

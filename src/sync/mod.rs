@@ -36,7 +36,7 @@ pub(crate) use loom::cell::UnsafeCell;
 #[cfg(not(any(keylatch_loom, keylatch_shuttle)))]
 pub(crate) use self::lock::Lock;
 #[cfg(all(feature = "std", not(any(keylatch_loom, keylatch_shuttle))))]
-pub(crate) use self::spin_wait::SpinWait;
+pub(crate) use self::spin_wait::{SpinWait, watch};
 #[cfg(not(any(keylatch_loom, keylatch_shuttle, feature = "portable-atomic")))]
 pub(crate) use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 #[cfg(all(not(any(keylatch_loom, keylatch_shuttle)), feature = "portable-atomic"))]

@@ -1,34 +1,86 @@
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use super::cpus;
+
 /// How long a thread goes on looking before it takes a more expensive way: pauses that grow, then a few time slices given
 /// away.
 ///
 /// That the pauses grow is what a hot key with short sections thrives on: each look takes the cache line from the holder,
-/// and one who looks seldom lets the other through many sections at full speed. Against pauses of one length (36 of them,
-/// about as long in all) the throughput of two threads that do nothing but lock and unlock one key rose from 1.0 to 2.1
-/// times lockmap's; longer ones gain no more, and make the hand-over to a spinning thread slower.
+/// and one who looks seldom lets the other through many sections at full speed.
 pub(crate) struct SpinWait {
     looks: u32,
 }
 
-/// Pauses of 2, 4, 8, 16 and 32 spin hints: about a microsecond and a half in all.
-const PAUSES: u32 = 5;
+/// Pauses of 1, 2, 4, 4, 4, 4, 4 and 4 [ticks](pause): not quite three microseconds in all. Longer ones would gain a few per cent of
+/// throughput, and double the longest of a thousand waits.
+const PAUSES: u32 = 8;
+const LONGEST_PAUSE: u32 = 4;
 
 const YIELDS: u32 = 2;
 
 impl SpinWait {
     pub(crate) fn new() -> Self {
-        SpinWait { looks: 0 }
+        SpinWait { looks: if cpus() == Some(1) { PAUSES } else { 0 } }
     }
 
     /// Waits a little. `false` when it has waited for long enough.
     pub(crate) fn spin(&mut self) -> bool {
         self.looks += 1;
         if self.looks <= PAUSES {
-            (0..1 << self.looks).for_each(|_| core::hint::spin_loop());
+            pause((1 << (self.looks - 1)).min(LONGEST_PAUSE));
         } else if self.looks <= PAUSES + YIELDS {
             std::thread::yield_now();
         } else {
             return false;
         }
         true
+    }
+}
+
+/// How many [ticks](pause) a thread watches for what is meant for it alone: some six microseconds. Nobody else is disturbed by
+/// that, so it looks after each. Shorter, and threads sleep over sections that end a moment later; longer, and they burn what
+/// others could use.
+const WATCH: u32 = 60;
+
+/// Whether it happens soon.
+pub(crate) fn watch(mut has_happened: impl FnMut() -> bool) -> bool {
+    let ticks = if cpus() == Some(1) { 0 } else { WATCH };
+    (0..ticks).any(|_| {
+        pause(1);
+        has_happened()
+    }) || has_happened()
+}
+
+/// Pauses for so many ticks of about 100 nanoseconds, whatever the machine's own pause takes.
+fn pause(ticks: u32) {
+    for _ in 0..ticks * *hints_per_tick() {
+        hint();
+    }
+}
+
+/// How many spin hints a tick has. The quickest of a few runs tells, since one that is interrupted says nothing; they take some ten
+/// microseconds in all, once per process, when a thread first finds a key held. Where the clock is too coarse to tell, a hint counts
+/// as a short one.
+fn hints_per_tick() -> &'static u32 {
+    static HINTS: OnceLock<u32> = OnceLock::new();
+    HINTS.get_or_init(|| {
+        const RUN: u32 = 64;
+        let run = |_| {
+            let start = Instant::now();
+            (0..RUN).for_each(|_| hint());
+            start.elapsed().as_nanos()
+        };
+        let quickest = (0..5).map(run).min().unwrap_or_default();
+        (RUN * 100 / u32::try_from(quickest).unwrap_or(u32::MAX).max(RUN)).max(1)
+    })
+}
+
+#[inline]
+fn hint() {
+    if cfg!(keylatch_short_pause) {
+        core::hint::black_box(());
+    } else {
+        core::hint::spin_loop();
     }
 }

@@ -97,14 +97,52 @@ impl From<Status> for Seen {
     }
 }
 
+/// A task that waits. (What is said of threads alone is tested where there are threads.)
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Waiter {
     pub id: Id,
     pub want: Want,
-    /// How many have got in before it while it stood at the head.
-    passed: u32,
+    /// Whether it has been woken since it came last.
+    pub woken: bool,
+    /// How often it has come in vain after it had been woken.
+    visits: u32,
+    /// How many have got in before it while it stood at the head, and had been woken, or had not.
+    passed_woken: u32,
+    passed_asleep: u32,
     /// Whether an upgradable reader that came later has got in with a phase.
     passed_in_phase: bool,
+}
+
+/// So many visits in vain, and a waiter is handed what it wants.
+const VISITS: u32 = 4;
+
+/// So many get in before a head that is kept out by those who hold, under the default policy.
+const PASSES_OF_THE_ABSENT: u32 = 16;
+
+/// For whom a hold is given up.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum For {
+    Anybody,
+    /// By `unlock_fair`.
+    Waiter,
+    /// By one that had been handed it, and gives up.
+    NextWaiter,
+}
+
+/// Why those who wait are looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Cause {
+    /// One of them has got in or given up.
+    Settled,
+    /// Somebody has released, but no writer.
+    Released,
+    WriterLeft,
+}
+
+impl Cause {
+    fn of_leaving(held: Want) -> Cause {
+        if matches!(held, Write | Upgrade) { Cause::WriterLeft } else { Cause::Released }
+    }
 }
 
 /// The state of a key.
@@ -114,13 +152,17 @@ pub struct Key {
     pub holds: Holds,
     /// In order of arrival, but for an upgrade, which stands before all.
     pub queue: Vec<Waiter>,
+    /// Those of them who sleep: who has come in vain goes before the others.
+    asleep: Vec<Id>,
+    /// Those of them who are handed what they want as soon as it is free, wherever they stand.
+    handed: Vec<Id>,
     /// Those who hold, but have not come for it yet; in order of their names.
     pub granted: Vec<Id>,
 }
 
 impl Key {
     pub fn new(rules: Rules) -> Self {
-        Key { rules, holds: Holds::default(), queue: vec![], granted: vec![] }
+        Key { rules, holds: Holds::default(), queue: vec![], asleep: vec![], handed: vec![], granted: vec![] }
     }
 
     /// Whether the holds admit this one, whoever waits.
@@ -137,25 +179,59 @@ impl Key {
         }
     }
 
+    /// Whether the policy keeps a key for those who have waited for long.
+    fn hands_over(&self) -> bool {
+        matches!(self.rules.fairness, Fairness::Adaptive | Fairness::Bounded(_))
+    }
+
+    fn lets_pass(&self, head: &Waiter) -> bool {
+        match self.rules.fairness {
+            Fairness::Fifo => false,
+            Fairness::Barging => true,
+            Fairness::Bounded(bound) => head.passed_asleep + head.passed_woken < u32::from(bound),
+            Fairness::Adaptive => head.woken || head.passed_asleep < PASSES_OF_THE_ABSENT,
+            other => panic!("a contract of {other:?} is not written"),
+        }
+    }
+
+    /// Whether a waiter that may get in is given its hold, or is woken to come for it.
+    fn grants(&self, waiter: &Waiter) -> bool {
+        let due = waiter.visits >= VISITS;
+        match self.rules.fairness {
+            Fairness::Fifo => true,
+            Fairness::Barging => false,
+            Fairness::Bounded(_) if matches!(waiter.want, Read | Upgrade) => true,
+            Fairness::Bounded(bound) => due || waiter.passed_asleep + waiter.passed_woken >= u32::from(bound),
+            Fairness::Adaptive => due || waiter.want == Read,
+            other => panic!("a contract of {other:?} is not written"),
+        }
+    }
+
     /// Somebody asks who is not at the head, and whom the holds admit: does the policy let it in? Counts it if so.
     fn pass(&mut self, want: Want) -> bool {
         if self.queue.is_empty() || want == Upgrade {
             return true;
         }
-        let bound = match self.rules.fairness {
-            Fairness::Fifo => return false,
-            Fairness::Barging => return true,
-            Fairness::Bounded(bound) => u32::from(bound),
-            other => panic!("a contract of {other:?} is not written"),
-        };
+        if !self.hands_over() {
+            return self.rules.fairness == Fairness::Barging;
+        }
         let writer_waits = self.queue.iter().any(|waiter| matches!(waiter.want, Write | Upgrade));
         if !writer_waits && !self.keeps_out_the_head(want) {
             return true;
         }
-        // While an upgrade stands before it, the first in the queue is passed as well.
-        let heads = if self.queue[0].want == Upgrade { 2 } else { 1 };
-        let may = self.queue.iter().take(heads).all(|waiter| waiter.passed < bound);
-        self.queue.iter_mut().take(heads).for_each(|waiter| waiter.passed += u32::from(may));
+        // While an upgrade stands before it, the first in the queue is passed as well; and the first writer that sleeps, by readers,
+        // while the head does not come and so keeps nobody out.
+        let second = match want {
+            _ if self.queue[0].want == Upgrade => (self.queue.len() > 1).then_some(1),
+            Read | Upgradable if self.queue[0].woken => self.first_asleep(Write),
+            _ => None,
+        };
+        let passed = [Some(0), second].into_iter().flatten();
+        let may = passed.clone().all(|at| self.lets_pass(&self.queue[at]));
+        for at in passed.filter(|_| may) {
+            let waiter = &mut self.queue[at];
+            *(if waiter.woken { &mut waiter.passed_woken } else { &mut waiter.passed_asleep }) += 1;
+        }
         may
     }
 
@@ -176,33 +252,71 @@ impl Key {
         let place = self.queue.iter().position(|waiter| waiter.id == id);
         if self.admits(want) && (place == Some(0) || self.pass(want)) {
             self.holds.enter(want);
-            if let Some(place) = place {
-                self.queue.remove(place);
-                self.settle(false, false);
+            if place.is_some() {
+                self.take_out(id);
+                self.settle(Cause::Settled, For::Anybody);
             }
             return true;
         }
-        if place.is_none() {
-            let at = if want == Upgrade { 0 } else { self.queue.len() };
-            self.queue.insert(at, Waiter { id, want, passed: 0, passed_in_phase: false });
+        match place {
+            None => {
+                let at = if want == Upgrade { 0 } else { self.queue.len() };
+                let passed_in_phase = false;
+                let (passed_woken, passed_asleep) = (0, 0);
+                let waiter = Waiter { id, want, woken: false, visits: 0, passed_woken, passed_asleep, passed_in_phase };
+                self.queue.insert(at, waiter);
+                self.asleep.push(id);
+            }
+            Some(place) if self.queue[place].woken => {
+                let waiter = &mut self.queue[place];
+                waiter.woken = false;
+                waiter.visits += 1;
+                if waiter.visits >= VISITS && matches!(want, Write | Upgradable | Permit) && self.hands_over() {
+                    self.handed.push(id);
+                } else {
+                    self.asleep.insert(0, id);
+                }
+            }
+            Some(_) => {}
         }
         false
     }
 
+    fn take_out(&mut self, id: Id) -> Option<Waiter> {
+        self.asleep.retain(|&asleep| asleep != id);
+        self.handed.retain(|&handed| handed != id);
+        take(&mut self.queue, |waiter| waiter.id == id)
+    }
+
     fn grant(&mut self, id: Id) {
-        let waiter = take(&mut self.queue, |waiter| waiter.id == id).expect("whoever is let in has waited");
+        let waiter = self.take_out(id).expect("whoever is let in has waited");
         self.holds.enter(waiter.want);
         let at = self.granted.partition_point(|&granted| granted < id);
         self.granted.insert(at, id);
     }
 
+    fn wake(&mut self, id: Id) {
+        self.asleep.retain(|&asleep| asleep != id);
+        self.queue.iter_mut().filter(|waiter| waiter.id == id).for_each(|waiter| waiter.woken = true);
+    }
+
+    /// The first of those that sleep and want this.
+    fn first_asleep(&self, want: Want) -> Option<usize> {
+        let mut places = self.asleep.iter().map(|id| self.queue.iter().position(|waiter| waiter.id == *id));
+        places.find_map(|place| place.filter(|&place| self.queue[place].want == want))
+    }
+
     /// Lets in whoever gets in without being polled.
-    fn settle(&mut self, writer_left: bool, mut fair: bool) {
-        let bounded = matches!(self.rules.fairness, Fairness::Bounded(_));
-        if writer_left && bounded {
-            // The readers' phase. One upgradable reader, the first; but before a writer that came earlier only once.
+    fn settle(&mut self, cause: Cause, whom: For) {
+        let Some(&head) = self.queue.first() else { return };
+        let keeps_nothing = self.rules.fairness == Fairness::Adaptive && head.woken;
+        let mut fair = whom == For::Waiter || whom == For::NextWaiter && !keeps_nothing;
+        if cause == Cause::WriterLeft && self.hands_over() {
+            // The readers' phase. One upgradable reader, the first; but before a writer that came earlier only once. By default
+            // none without readers.
+            let alone = self.waiting(Read) == 0 && self.rules.fairness == Fairness::Adaptive;
             if let Some(at) = self.queue.iter().position(|waiter| waiter.want == Upgradable) {
-                if self.admits(Upgradable) {
+                if self.admits(Upgradable) && !alone {
                     let writer = self.queue[..at].iter_mut().find(|waiter| waiter.want == Write);
                     if writer.is_none_or(|writer| !std::mem::replace(&mut writer.passed_in_phase, true)) {
                         self.grant(self.queue[at].id);
@@ -213,18 +327,66 @@ impl Key {
                 self.grant(reader.id);
             }
         }
-        for due in self.due() {
-            // The first grant of a fair release is the one exception to what the policy says.
-            let grant = std::mem::take(&mut fair)
-                || match self.rules.fairness {
-                    Fairness::Fifo => true,
-                    Fairness::Bounded(bound) => matches!(due.want, Read | Upgrade) || due.passed >= u32::from(bound),
-                    Fairness::Barging => false,
-                    other => panic!("a contract of {other:?} is not written"),
-                };
-            if grant {
-                self.grant(due.id);
+        // The first grant of a fair release is the one exception to what the policy says.
+        let mut others_come = false;
+        if head.want == Permit {
+            while let Some(&first) = self.queue.first().filter(|_| self.admits(Permit)) {
+                if std::mem::take(&mut fair) || self.grants(&first) {
+                    self.grant(first.id);
+                    continue;
+                }
+                self.wake(first.id);
+                others_come = self.hand_over();
+                // The others are woken for what those leave that have been woken already.
+                while let Some(place) = self.first_asleep(Permit) {
+                    let woken = self.queue.iter().filter(|waiter| waiter.woken).count();
+                    if self.holds.permits + woken >= self.rules.permits {
+                        break;
+                    }
+                    self.wake(self.queue[place].id);
+                    others_come = true;
+                }
+                break;
             }
+        } else {
+            for due in self.due() {
+                if std::mem::take(&mut fair) || self.grants(&due) {
+                    self.grant(due.id);
+                } else {
+                    self.wake(due.id);
+                }
+            }
+        }
+        let left = self.holds;
+        others_come |= head.want != Upgrade && self.hand_over();
+        if head.woken && cause != Cause::Settled && self.hands_over() {
+            self.wake_next(head.id, left, others_come);
+        }
+    }
+
+    /// Hands what is free to those who have come in vain too often, as if they asked for it now.
+    fn hand_over(&mut self) -> bool {
+        let before = self.holds;
+        while let Some(&next) = self.handed.first() {
+            let want = self.queue.iter().find(|waiter| waiter.id == next).expect("it waits").want;
+            if !self.admits(want) || !self.pass(want) {
+                break;
+            }
+            self.grant(next);
+        }
+        self.holds != before
+    }
+
+    /// The head had been woken before this release, and has not come: it may never come, so the next is woken as well; not by
+    /// every release if others are on their way.
+    fn wake_next(&mut self, head: Id, left: Holds, others_come: bool) {
+        let Some(head) = self.queue.iter().find(|waiter| waiter.id == head && waiter.woken) else { return };
+        if others_come && (head.passed_woken == 0 || head.passed_woken % 4 != 0) {
+            return;
+        }
+        let wants = [Read, Upgradable, Write, Permit].into_iter().filter(|&want| left.admit(want, self.rules.permits));
+        if let Some(place) = wants.filter_map(|want| self.first_asleep(want)).min() {
+            self.wake(self.queue[place].id);
         }
     }
 
@@ -244,16 +406,16 @@ impl Key {
         due
     }
 
-    pub fn release(&mut self, held: Want, fair: bool) {
+    pub fn release(&mut self, held: Want, whom: For) {
         *self.holds.of(held) -= 1;
-        self.settle(matches!(held, Write | Upgrade), fair);
+        self.settle(Cause::of_leaving(held), whom);
     }
 
     /// A hold becomes a weaker one.
     pub fn change(&mut self, from: Want, to: Want) {
         *self.holds.of(from) -= 1;
         *self.holds.of(to) += 1;
-        self.settle(from == Write, false);
+        self.settle(Cause::of_leaving(from), For::Anybody);
     }
 
     /// Gives up a place in the queue. `None` if there was none, else whether what was wanted had been granted already.
@@ -261,22 +423,23 @@ impl Key {
         if take(&mut self.granted, |&granted| granted == id).is_some() {
             return Some(true);
         }
-        take(&mut self.queue, |waiter| waiter.id == id)?;
-        self.settle(false, false);
+        let waiter = self.take_out(id)?;
+        // It may have been woken in the place of others.
+        self.settle(if waiter.woken { Cause::Released } else { Cause::Settled }, For::Anybody);
         Some(false)
     }
 
     /// A request for a hold is dropped. What was reserved for it goes to the next, not to whoever comes first.
     pub fn cancel(&mut self, id: Id, want: Want) {
         if self.leave_queue(id) == Some(true) {
-            self.release(want, true);
+            self.release(want, For::NextWaiter);
         }
     }
 
-    /// What the upgradable reader has whose upgrade left the queue with this outcome; and whether giving that up is a fair
-    /// release, as it is for any request that had been granted.
-    pub fn held_after_upgrade(left: Option<bool>) -> (Want, bool) {
-        if left == Some(true) { (Write, true) } else { (Upgradable, false) }
+    /// What the upgradable reader has whose upgrade left the queue with this outcome; and for whom it gives that up, as any
+    /// request that had been granted.
+    pub fn held_after_upgrade(left: Option<bool>) -> (Want, For) {
+        if left == Some(true) { (Write, For::NextWaiter) } else { (Upgradable, For::Anybody) }
     }
 
     pub fn waiting(&self, want: Want) -> usize {

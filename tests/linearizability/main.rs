@@ -28,8 +28,14 @@ use spec::{Clock, Id, Log, Op, Record, Rules, Seen, Want, is_linearizable};
 use walk::{Kind, Met, RwLock, Semaphore, Table, Walk};
 
 const KINDS: [Kind; 4] = [Kind::Mutex, Kind::RwLock, Kind::Semaphore(1), Kind::Semaphore(2)];
-const POLICIES: [Fairness; 5] =
-    [Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(1), Fairness::Bounded(16), Fairness::Barging];
+const POLICIES: [Fairness; 6] = [
+    Fairness::Adaptive,
+    Fairness::Bounded(0),
+    Fairness::Bounded(1),
+    Fairness::Bounded(16),
+    Fairness::Fifo,
+    Fairness::Barging,
+];
 
 /// How many histories each test records, if nothing else is said.
 const HISTORIES: u64 = if cfg!(debug_assertions) { 500 } else { 5000 };

@@ -21,7 +21,7 @@ use todc_utils::linearizability::WGLChecker;
 use todc_utils::linearizability::history::{Action, History};
 use todc_utils::specifications::Specification;
 
-use crate::common::contract::{Holds, Key, take};
+use crate::common::contract::{For, Holds, Key, take};
 pub use crate::common::contract::{Id, Rules, Seen, Want};
 
 /// A call, or one of the two things that it does, with its outcome.
@@ -81,7 +81,7 @@ pub struct State {
     /// Requests that have got in, whose `Queue` has not been met yet.
     early: Vec<Id>,
     /// Upgrades that have left the queue, and what they still hold.
-    stopped: Vec<(Id, (Want, bool))>,
+    stopped: Vec<(Id, (Want, For))>,
 }
 
 impl State {
@@ -110,7 +110,7 @@ impl State {
             Op::GiveUp { id, want } => match self.key.leave_queue(id) {
                 None => return false,
                 Some(true) if want == Want::Upgrade => self.key.change(Want::Write, Want::Upgradable),
-                Some(true) => self.key.release(want, true),
+                Some(true) => self.key.release(want, For::NextWaiter),
                 Some(false) => {}
             },
             Op::Cancel { id, want } => self.key.cancel(id, want),
@@ -120,12 +120,12 @@ impl State {
                 self.stopped.insert(at, (id, held));
             }
             Op::EndUpgrade(id) => match take(&mut self.stopped, |&(stopped, _)| stopped == id) {
-                Some((_, (held, fair))) => self.key.release(held, fair),
+                Some((_, (held, whom))) => self.key.release(held, whom),
                 None => return false,
             },
             // What is not held cannot be given up: the history is wrong before this.
             Op::Release { held, .. } | Op::Change { from: held, .. } if *self.key.holds.of(held) == 0 => return false,
-            Op::Release { held, fair } => self.key.release(held, fair),
+            Op::Release { held, fair } => self.key.release(held, if fair { For::Waiter } else { For::Anybody }),
             Op::Change { from, to } => self.key.change(from, to),
             // A key without an entry, and one whose entry is kept by a handle, look the same here.
             Op::Look(seen) => return seen.unwrap_or_default() == self.key.seen(),

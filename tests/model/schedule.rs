@@ -21,7 +21,7 @@ use keylatch::table::{Kind, Table, TablePtr, TableRef};
 use keylatch::{Builder, Fairness, Guard, Status};
 use keylatch::{KeyHandle, KeyHandleArc, KeyedMutex, KeyedRwLock, KeyedSemaphore};
 
-use crate::common::contract::{Holds, Id, Key, Rules, Seen, Want};
+use crate::common::contract::{For, Holds, Id, Key, Rules, Seen, Want};
 use crate::common::{Bell, Bytes};
 
 const FEW: u8 = 3;
@@ -45,7 +45,8 @@ pub fn run(bytes: &[u8]) {
     let fairness = match policy % 8 {
         0 => Fairness::Fifo,
         1 => Fairness::Barging,
-        n => Fairness::Bounded([0, 1, 2, 3, 16, 255][usize::from(n) - 2]),
+        2 | 3 => Fairness::Adaptive,
+        n => Fairness::Bounded([0, 1, 3, 999][usize::from(n) - 4]),
     };
     let keys = if size / 32 == 7 { MANY } else { 1 + size / 32 % FEW };
     let permits = 1 + usize::from(size % 4);
@@ -586,13 +587,15 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
             if *whom != head.id {
                 (*whom, *passed) = (head.id, 0);
             }
-            *passed += 1;
             let bound = match self.rules.fairness {
                 Fairness::Fifo => 0,
                 Fairness::Bounded(n) => u32::from(n),
+                Fairness::Adaptive if head.woken => return,
+                Fairness::Adaptive => 16,
                 Fairness::Barging => u32::MAX,
                 other => panic!("a contract of {other:?} is not written"),
             };
+            *passed += 1;
             assert!(*passed <= bound, "{passed} have passed the head of {model:?}");
         }
     }
@@ -633,21 +636,21 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         if want == Want::Upgrade {
             // It owns a hold besides.
             let left = self.model(key).leave_queue(sleeper.id);
-            let (held, fair) = Key::held_after_upgrade(left);
-            self.released(key, held, fair);
+            let (held, whom) = Key::held_after_upgrade(left);
+            self.released(key, held, whom);
         } else {
             self.model(key).cancel(sleeper.id, want);
         }
     }
 
-    fn released(&mut self, key: u8, held: Want, fair: bool) {
-        self.model(key).release(held, fair);
+    fn released(&mut self, key: u8, held: Want, whom: For) {
+        self.model(key).release(held, whom);
         self.check_phase(key, held);
     }
 
     /// When a writer has left, the readers that waited by then have got in.
     fn check_phase(&mut self, key: u8, left: Want) {
-        if left == Want::Write && matches!(self.rules.fairness, Fairness::Bounded(_)) {
+        if left == Want::Write && matches!(self.rules.fairness, Fairness::Adaptive | Fairness::Bounded(_)) {
             let waiting = self.table.status_at(key).map_or(0, |status| status.waiting_readers());
             assert_eq!(waiting, 0, "a writer has left, and readers still wait");
         }
@@ -695,17 +698,17 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
     fn release(&mut self, at: usize, fair: bool) {
         let Holder { key, held, upgrading, .. } = self.holders.swap_remove(at);
         let fair = fair && matches!(held.want(), Want::Write | Want::Permit);
-        let (want, granted) = match upgrading {
-            Upgrading::No => (held.want(), false),
+        let (want, whom) = match upgrading {
+            Upgrading::No => (held.want(), if fair { For::Waiter } else { For::Anybody }),
             Upgrading::Waiting(sleeper) => Key::held_after_upgrade(self.model(key).leave_queue(sleeper.id)),
-            Upgrading::Done => (Want::Write, false),
+            Upgrading::Done => (Want::Write, For::Anybody),
         };
         if fair {
             held.unlock_fair()
         } else {
             drop(held)
         }
-        self.released(key, want, fair || granted);
+        self.released(key, want, whom);
     }
 
     fn downgrade(&mut self, at: usize, form: u8) {
@@ -903,8 +906,13 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
             let sleeper = self.sleepers().find(|sleeper| sleeper.id == id).expect("whoever waits is in the books");
             assert!(sleeper.woken, "a lost wake-up: {model:?}");
         }
+        for waiter in &model.queue {
+            let sleeper =
+                self.sleepers().find(|sleeper| sleeper.id == waiter.id).expect("whoever waits is in the books");
+            assert_eq!(sleeper.woken, waiter.woken, "whether {waiter:?} has been woken: {model:?}");
+        }
         let writer = model.holds.writers + model.waiting(Want::Write) + model.waiting(Want::Upgrade) > 0;
-        if matches!(self.rules.fairness, Fairness::Bounded(_)) && !writer {
+        if matches!(self.rules.fairness, Fairness::Adaptive | Fairness::Bounded(_)) && !writer {
             assert_eq!(model.waiting(Want::Read), 0, "readers are kept out by nobody: {model:?}");
         }
     }

@@ -139,8 +139,8 @@ fn most<const N: usize>(
 /// The same with the bounds below `N`. The model fails by itself if somebody was passed too often. A bound that is never
 /// reached would show nothing.
 fn reaches<const N: usize>(model: impl Fn(Fairness) -> usize + Send + Sync + 'static) {
-    most(std::array::from_fn::<_, N, _>(|bound| Fairness::Bounded(bound as u8)), model, |policy, most| {
-        assert_eq!(policy, Fairness::Bounded(most as u8), "passed {most} times at the most");
+    most(std::array::from_fn::<_, N, _>(|bound| Fairness::Bounded(bound as u16)), model, |policy, most| {
+        assert_eq!(policy, Fairness::Bounded(most as u16), "passed {most} times at the most");
     });
 }
 
@@ -170,8 +170,14 @@ fn random(n: u64) -> u64 {
 }
 
 /// The policies, small bounds first: they are what can be exceeded in a small model.
-const POLICIES: [Fairness; 5] =
-    [Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(1), Fairness::Bounded(2), Fairness::Barging];
+const POLICIES: [Fairness; 6] = [
+    Fairness::Adaptive,
+    Fairness::Bounded(0),
+    Fairness::Bounded(1),
+    Fairness::Bounded(2),
+    Fairness::Fifo,
+    Fairness::Barging,
+];
 
 fn any_policy() -> Fairness {
     POLICIES[random(POLICIES.len() as u64) as usize]

@@ -242,7 +242,7 @@ fn a_waiting_upgrade_is_passed_by_as_many_readers_as_the_bound_says_and_no_write
 #[test]
 fn readers_who_wait_when_a_writer_leaves_get_in_before_the_next() {
     explore(|| {
-        let world = World::new(Fairness::Bounded(random(3) as u8));
+        let world = World::new(Fairness::Bounded(random(3) as u16));
         let World { locks, book } = &*world;
         let writer = book.tried(0, Write, || locks.try_write_arc(&0)).unwrap();
         let inside = Arc::new(AtomicUsize::new(0));

@@ -11,11 +11,10 @@
 //! ```
 
 use alloc::boxed::Box;
-use core::task::Waker;
 
 use crossbeam_utils::CachePadded;
 
-use crate::core::wait::{Access, Entered, Outlook, Rules, Ticket, WaitQueues, WakeBatch, Want};
+use crate::core::wait::{Access, Entered, Outlook, Rules, Ticket, WaitQueues, Waiter, WakeBatch, Want};
 use crate::sync::Lock;
 
 mod lookup;
@@ -123,10 +122,10 @@ impl<K, V: Payload> Core<K, V> {
         entry: Live<'_, K, V>,
         want: Want,
         ticket: &mut Ticket,
-        waker: &Waker,
+        waiter: Waiter<'_>,
         batch: &mut WakeBatch,
     ) -> Option<Entered> {
-        self.waits.poll(entry.state(), want, ticket, waker, batch)
+        self.waits.poll(entry.state(), want, ticket, waiter, batch)
     }
 
     pub(crate) fn leave_queue(&self, entry: Live<'_, K, V>, ticket: Ticket, batch: &mut WakeBatch) -> Option<Entered> {

@@ -6,7 +6,7 @@ use super::shard::Shard;
 use super::slot::{Chunk, Claim, Hold, Spare, TypedAccess, UnitOf};
 use super::tag::Tag;
 use crate::core::wait::word::{Unit, Word};
-use crate::core::wait::{Access, Left, Ticket, WakeBatch};
+use crate::core::wait::{Access, For, Left, Ticket, WakeBatch};
 
 impl<K, V: Payload> Core<K, V> {
     /// A holder leaves.
@@ -17,20 +17,20 @@ impl<K, V: Payload> Core<K, V> {
         let unit = hold.into_unit();
         let unit = if unit.live().state().word() == sole { self.retire(unit, sole) } else { Err(unit) };
         if let Err(unit) = unit {
-            self.leave(unit, access, false);
+            self.leave(unit, access, For::Anybody);
         }
     }
 
     /// A holder leaves, and whoever the policy lets in next gets in before any newcomer.
-    pub(crate) fn release_fair<M: TypedAccess>(&self, hold: Hold<K, V, M>) {
+    pub(crate) fn release_for<M: TypedAccess>(&self, whom: For, hold: Hold<K, V, M>) {
         let access = hold.mode().access();
-        self.leave(hold.into_unit(), access, true);
+        self.leave(hold.into_unit(), access, whom);
     }
 
     /// A holder leaves, and others may have units of the entry.
     #[inline(never)]
-    fn leave(&self, mut hold: UnitOf<K, V>, access: Access, fair: bool) {
-        while self.waits.leave(hold.live().state(), access, fair) == Left::Last {
+    fn leave(&self, mut hold: UnitOf<K, V>, access: Access, whom: For) {
+        while self.waits.leave(hold.live().state(), access, whom) == Left::Last {
             match self.retire(hold, Word::born(Unit::Hold(access))) {
                 Ok(()) => return,
                 Err(again) => hold = again,
@@ -57,7 +57,7 @@ impl<K, V: Payload> Core<K, V> {
         let mut batch = WakeBatch::default();
         match self.leave_queue(claim.live(), ticket, &mut batch) {
             // What was reserved for this one is for the next one that waits, not for whoever comes first.
-            Some(entered) => self.release_fair(claim.into_hold(entered, mode)),
+            Some(entered) => self.release_for(For::NextWaiter, claim.into_hold(entered, mode)),
             None => self.withdraw(claim),
         }
     }

@@ -23,6 +23,7 @@ use crate::fairness::Fairness;
 use crate::sync::Lock;
 
 mod paged;
+mod policy;
 mod queue;
 pub(super) mod state;
 mod wakers;
@@ -31,11 +32,13 @@ pub(super) mod word;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::queue::{Counted, Rules, Ticket, Waiting};
+pub(crate) use self::policy::{Counted, For, Presence, Rules};
+pub(crate) use self::queue::{Ticket, Waiter, Waiting};
 pub(crate) use self::wakers::WakeBatch;
 pub(crate) use self::word::{Access, Holds, Want};
 
-use self::queue::{Cause, Queues};
+use self::policy::{Cause, WaitState};
+use self::queue::Queues;
 use self::state::State;
 use self::word::{Refusal, Unit};
 
@@ -160,7 +163,7 @@ impl WaitQueues {
         }
     }
 
-    /// Enters, or sees to it that `waker` is woken when that may be possible.
+    /// Enters, or sees to it that the waiter is woken when that may be possible.
     ///
     /// The caller puts its own state in order before it drops the batch: that may run user code, which may panic.
     #[inline(never)]
@@ -169,20 +172,20 @@ impl WaitQueues {
         state: &State,
         want: Want,
         ticket: &mut Ticket,
-        waker: &Waker,
+        waiter: Waiter<'_>,
         batch: &mut WakeBatch,
     ) -> Option<Entered> {
         if !ticket.is_some() {
             if let Some(entered) = self.enter(state, want) {
                 return Some(entered);
             }
-            batch.fresh = Some(waker.clone());
+            batch.fresh = Some(waiter.waker.clone());
         }
-        self.step(state, batch, Some(waker), |queues, batch| {
+        self.step(state, batch, Some(waiter.waker), |queues, batch| {
             if ticket.is_some() {
-                self.poll_in_queue(queues, state, want, ticket, waker, batch)
+                self.poll_in_queue(queues, state, want, ticket, waiter, batch)
             } else {
-                Ok(self.enqueue(queues, state, want, ticket, batch))
+                Ok(self.enqueue(queues, state, want, ticket, waiter.presence, batch))
             }
         })
     }
@@ -194,6 +197,7 @@ impl WaitQueues {
         state: &State,
         want: Want,
         ticket: &mut Ticket,
+        presence: Presence,
         batch: &mut WakeBatch,
     ) -> Option<Entered> {
         let queue = match state.update(|word| word.enqueue(want, self.rules.limit())) {
@@ -209,7 +213,7 @@ impl WaitQueues {
             },
         };
         let Some(waker) = batch.fresh.take() else { unreachable!("the waker was cloned before the lock was taken") };
-        *ticket = queues.push(queue, want, waker);
+        *ticket = queues.push(queue, want, presence, &self.rules, waker);
         None
     }
 
@@ -220,25 +224,26 @@ impl WaitQueues {
         state: &State,
         want: Want,
         ticket: &mut Ticket,
-        waker: &Waker,
+        waiter: Waiter<'_>,
         batch: &mut WakeBatch,
     ) -> Result<Option<Entered>, Needs> {
         let queue = state.queue();
-        if queues.is_granted(*ticket) {
+        if queues.state(*ticket) == WaitState::Granted {
             batch.old = queues.remove(queue, core::mem::replace(ticket, Ticket::NONE));
             return Ok(Some(Entered(())));
         }
         let holds = state.word().holds();
         if holds.allow(want, self.rules.limit()) {
-            self.room_for_due(queues, state, holds.after(want), Cause::Any, batch)?;
+            self.room_for_due(queues, state, *ticket, holds.after(want), Cause::Settled, batch)?;
             // The head takes what is free. A waiter behind it is a newcomer to it.
             if queues.is_head(queue, *ticket) || self.may_bypass(queues, state, holds, want) {
                 batch.old = queues.remove(queue, core::mem::replace(ticket, Ticket::NONE));
-                self.admit(queues, state, holds.after(want), want.claims(), Cause::Any, batch);
+                self.admit(queues, state, holds.after(want), want.claims(), Cause::Settled, batch);
                 return Ok(Some(Entered(())));
             }
         }
-        if queues.sleep(queue, *ticket, waker, batch) { Ok(None) } else { Err(Needs::Waker) }
+        let stays = queues.stay(queue, *ticket, waiter, &self.rules, batch);
+        if stays { Ok(None) } else { Err(Needs::Waker) }
     }
 
     /// Lets a newcomer in before those who wait, if holds and policy allow.
@@ -271,14 +276,19 @@ impl WaitQueues {
         // In one step: that the waiter is gone and whom it kept out is in must be seen at one instant.
         self.step(state, batch, None, |queues, batch| {
             let queue = state.queue();
-            if queues.is_granted(ticket) {
-                batch.old = queues.remove(queue, ticket);
-                return Ok(Some(Entered(())));
-            }
+            let cause = match queues.state(ticket) {
+                WaitState::Granted => {
+                    batch.old = queues.remove(queue, ticket);
+                    return Ok(Some(Entered(())));
+                }
+                // In the place of others, who have to be woken now.
+                WaitState::Woken => Cause::Released,
+                WaitState::Asleep => Cause::Settled,
+            };
             let holds = state.word().holds();
-            self.room_for_due(queues, state, holds, Cause::Any, batch)?;
+            self.room_for_due(queues, state, ticket, holds, cause, batch)?;
             batch.old = queues.remove(queue, ticket);
-            self.admit(queues, state, holds, 0, Cause::Any, batch);
+            self.admit(queues, state, holds, 0, cause, batch);
             Ok(None)
         })
     }
@@ -286,14 +296,14 @@ impl WaitQueues {
     /// Turns a hold into a weaker one, at once: nobody gets in between who could not stand beside both.
     pub(super) fn downgrade(&self, state: &State, from: Access, to: Access, batch: &mut WakeBatch) {
         while state.update(|word| word.downgrade(from, to)).is_err() {
-            let cause = Cause::of_leaving(from, false);
+            let cause = Cause::of_leaving(from, For::Anybody);
             let downgraded = self.step(state, batch, None, |queues, batch| {
                 let word = state.word();
                 if !word.is_queued() {
                     return Ok(false);
                 }
                 let holds = word.holds().without(from).with(to);
-                self.room_for_due(queues, state, holds, cause, batch)?;
+                self.room_for_due(queues, state, Ticket::NONE, holds, cause, batch)?;
                 self.admit(queues, state, holds, 0, cause, batch);
                 Ok(true)
             });
@@ -303,9 +313,9 @@ impl WaitQueues {
         }
     }
 
-    /// Gives up a hold, unless it is the last unit. With `fair`, whoever the policy lets in next gets in before any newcomer.
+    /// Gives up a hold, unless it is the last unit.
     #[inline]
-    pub(super) fn leave(&self, state: &State, access: Access, fair: bool) -> Left {
+    pub(super) fn leave(&self, state: &State, access: Access, whom: For) -> Left {
         let unit = Unit::Hold(access);
         loop {
             let left = state.update(|word| match word {
@@ -316,7 +326,7 @@ impl WaitQueues {
             match left {
                 Ok(_) => return Left::Gone,
                 Err(Refusal::Queued) => {
-                    if self.hand_over(state, access, fair) {
+                    if self.hand_over(state, access, whom) {
                         return Left::Gone;
                     }
                 }
@@ -327,17 +337,17 @@ impl WaitQueues {
 
     /// A holder leaves others waiting. `false` if nobody waits any more.
     #[inline(never)]
-    fn hand_over(&self, state: &State, access: Access, fair: bool) -> bool {
+    fn hand_over(&self, state: &State, access: Access, whom: For) -> bool {
         // Wakers run when the hold is gone.
         let mut batch = WakeBatch::default();
-        let cause = Cause::of_leaving(access, fair);
+        let cause = Cause::of_leaving(access, whom);
         self.step(state, &mut batch, None, |queues, batch| {
             let word = state.word();
             if !word.is_queued() {
                 return Ok(false);
             }
             let holds = word.holds().without(access);
-            self.room_for_due(queues, state, holds, cause, batch)?;
+            self.room_for_due(queues, state, Ticket::NONE, holds, cause, batch)?;
             self.admit(queues, state, holds, 0, cause, batch);
             Ok(true)
         })
@@ -366,6 +376,7 @@ impl WaitQueues {
         &self,
         queues: &Queues,
         state: &State,
+        gone: Ticket,
         holds: Holds,
         cause: Cause,
         batch: &WakeBatch,
@@ -373,7 +384,7 @@ impl WaitQueues {
         if batch.fits(queues.len(state.queue())) {
             return Ok(());
         }
-        let most = queues.most_due(state.queue(), holds, &self.rules, cause);
+        let most = queues.most_due(state.queue(), gone, holds, &self.rules, cause);
         if batch.fits(most) { Ok(()) } else { Err(Needs::Room(most)) }
     }
 

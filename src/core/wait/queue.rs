@@ -13,27 +13,29 @@
 //! goes from the head of the queue as far as the holds allow, and either *grants* (the waiter holds from now on) or
 //! *opens* (the waiter is woken, the key stays free, and whoever asks first gets it):
 //!
-//! | | `Fifo` | `Bounded(n)` | `Barging` |
-//! |---|---|---|---|
-//! | head that was passed fewer than `n` times | grant | open | open |
-//! | head that was passed `n` times | grant | grant | open |
-//! | reader that nobody before it keeps out | grant | grant | open |
-//! | when a writer has left: every waiting reader, one upgradable reader | in order only | grant | in order only |
-//! | `unlock_fair`: the first that the holds allow | grant | grant | grant |
-//! | a waiting upgrade, when the last reader has left | grant | grant | open |
+//! | | `Fifo` | `Bounded(n)` | `Adaptive` | `Barging` |
+//! |---|---|---|---|---|
+//! | head | grant | open | open | open |
+//! | head that is due: a thread that looks, or who has come in vain 4 times | grant | grant | grant | open |
+//! | head that was passed `n` times; for `Adaptive` a thread, 1,024 times since it was woken | grant | grant | grant | open |
+//! | others that are due, when the head was opened | – | grant | grant | – |
+//! | the next one asleep, when the head had been opened before this release | – | open | open | – |
+//! | reader that nobody before it keeps out | grant | grant | grant | open |
+//! | when a writer has left: every waiting reader, one upgradable reader (`Adaptive`: with readers only) | in order only | grant | grant | in order only |
+//! | `unlock_fair`: the first that the holds allow | grant | grant | grant | grant |
+//! | a waiting upgrade, when the last reader has left | grant | grant | as any head | open |
 //!
-//! [`Queues::bypass`] is asked when somebody finds the key free for it, but others waiting.
+//! [`Queues::bypass`] is asked when somebody finds the key free for it, but others waiting; and for those behind the head that are
+//! due, who are newcomers to it as well. The numbers are in [`policy`](super::policy).
 
 use core::task::Waker;
 
 use super::paged::Paged;
+use super::policy::{Cause, Counted, Presence, Rules, Standing, WaitState};
 use super::wakers::WakeBatch;
 use super::word::{Access, Holds, Want};
 use crate::core::slab::NONE;
 use crate::fairness::Fairness;
-
-/// The largest number of requests that can be counted as having passed one waiter.
-type Passed = u8;
 
 /// A waiter's position: the index of its node, or nothing while it does not wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +48,13 @@ impl Ticket {
     pub(crate) fn is_some(self) -> bool {
         self.0 != NONE
     }
+}
+
+/// Who asks, and is ready to wait.
+#[derive(Clone, Copy)]
+pub(crate) struct Waiter<'a> {
+    pub(crate) presence: Presence,
+    pub(crate) waker: &'a Waker,
 }
 
 /// When a request queued. It may wrap: two that wait at the same time are less than half the range apart, unless one of them
@@ -64,15 +73,14 @@ struct Node {
     /// Neighbours in its line.
     prev: u32,
     next: u32,
-    /// Neighbours among those of the queue that sleep, while it is one of them: towards the first, and towards the last.
-    asleep: [u32; 2],
+    /// Neighbours in the list that it is in: towards the first, and towards the last.
+    links: [u32; 2],
     arrival: Arrival,
     /// Of permits, how many.
     amount: u32,
     kind: Kind,
-    state: NodeState,
-    /// How many later requests have got in before this one while it stood at the head.
-    passed: Passed,
+    list: List,
+    standing: Standing,
     /// Whether an upgradable reader has got in before this writer with a readers' phase: once is part of the phase, but
     /// one that upgrades and leaves begins the next phase, and so on.
     passed_in_phase: bool,
@@ -91,14 +99,17 @@ enum Kind {
     Permits = 4,
 }
 
+/// How a waiter is found by those who release, beside its place in its line.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum NodeState {
-    /// It is in the queue, and sleeps.
+enum List {
+    /// It has been woken. Or it looks, but is not handed anything unless it stands at the head.
+    None,
+    /// It sleeps since it came: by the line, in order of arrival.
+    Fresh,
+    /// It sleeps again: in a list of its line.
     Asleep,
-    /// It is in the queue, and has been woken: the key was left open for it.
-    Woken,
-    /// The hold is its own already; it is in no queue.
-    Granted,
+    /// It is handed what is free: in a list of its queue.
+    Due,
 }
 
 impl Node {
@@ -115,8 +126,8 @@ impl Node {
 
     /// What it counts for among those that have been woken.
     #[inline]
-    fn awake(&self) -> u32 {
-        if self.kind == Kind::Permits { self.amount } else { 0 }
+    fn awake(&self) -> usize {
+        if self.kind == Kind::Permits { self.amount as usize } else { 0 }
     }
 }
 
@@ -132,11 +143,10 @@ impl Kind {
         }
     }
 
-    /// Whether those of this kind are listed while they sleep, because several may be woken at once. (Of all others only the first
-    /// ever is.)
+    /// Whether one of this kind is handed what is free although others stand before it. Of the other kinds only the first is asked.
     #[inline]
-    fn is_listed(self) -> bool {
-        matches!(self, Kind::Shared | Kind::Permits)
+    fn is_handed(self) -> bool {
+        matches!(self, Kind::Exclusive | Kind::Upgradable | Kind::Permits)
     }
 
     /// Which line it is in. Writers and permits share one: a table has one of the two.
@@ -152,6 +162,10 @@ struct Line {
     head: u32,
     tail: u32,
     len: u32,
+    /// The first and the last of those that sleep again. Who has come in vain goes before the others.
+    asleep: [u32; 2],
+    /// The first of those that sleep since they came.
+    fresh: u32,
 }
 
 /// The waiters of one entry. Each kind has a line of its own, so that nobody is looked for by passing others; who came first is
@@ -161,10 +175,9 @@ struct Queue {
     /// How many there are in all.
     len: u32,
     /// How many permits those want that have been woken.
-    awake: u32,
-    /// The first and the last of the readers, or the permits, that sleep: in order of arrival, but those that have come in vain
-    /// come first.
-    asleep: [u32; 2],
+    awake: usize,
+    /// The first and the last of those that are due, in the order in which they became so.
+    due: [u32; 2],
     next_arrival: usize,
 }
 
@@ -175,7 +188,7 @@ const UPGRADE: usize = Kind::Upgrade as usize;
 const PERMITS: usize = Kind::Permits as usize % LINES;
 const LINES: usize = 4;
 
-/// The two ends of those that sleep.
+/// The two ends of a list.
 const FIRST: usize = 0;
 const LAST: usize = 1;
 
@@ -187,60 +200,6 @@ pub(crate) struct Waiting {
     pub(crate) upgradable: usize,
     pub(crate) permits: usize,
     pub(crate) upgrades: usize,
-}
-
-/// What the queue goes by, the same for all keys of a table.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
-    pub(crate) fairness: Fairness,
-    pub(crate) counted: Counted,
-}
-
-/// What the count in a word is a count of: a table has readers, or it has permits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Counted {
-    Readers,
-    /// At most so many for each key.
-    Permits(usize),
-}
-
-impl Rules {
-    /// How many permits a key has.
-    #[inline]
-    pub(crate) fn limit(&self) -> usize {
-        match self.counted {
-            Counted::Readers => 0,
-            Counted::Permits(limit) => limit,
-        }
-    }
-}
-
-/// Why [`Queues::admit`] is called.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Cause {
-    /// A waiter gave up or entered, or a hold that is not exclusive was released.
-    Any,
-    /// A writer has left.
-    WriterLeft,
-    /// The first that can get in must get in, before any newcomer.
-    Fair { writer_left: bool },
-}
-
-impl Cause {
-    /// A hold is given up, or becomes a weaker one.
-    pub(crate) fn of_leaving(access: Access, fair: bool) -> Cause {
-        match (fair, access == Access::Exclusive) {
-            (true, writer_left) => Cause::Fair { writer_left },
-            (false, true) => Cause::WriterLeft,
-            (false, false) => Cause::Any,
-        }
-    }
-
-    /// Whether a phase of readers begins.
-    fn begins_phase(self, rules: &Rules) -> bool {
-        matches!(self, Cause::WriterLeft | Cause::Fair { writer_left: true })
-            && matches!(rules.fairness, Fairness::Bounded(_))
-    }
 }
 
 /// What [`Queues::admit`] decided: how the word must change, in the same critical section.
@@ -262,12 +221,18 @@ pub(crate) struct Queues {
 impl Queues {
     /// The first waiter of an entry comes: a new, empty queue.
     pub(crate) fn open_queue(&mut self) -> u32 {
-        let lines = [Line { head: NONE, tail: NONE, len: 0 }; LINES];
-        self.queues.insert(Queue { lines, len: 0, awake: 0, asleep: [NONE; 2], next_arrival: 0 })
+        const EMPTY: Queue = Queue {
+            lines: [Line { head: NONE, tail: NONE, len: 0, asleep: [NONE; 2], fresh: NONE }; LINES],
+            len: 0,
+            awake: 0,
+            due: [NONE; 2],
+            next_arrival: 0,
+        };
+        self.queues.insert(EMPTY)
     }
 
     /// Puts a waiter at the end of the queue. A waiting upgrade continues a hold: it stands at the head.
-    pub(crate) fn push(&mut self, queue: u32, want: Want, waker: Waker) -> Ticket {
+    pub(crate) fn push(&mut self, queue: u32, want: Want, presence: Presence, rules: &Rules, waker: Waker) -> Ticket {
         let queue = &mut self.queues[queue];
         let (kind, amount) = Kind::of(want);
         let arrival = Arrival(queue.next_arrival);
@@ -276,15 +241,18 @@ impl Queues {
         let line = &mut queue.lines[kind.line()];
         line.len += 1;
         let prev = line.tail;
+        let standing = Standing::new(presence);
+        let looks = standing.is_looking() && rules.hands_over();
+        let list = if looks { List::None } else { List::Fresh };
         let index = self.nodes.insert(Node {
             prev,
             next: NONE,
-            asleep: [NONE; 2],
+            links: [NONE; 2],
             arrival,
             amount,
             kind,
-            state: NodeState::Asleep,
-            passed: 0,
+            list,
+            standing,
             passed_in_phase: false,
             waker: Some(waker),
         });
@@ -293,16 +261,17 @@ impl Queues {
             NONE => line.head = index,
             prev => self.nodes[prev].next = index,
         }
-        if kind.is_listed() {
-            queue.list_asleep(&mut self.nodes, index, LAST);
+        if looks {
+            queue.enlist(&mut self.nodes, index, rules);
+        } else if line.fresh == NONE {
+            line.fresh = index;
         }
         Ticket(index)
     }
 
-    /// Whether the hold is the waiter's already.
     #[inline]
-    pub(crate) fn is_granted(&self, ticket: Ticket) -> bool {
-        self.nodes[ticket.0].state == NodeState::Granted
+    pub(crate) fn state(&self, ticket: Ticket) -> WaitState {
+        self.nodes[ticket.0].standing.state
     }
 
     /// Whether a waiter that has not been granted its hold stands at the head.
@@ -330,6 +299,16 @@ impl Queues {
         self.earlier(self.earlier(lines[WRITERS].head, lines[READERS].head), lines[UPGRADABLE].head)
     }
 
+    /// Whom to wake first of those of a line that sleep: who has come in vain, then who came first.
+    #[inline]
+    fn first_asleep(&self, line: &Line) -> u32 {
+        match line.asleep[FIRST] {
+            NONE => line.fresh,
+            asleep if self.nodes[asleep].standing.has_come() => asleep,
+            asleep => self.earlier(asleep, line.fresh),
+        }
+    }
+
     /// Which of two came first, where there may be one, or none.
     #[inline]
     fn earlier(&self, left: u32, right: u32) -> u32 {
@@ -341,20 +320,28 @@ impl Queues {
         }
     }
 
-    /// Gives a waiter that came in vain a new waker, unless `waker` would wake the same task as the one that it has. Takes the
-    /// new one from the batch, and leaves the old one there, to be dropped outside the lock. `false` if there is none to take.
-    pub(crate) fn sleep(&mut self, queue: u32, ticket: Ticket, waker: &Waker, batch: &mut WakeBatch) -> bool {
+    /// A waiter has asked in vain, and waits on. It gets a new waker, unless that would wake the same task as the one that it
+    /// has. Takes the new one from the batch, and leaves the old one there, to be dropped outside the lock. `false` if there is
+    /// none to take.
+    pub(crate) fn stay(
+        &mut self,
+        queue: u32,
+        ticket: Ticket,
+        waiter: Waiter<'_>,
+        rules: &Rules,
+        batch: &mut WakeBatch,
+    ) -> bool {
         let node = &mut self.nodes[ticket.0];
-        if node.waker.as_ref().is_some_and(|kept| kept.will_wake(waker)) {
-            return true;
+        if !node.waker.as_ref().is_some_and(|kept| kept.will_wake(waiter.waker)) {
+            let Some(fresh) = batch.fresh.take() else { return false };
+            batch.old = node.waker.replace(fresh);
         }
-        let Some(fresh) = batch.fresh.take() else { return false };
-        batch.old = node.waker.replace(fresh);
-        if core::mem::replace(&mut node.state, NodeState::Asleep) == NodeState::Woken && node.kind.is_listed() {
-            let queue = &mut self.queues[queue];
+        let queue = &mut self.queues[queue];
+        if node.standing.is_woken() {
             queue.awake -= node.awake();
-            queue.list_asleep(&mut self.nodes, ticket.0, FIRST);
         }
+        node.standing.stays(waiter.presence);
+        queue.enlist(&mut self.nodes, ticket.0, rules);
         true
     }
 
@@ -369,7 +356,7 @@ impl Queues {
     pub(crate) fn remove(&mut self, queue: u32, ticket: Ticket) -> Option<Waker> {
         let node = &mut self.nodes[ticket.0];
         let waker = node.waker.take();
-        if node.state != NodeState::Granted {
+        if node.standing.state != WaitState::Granted {
             self.unlink(queue, ticket.0);
         }
         self.nodes.delete(ticket.0);
@@ -380,11 +367,11 @@ impl Queues {
     ///
     /// The count is kept with the waiter that is passed: whoever comes to the head starts from zero.
     pub(crate) fn bypass(&mut self, queue: u32, holds: Holds, access: Access, rules: &Rules) -> bool {
-        let bound = match rules.fairness {
+        match rules.fairness {
             Fairness::Fifo => return false,
             Fairness::Barging => return true,
-            Fairness::Bounded(bound) => bound,
-        };
+            Fairness::Adaptive | Fairness::Bounded(_) => {}
+        }
         let queue = &self.queues[queue];
         let (head, upgrade) = (self.head(queue), queue.lines[UPGRADE].head);
         // Permits keep out when too few are left; any other access does by what it is, whoever else is there.
@@ -395,11 +382,20 @@ impl Queues {
         if !writers && beside.with(access).allow(self.nodes[head].want(), rules.limit()) {
             return true;
         }
-        // While an upgrade stands before it, the first in the queue is still passed.
-        let second = if upgrade == NONE { NONE } else { self.first(queue) };
+        // While an upgrade stands before it, the first in the queue is still passed; and so is a writer whom these readers keep out,
+        // while an idle head does not keep them out.
+        let second = match access {
+            _ if upgrade != NONE => self.first(queue),
+            Access::Shared | Access::Upgradable if self.nodes[head].standing.is_idle() => {
+                self.first_asleep(&queue.lines[WRITERS])
+            }
+            _ => NONE,
+        };
         let passed = [head, second].into_iter().filter(|&node| node != NONE);
-        let may = passed.clone().all(|node| self.nodes[node].passed < bound);
-        passed.for_each(|node| self.nodes[node].passed += Passed::from(may));
+        let may = passed.clone().all(|node| rules.lets_pass(&self.nodes[node].standing));
+        if may {
+            passed.for_each(|node| self.nodes[node].standing.is_passed());
+        }
         may
     }
 
@@ -418,15 +414,24 @@ impl Queues {
             return self.close(queue, admitted);
         }
         let (upgrade, writer, others) = (lines[UPGRADE].head, lines[WRITERS].head, *len - lines[WRITERS].len);
-        let fair = matches!(cause, Cause::Fair { .. });
+        // A head that does not come has been woken before this.
+        let idle = match cause {
+            Cause::Settled => NONE,
+            _ if !rules.hands_over() => NONE,
+            _ => Some(self.head(&self.queues[queue]))
+                .filter(|&head| self.nodes[head].standing.is_woken())
+                .unwrap_or(NONE),
+        };
+        let fair = cause.is_fair(rules, (idle != NONE).then(|| &self.nodes[idle].standing));
+        let mut others_come = false;
         if upgrade != NONE {
             // If it is kept out, so are all behind it.
             if admitted.holds.allow(Want::Upgrade, 0) {
-                let grant = fair || rules.fairness != Fairness::Barging;
+                let grant = fair || rules.grants_upgrade(&self.nodes[upgrade].standing);
                 self.let_in(queue, upgrade, grant, &mut admitted, due);
             }
         } else if let Counted::Permits(limit) = rules.counted {
-            self.admit_permits(queue, limit, rules, fair, &mut admitted, due);
+            others_come = self.admit_permits(queue, limit, rules, fair, &mut admitted, due);
         } else if others == 0 {
             self.admit_writer(queue, writer, rules, fair, &mut admitted, due);
         } else {
@@ -435,7 +440,66 @@ impl Queues {
             }
             self.admit_modes(queue, rules, fair, &mut admitted, due);
         }
-        if admitted.holds != holds && self.queues[queue].len == 0 { self.close(queue, admitted) } else { admitted }
+        if admitted.holds != holds && self.queues[queue].len == 0 {
+            return self.close(queue, admitted);
+        }
+        let left = admitted.holds;
+        others_come |= upgrade == NONE && self.hand_to_due(queue, rules, &mut admitted, due);
+        if idle != NONE {
+            self.wake_next(queue, idle, left, others_come, rules, due);
+        }
+        admitted
+    }
+
+    /// Hands what is free to those behind the head who take it at once, as if they asked for it at this moment. So a hot key does not
+    /// lie idle until a sleeper has come.
+    #[inline]
+    fn hand_to_due(&mut self, queue: u32, rules: &Rules, admitted: &mut Admitted, batch: &mut WakeBatch) -> bool {
+        self.queues[queue].due[FIRST] != NONE && self.hand_to_those_due(queue, rules, admitted, batch)
+    }
+
+    #[inline(never)]
+    fn hand_to_those_due(&mut self, queue: u32, rules: &Rules, admitted: &mut Admitted, batch: &mut WakeBatch) -> bool {
+        let holds = admitted.holds;
+        loop {
+            let next = self.queues[queue].due[FIRST];
+            if next == NONE {
+                break;
+            }
+            let Want::Hold(access) = self.nodes[next].want() else { break };
+            if !admitted.holds.fits(access, rules.limit()) || !self.bypass(queue, admitted.holds, access, rules) {
+                break;
+            }
+            let waker = self.grant(queue, next, admitted);
+            // Before that of the head, which may take a system call.
+            batch.wake_first(waker);
+        }
+        admitted.holds != holds
+    }
+
+    /// Something was released for the head, which has been woken already and has not come yet.
+    #[inline(never)]
+    fn wake_next(
+        &mut self,
+        queue: u32,
+        head: u32,
+        left: Holds,
+        others_come: bool,
+        rules: &Rules,
+        batch: &mut WakeBatch,
+    ) {
+        let Queue { lines, .. } = &self.queues[queue];
+        let standing = &self.nodes[head].standing;
+        // It is still the head: whoever is woken stays so until it comes, or goes.
+        if !standing.is_woken() || !standing.lets_wake_the_next(others_come) {
+            return;
+        }
+        let asleep = lines.each_ref().map(|line| self.first_asleep(line));
+        let fits = |node: u32| node != NONE && left.allow(self.nodes[node].want(), rules.limit());
+        let next = asleep.into_iter().filter(|&node| fits(node)).fold(NONE, |first, node| self.earlier(first, node));
+        if next != NONE {
+            self.open(queue, next, batch);
+        }
     }
 
     /// The last waiter of an entry has gone.
@@ -447,12 +511,16 @@ impl Queues {
     /// The readers' phase: all readers that wait get in, and one upgradable reader if its place is free. Before a writer that
     /// came earlier an upgradable reader gets in only once.
     fn begin_phase(&mut self, queue: u32, rules: &Rules, admitted: &mut Admitted, due: &mut WakeBatch) {
+        let holds = admitted.holds;
         loop {
             let reader = self.queues[queue].lines[READERS].head;
             if reader == NONE {
                 break;
             }
             self.let_in(queue, reader, true, admitted, due);
+        }
+        if rules.fairness == Fairness::Adaptive && admitted.holds == holds {
+            return; // nobody whom an upgradable reader could enter with: nothing is kept for it
         }
         let Queue { lines, .. } = &self.queues[queue];
         let (writer, upgradable) = (lines[WRITERS].head, lines[UPGRADABLE].head);
@@ -466,7 +534,8 @@ impl Queues {
         }
     }
 
-    /// Those of a semaphore: as many as there are permits for. Who does not find enough keeps out all behind it.
+    /// Those of a semaphore: as many as there are permits for. Who does not find enough keeps out all behind it. Returns whether
+    /// somebody behind the head has been let in.
     fn admit_permits(
         &mut self,
         queue: u32,
@@ -475,25 +544,28 @@ impl Queues {
         mut fair: bool,
         admitted: &mut Admitted,
         due: &mut WakeBatch,
-    ) {
+    ) -> bool {
         loop {
             let head = self.queues[queue].lines[PERMITS].head;
             if head == NONE || !admitted.holds.allow(self.nodes[head].want(), limit) {
-                return;
+                return false;
             }
-            let grant = core::mem::take(&mut fair) || rules.grants(self.nodes[head].passed);
+            let grant = core::mem::take(&mut fair) || rules.grants(&self.nodes[head].standing);
             self.let_in(queue, head, grant, admitted, due);
             if !grant {
                 break;
             }
         }
+        let mut others = self.hand_to_due(queue, rules, admitted, due);
         // The others are woken for what those leave that have been woken already.
         loop {
-            let Queue { asleep: [next, _], awake, .. } = self.queues[queue];
-            if next == NONE || admitted.holds.count() + (awake + self.nodes[next].amount) as usize > limit {
-                return;
+            let Queue { lines, awake, .. } = &self.queues[queue];
+            let next = self.first_asleep(&lines[PERMITS]);
+            if next == NONE || admitted.holds.count() + awake + self.nodes[next].awake() > limit {
+                return others;
             }
-            self.let_in(queue, next, false, admitted, due);
+            self.open(queue, next, due);
+            others = true;
         }
     }
 
@@ -509,7 +581,7 @@ impl Queues {
         due: &mut WakeBatch,
     ) {
         if admitted.holds.fits(Access::Exclusive, 0) {
-            let grant = fair || rules.grants(self.nodes[writer].passed);
+            let grant = fair || rules.grants(&self.nodes[writer].standing);
             self.let_in(queue, writer, grant, admitted, due);
         }
     }
@@ -521,21 +593,25 @@ impl Queues {
         if writer != NONE && self.first(&self.queues[queue]) == writer {
             return self.admit_writer(queue, writer, rules, fair, admitted, due);
         }
-        let front = self.front(queue, admitted.holds, rules);
+        let heads = self.heads(queue, Ticket::NONE);
+        let front = self.front(&heads, admitted.holds, rules);
         // The upgradable reader's turn comes before that of readers who came later.
-        let turn = self.upgradable_gets_in(queue, admitted.holds);
+        let turn = self.upgradable_gets_in(&heads, admitted.holds);
         let first = self.queues[queue].lines[READERS].head;
         let reads_first =
             first != NONE && (!turn || self.nodes[first].arrival.is_before(self.nodes[upgradable].arrival));
         if turn && !reads_first {
-            let grant = core::mem::take(&mut fair) || rules.grants(self.nodes[upgradable].passed);
+            let grant = core::mem::take(&mut fair) || rules.grants(&self.nodes[upgradable].standing);
             self.let_in(queue, upgradable, grant, admitted, due);
         }
         let open = rules.fairness == Fairness::Barging;
         loop {
             // Where readers are granted, nobody of their line has been woken.
-            let reader =
-                if fair || !open { self.queues[queue].lines[READERS].head } else { self.queues[queue].asleep[FIRST] };
+            let reader = if fair || !open {
+                self.queues[queue].lines[READERS].head
+            } else {
+                self.first_asleep(&self.queues[queue].lines[READERS])
+            };
             if reader == NONE || !front.is_some_and(|front| front.has(self.nodes[reader].arrival)) {
                 break;
             }
@@ -543,59 +619,68 @@ impl Queues {
             self.let_in(queue, reader, grant, admitted, due);
         }
         if turn && reads_first {
-            let grant = core::mem::take(&mut fair) || rules.grants(self.nodes[upgradable].passed);
+            let grant = core::mem::take(&mut fair) || rules.grants(&self.nodes[upgradable].standing);
             self.let_in(queue, upgradable, grant, admitted, due);
         }
     }
 
     /// The part of the queue whose readers get in beside these holds: before the first writer, and under `Fifo` before an
     /// upgradable reader whose place is taken.
-    fn front(&self, queue: u32, holds: Holds, rules: &Rules) -> Option<Front> {
-        let Queue { lines, .. } = &self.queues[queue];
-        if lines[UPGRADE].len > 0 || !holds.fits(Access::Shared, 0) {
+    fn front(&self, heads: &[u32; LINES], holds: Holds, rules: &Rules) -> Option<Front> {
+        if heads[UPGRADE] != NONE || !holds.fits(Access::Shared, 0) {
             return None;
         }
-        let first = lines[UPGRADABLE].head;
+        let first = heads[UPGRADABLE];
         let blocked = match first {
             _ if rules.fairness != Fairness::Fifo => NONE,
             NONE => NONE,
             first if holds.fits(Access::Upgradable, 0) => self.nodes[first].next,
             first => first,
         };
-        let end = self.earlier(lines[WRITERS].head, blocked);
+        let end = self.earlier(heads[WRITERS], blocked);
         Some(Front { end: if end == NONE { None } else { Some(self.nodes[end].arrival) } })
     }
 
     /// Grants a waiter its hold, or wakes it so that it may come for it.
-    fn let_in(&mut self, queue: u32, index: u32, grant: bool, admitted: &mut Admitted, due: &mut WakeBatch) {
-        let node = &mut self.nodes[index];
+    fn let_in(&mut self, queue: u32, index: u32, grant: bool, admitted: &mut Admitted, batch: &mut WakeBatch) {
         if grant {
-            due.wake(node.waker.take());
-            let want = node.want();
-            admitted.holds = admitted.holds.after(want);
-            admitted.granted += want.claims();
-            self.unlink(queue, index);
-            self.nodes[index].state = NodeState::Granted;
-        } else if node.state == NodeState::Asleep {
-            due.wake(node.waker.take());
-            node.state = NodeState::Woken;
-            if node.kind.is_listed() {
-                let queue = &mut self.queues[queue];
-                queue.awake += node.awake();
-                queue.unlist_asleep(&mut self.nodes, index);
-            }
+            let waker = self.grant(queue, index, admitted);
+            batch.wake(waker);
+            return;
         }
+        self.open(queue, index, batch);
+    }
+
+    /// Wakes a waiter, unless it has been woken already. What it wants is left free for it.
+    fn open(&mut self, queue: u32, index: u32, batch: &mut WakeBatch) {
+        let node = &mut self.nodes[index];
+        if node.standing.is_asleep() {
+            batch.wake(node.waker.take());
+            node.standing.state = WaitState::Woken;
+            let queue = &mut self.queues[queue];
+            queue.awake += node.awake();
+            queue.strike(&mut self.nodes, index);
+        }
+    }
+
+    /// What the waiter wants is its own from now on. Returns its waker, if it has not been woken already.
+    fn grant(&mut self, queue: u32, index: u32, admitted: &mut Admitted) -> Option<Waker> {
+        self.unlink(queue, index);
+        let node = &mut self.nodes[index];
+        node.standing.state = WaitState::Granted;
+        let want = node.want();
+        admitted.holds = admitted.holds.after(want);
+        admitted.granted += want.claims();
+        node.waker.take()
     }
 
     #[inline]
     fn unlink(&mut self, queue: u32, index: u32) {
         let queue = &mut self.queues[queue];
-        let Node { prev, next, kind, state, .. } = self.nodes[index];
-        if kind.is_listed() {
-            match state {
-                NodeState::Asleep => queue.unlist_asleep(&mut self.nodes, index),
-                _ => queue.awake -= self.nodes[index].awake(),
-            }
+        queue.strike(&mut self.nodes, index);
+        let Node { prev, next, kind, ref standing, .. } = self.nodes[index];
+        if standing.is_woken() {
+            queue.awake -= self.nodes[index].awake();
         }
         queue.len -= 1;
         let line = &mut queue.lines[kind.line()];
@@ -610,40 +695,67 @@ impl Queues {
         }
     }
 
-    /// How many wakers [`Queues::admit`] hands out at most, beside these holds. It looks at no more of them than it will hand
-    /// out.
-    pub(crate) fn most_due(&self, queue: u32, holds: Holds, rules: &Rules, cause: Cause) -> usize {
-        let Queue { lines, awake, asleep, .. } = &self.queues[queue];
+    /// How many wakers [`Queues::admit`] hands out at most, beside these holds, when `gone` is no waiter any more. It looks at no
+    /// more of them than it will hand out.
+    #[cold]
+    pub(crate) fn most_due(&self, queue: u32, gone: Ticket, holds: Holds, rules: &Rules, cause: Cause) -> usize {
+        let heads = self.heads(queue, gone);
+        let Queue { lines, awake, due, .. } = &self.queues[queue];
+        // Whoever is waked because a head that has been woken has not come.
+        let next = 1;
         if let Counted::Permits(limit) = rules.counted {
             let free = limit.saturating_sub(holds.count());
-            let fits = lines[PERMITS].head != NONE && holds.allow(self.nodes[lines[PERMITS].head].want(), limit);
-            // The head, and who else finds permits.
-            return if fits { free.saturating_sub(*awake as usize).clamp(1, lines[PERMITS].len as usize) } else { 0 };
+            let fits = heads[PERMITS] != NONE && holds.allow(self.nodes[heads[PERMITS]].want(), limit);
+            let gone_awake =
+                if gone.is_some() && self.state(gone) == WaitState::Woken { self.nodes[gone.0].awake() } else { 0 };
+            // Those who are handed what they want, and those who are woken for what these and others who were woken leave.
+            let mut handed = usize::from(fits);
+            let mut next_due = due[FIRST];
+            while next_due != NONE && handed < free {
+                handed += 1;
+                next_due = self.nodes[next_due].links[LAST];
+            }
+            let woken = if fits { free.saturating_sub(awake - gone_awake) } else { 0 };
+            return (handed.max(woken) + next).min(lines[PERMITS].len as usize);
         }
         if cause.begins_phase(rules) && lines[READERS].len > 0 {
-            // Nobody is let in beside them but one upgradable reader.
-            return lines[READERS].len as usize + usize::from(lines[UPGRADABLE].len > 0);
+            // Nobody is let in beside them but one upgradable reader; and one may be woken.
+            return lines[READERS].len as usize + (lines[UPGRADABLE].len as usize).min(2);
         }
-        let head = self.head(&self.queues[queue]);
-        if head == lines[UPGRADE].head || head == lines[WRITERS].head {
-            return usize::from(head != NONE && holds.allow(self.nodes[head].want(), 0));
+        let first = self.earlier(self.earlier(heads[WRITERS], heads[READERS]), heads[UPGRADABLE]);
+        if heads[UPGRADE] != NONE || first == heads[WRITERS] {
+            // It is woken, or the next is; and one of those who are due may be handed what it wants.
+            return next + usize::from(first != NONE && holds.fits(Access::Upgradable, 0));
         }
-        let mut due = usize::from(self.upgradable_gets_in(queue, holds));
-        if let Some(front) = self.front(queue, holds, rules) {
-            let barging = rules.fairness == Fairness::Barging;
-            let mut at = if barging { asleep[FIRST] } else { lines[READERS].head };
+        let handed = usize::from(due[FIRST] != NONE);
+        let mut most = next + handed + usize::from(self.upgradable_gets_in(&heads, holds));
+        let Some(front) = self.front(&heads, holds, rules) else { return most };
+        let mut count = |mut at: u32, next: fn(&Node) -> u32| {
             while at != NONE && front.has(self.nodes[at].arrival) {
-                due += 1;
-                at = if barging { self.nodes[at].asleep[LAST] } else { self.nodes[at].next };
+                most += 1;
+                at = next(&self.nodes[at]);
             }
+        };
+        if rules.fairness == Fairness::Barging {
+            count(lines[READERS].asleep[FIRST], |node| node.links[LAST]);
+            count(lines[READERS].fresh, |node| node.next);
+        } else {
+            count(heads[READERS], |node| node.next);
         }
-        due
+        most
+    }
+
+    /// The first of each line, when `gone` is no waiter any more.
+    fn heads(&self, queue: u32, gone: Ticket) -> [u32; LINES] {
+        self.queues[queue].lines.map(|line| match line.head {
+            head if head != NONE && head == gone.0 => self.nodes[head].next,
+            head => head,
+        })
     }
 
     /// Whether there is a place for the first upgradable reader, and no writer before it.
-    fn upgradable_gets_in(&self, queue: u32, holds: Holds) -> bool {
-        let Queue { lines, .. } = &self.queues[queue];
-        let (writer, upgradable) = (lines[WRITERS].head, lines[UPGRADABLE].head);
+    fn upgradable_gets_in(&self, heads: &[u32; LINES], holds: Holds) -> bool {
+        let (writer, upgradable) = (heads[WRITERS], heads[UPGRADABLE]);
         upgradable != NONE
             && holds.fits(Access::Upgradable, 0)
             && (writer == NONE || self.nodes[upgradable].arrival.is_before(self.nodes[writer].arrival))
@@ -653,18 +765,6 @@ impl Queues {
         let len = |line: usize| self.queues[queue].lines[line].len as usize;
         let (writers, permits) = if counted == Counted::Readers { (len(WRITERS), 0) } else { (0, len(PERMITS)) };
         Waiting { writers, readers: len(READERS), upgradable: len(UPGRADABLE), permits, upgrades: len(UPGRADE) }
-    }
-}
-
-impl Rules {
-    /// Whether a waiter at the head that may get in, and has been passed so often, is given its hold. (Readers and upgrades are
-    /// unless the policy is `Barging`.)
-    fn grants(&self, passed: Passed) -> bool {
-        match self.fairness {
-            Fairness::Fifo => true,
-            Fairness::Bounded(bound) => passed >= bound,
-            Fairness::Barging => false,
-        }
     }
 }
 
@@ -682,25 +782,70 @@ impl Front {
 }
 
 impl Queue {
-    /// Puts a waiter at one end of those that sleep.
-    fn list_asleep(&mut self, nodes: &mut Paged<Node>, index: u32, end: usize) {
-        let neighbour = core::mem::replace(&mut self.asleep[end], index);
+    /// Puts a waiter that has not been woken into the list that it belongs to now.
+    fn enlist(&mut self, nodes: &mut Paged<Node>, index: u32, rules: &Rules) {
+        let Node { kind, list, ref standing, .. } = nodes[index];
+        let (belongs, end) = match () {
+            () if rules.hands_over() && kind.is_handed() && standing.is_due() => (List::Due, LAST),
+            () if rules.hands_over() && standing.is_looking() => (List::None, LAST),
+            () if list == List::Fresh => return,
+            () if standing.has_come() => (List::Asleep, FIRST),
+            () => (List::Asleep, LAST),
+        };
+        if list == belongs {
+            return;
+        }
+        self.strike(nodes, index);
+        let Some(ends) = self.ends(belongs, kind) else { return };
+        let neighbour = core::mem::replace(&mut ends[end], index);
+        if neighbour == NONE {
+            ends[1 - end] = index;
+        } else {
+            nodes[neighbour].links[end] = index;
+        }
         let node = &mut nodes[index];
-        node.asleep[end] = NONE;
-        node.asleep[1 - end] = neighbour;
-        match neighbour {
-            NONE => self.asleep[1 - end] = index,
-            neighbour => nodes[neighbour].asleep[end] = index,
+        node.list = belongs;
+        node.links[end] = NONE;
+        node.links[1 - end] = neighbour;
+    }
+
+    /// Takes a waiter out of the list that it is in.
+    #[inline(always)]
+    fn strike(&mut self, nodes: &mut Paged<Node>, index: u32) {
+        let node = &mut nodes[index];
+        match core::mem::replace(&mut node.list, List::None) {
+            List::None => {}
+            List::Fresh => {
+                let (mut next, line) = (node.next, &mut self.lines[node.kind.line()]);
+                if line.fresh == index {
+                    while next != NONE && nodes[next].list != List::Fresh {
+                        next = nodes[next].next;
+                    }
+                    line.fresh = next;
+                }
+            }
+            list => self.strike_linked(nodes, index, list),
         }
     }
 
-    fn unlist_asleep(&mut self, nodes: &mut Paged<Node>, index: u32) {
-        let [before, after] = nodes[index].asleep;
+    #[cold]
+    fn strike_linked(&mut self, nodes: &mut Paged<Node>, index: u32, list: List) {
+        let Node { links: [before, after], kind, .. } = nodes[index];
+        let Some(ends) = self.ends(list, kind) else { return };
         for (end, neighbour, other) in [(FIRST, before, after), (LAST, after, before)] {
             match neighbour {
-                NONE => self.asleep[end] = other,
-                neighbour => nodes[neighbour].asleep[1 - end] = other,
+                NONE => ends[end] = other,
+                neighbour => nodes[neighbour].links[1 - end] = other,
             }
+        }
+    }
+
+    /// The first and the last of a list whose members are linked.
+    fn ends(&mut self, list: List, kind: Kind) -> Option<&mut [u32; 2]> {
+        match list {
+            List::None | List::Fresh => None,
+            List::Asleep => Some(&mut self.lines[kind.line()].asleep),
+            List::Due => Some(&mut self.due),
         }
     }
 }
@@ -714,7 +859,7 @@ impl Queues {
 
     /// Whether a waiter is in the queue, and has not been woken since it last came.
     pub(crate) fn sleeps(&self, ticket: Ticket) -> bool {
-        self.nodes[ticket.0].state == NodeState::Asleep
+        self.nodes[ticket.0].standing.is_asleep()
     }
 
     /// Whether nobody waits anywhere.

@@ -26,6 +26,13 @@ impl WakeBatch {
         }
     }
 
+    /// Before all others.
+    pub(super) fn wake_first(&mut self, waker: Option<Waker>) {
+        let Some(waker) = waker else { return };
+        let next = self.due[0].replace(waker);
+        self.wake(next);
+    }
+
     /// Whether `count` more wakers fit without an allocation.
     #[inline]
     pub(super) fn fits(&self, count: usize) -> bool {

@@ -5,9 +5,10 @@ use alloc::vec::Vec;
 use core::task::Waker;
 
 use crate::Fairness;
-use crate::core::wait::queue::{Admitted, Cause, Queues};
+use crate::core::wait::policy::{Cause, WaitState};
+use crate::core::wait::queue::{Admitted, Queues};
 use crate::core::wait::word::{Access, Holds, Unit, Want, Word};
-use crate::core::wait::{Counted, Rules, Ticket, WakeBatch};
+use crate::core::wait::{Counted, Presence, Rules, Ticket, Waiter, WakeBatch};
 
 fn holds(modes: &[Access]) -> Holds {
     modes.iter().fold(Holds::NONE, |holds, &mode| holds.with(mode))
@@ -23,8 +24,22 @@ fn rules(fairness: Fairness, accesses: &[Access]) -> Rules {
 fn queue(modes: &[Access]) -> (Queues, u32, Vec<Ticket>) {
     let mut queues = Queues::default();
     let queue = queues.open_queue();
-    let tickets = modes.iter().map(|&mode| queues.push(queue, Want::Hold(mode), Waker::noop().clone())).collect();
+    let rules = rules(Fairness::default(), modes);
+    let tickets = modes.iter().map(|&mode| push(&mut queues, queue, mode, Presence::Task, &rules, Waker::noop()));
+    let tickets = tickets.collect();
     (queues, queue, tickets)
+}
+
+fn push(queues: &mut Queues, queue: u32, mode: Access, presence: Presence, rules: &Rules, waker: &Waker) -> Ticket {
+    queues.push(queue, Want::Hold(mode), presence, rules, waker.clone())
+}
+
+/// A waiter asks in vain.
+fn stay(queues: &mut Queues, queue: u32, ticket: Ticket, presence: Presence, rules: &Rules) {
+    let mut batch = WakeBatch::default();
+    batch.fresh = Some(Waker::noop().clone());
+    let waiter = Waiter { presence, waker: Waker::noop() };
+    assert!(queues.stay(queue, ticket, waiter, rules, &mut batch));
 }
 
 /// Where a waiter stands.
@@ -36,7 +51,7 @@ enum Position {
 }
 
 fn position(queues: &Queues, queue: u32, ticket: Ticket) -> Position {
-    match queues.is_granted(ticket) {
+    match queues.state(ticket) == WaitState::Granted {
         true => Granted,
         false if queues.is_head(queue, ticket) => Head,
         false => Behind,
@@ -69,8 +84,8 @@ fn fifo_grants_in_order_of_arrival_neighbouring_readers_together() {
     admits(fifo, &[], Cause::WriterLeft, &[W, R, W], &[Granted, Head, Behind]);
     admits(fifo, &[], Cause::WriterLeft, &[R, R, W, R], &[Granted, Granted, Head, Behind]);
     admits(fifo, &[], Cause::WriterLeft, &[R, U, R, U, R], &[Granted, Granted, Granted, Head, Behind]);
-    admits(fifo, &[P, P], Cause::Any, &[P, P], &[Granted, Head]);
-    admits(fifo, &[R], Cause::Any, &[W, R], &[Head, Behind]);
+    admits(fifo, &[P, P], Cause::Settled, &[P, P], &[Granted, Head]);
+    admits(fifo, &[R], Cause::Settled, &[W, R], &[Head, Behind]);
 }
 
 #[test]
@@ -98,11 +113,11 @@ fn bounded_lets_all_waiting_readers_in_when_a_writer_leaves() {
 #[test]
 fn readers_get_in_when_the_writer_that_kept_them_out_gives_up() {
     for fairness in [Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(4)] {
-        admits(fairness, &[R], Cause::Any, &[R, R, W, R], &[Granted, Granted, Head, Behind]);
+        admits(fairness, &[R], Cause::Settled, &[R, R, W, R], &[Granted, Granted, Head, Behind]);
     }
     // An upgradable reader whose place is taken keeps no reader out, except in strict order.
-    admits(Fairness::Bounded(4), &[U], Cause::Any, &[U, R, W, R], &[Head, Granted, Behind, Behind]);
-    admits(Fairness::Fifo, &[U], Cause::Any, &[U, R, W, R], &[Head, Behind, Behind, Behind]);
+    admits(Fairness::Bounded(4), &[U], Cause::Settled, &[U, R, W, R], &[Head, Granted, Behind, Behind]);
+    admits(Fairness::Fifo, &[U], Cause::Settled, &[U, R, W, R], &[Head, Behind, Behind, Behind]);
 }
 
 #[test]
@@ -110,15 +125,15 @@ fn barging_reserves_nothing() {
     let barging = Fairness::Barging;
     admits(barging, &[], Cause::WriterLeft, &[W, R], &[Head, Behind]);
     admits(barging, &[], Cause::WriterLeft, &[R, R, W], &[Head, Behind, Behind]);
-    admits(barging, &[P], Cause::Any, &[P, P, P], &[Head, Behind, Behind]);
+    admits(barging, &[P], Cause::Settled, &[P, P, P], &[Head, Behind, Behind]);
 }
 
 #[test]
 fn unlock_fair_grants_the_next_one_under_every_policy() {
-    let left = Cause::Fair { writer_left: true };
+    let left = Cause::Fair { writer_left: true, passed_on: false };
     for fairness in [Fairness::Fifo, Fairness::Bounded(9), Fairness::Barging] {
         admits(fairness, &[], left, &[W, W], &[Granted, Head]);
-        admits(fairness, &[P, P], Cause::Fair { writer_left: false }, &[P, P], &[Granted, Head]);
+        admits(fairness, &[P, P], Cause::Fair { writer_left: false, passed_on: false }, &[P, P], &[Granted, Head]);
     }
     admits(Fairness::Bounded(9), &[], left, &[W, R], &[Head, Granted]);
 }
@@ -129,16 +144,16 @@ fn wakes(fairness: Fairness, left: &[Access], waiting: &[Access], expected: usiz
     let (bell, waker) = bell();
     let mut queues = Queues::default();
     let queue = queues.open_queue();
-    for &mode in waiting {
-        queues.push(queue, Want::Hold(mode), waker.clone());
-    }
     let rules = rules(fairness, waiting);
+    for &mode in waiting {
+        push(&mut queues, queue, mode, Presence::Task, &rules, &waker);
+    }
     let mut holds = holds(left);
     for expected in [expected, 0] {
         let mut bin = WakeBatch::default();
-        let most = queues.most_due(queue, holds, &rules, Cause::Any);
+        let most = queues.most_due(queue, Ticket::NONE, holds, &rules, Cause::Settled);
         bin.reserve(most);
-        holds = queues.admit(queue, holds, &rules, Cause::Any, &mut bin).holds;
+        holds = queues.admit(queue, holds, &rules, Cause::Settled, &mut bin).holds;
         assert!(bin.count() <= most, "more wakers than announced");
         drop(bin);
         assert_eq!(
@@ -224,7 +239,7 @@ fn memory_is_given_back_when_a_burst_of_waiters_is_over() {
         drop(queues.remove(queue, ticket));
     }
     let admitted =
-        queues.admit(queue, Holds::NONE, &rules(Fairness::Fifo, &[W]), Cause::Any, &mut WakeBatch::default());
+        queues.admit(queue, Holds::NONE, &rules(Fairness::Fifo, &[W]), Cause::Settled, &mut WakeBatch::default());
     assert!(!admitted.queued && admitted.granted == 0);
     assert!(queues.memory() <= 64);
     assert_eq!(Word::born(Unit::Claim).admit(admitted.holds, 0, admitted.queued), Word::born(Unit::Claim));
@@ -249,7 +264,9 @@ fn memory_is_given_back_after_a_burst_although_somebody_still_waits() {
     }
     assert!(queues.memory() <= 64);
     assert_eq!(position(&queues, queue, lingers), Head);
-    let again: Vec<_> = (0..100).map(|_| queues.push(queue, Want::Hold(W), Waker::noop().clone())).collect();
+    let rules = rules(Fairness::default(), &[W]);
+    let push = |_| push(&mut queues, queue, W, Presence::Task, &rules, Waker::noop());
+    let again: Vec<_> = (0..100).map(push).collect();
     assert!(again.iter().all(|&ticket| position(&queues, queue, ticket) == Behind));
 }
 
@@ -262,7 +279,7 @@ fn permits(waiting: usize) -> (Queues, u32, Vec<Ticket>, Rules) {
 #[track_caller]
 fn admit_wakes(queues: &mut Queues, queue: u32, holds: Holds, rules: &Rules, expected: usize) {
     let mut batch = WakeBatch::default();
-    queues.admit(queue, holds, rules, Cause::Any, &mut batch);
+    queues.admit(queue, holds, rules, Cause::Settled, &mut batch);
     assert_eq!(batch.count(), expected);
 }
 
@@ -283,9 +300,7 @@ fn permits_that_a_woken_waiter_came_for_in_vain_wake_it_again_and_first() {
     admit_wakes(&mut queues, queue, Holds::NONE, &rules, 3);
     // Newcomers were quicker.
     for &ticket in tickets[..3].iter().rev() {
-        let mut batch = WakeBatch::default();
-        batch.fresh = Some(Waker::noop().clone());
-        assert!(queues.sleep(queue, ticket, Waker::noop(), &mut batch));
+        stay(&mut queues, queue, ticket, Presence::Task, &rules);
     }
     admit_wakes(&mut queues, queue, holds(&[P]), &rules, 2);
     let asleep = |queues: &Queues| tickets.iter().map(|&ticket| queues.sleeps(ticket)).collect::<Vec<_>>();

@@ -1,0 +1,237 @@
+//! What the policies go by, and every number in them: how often a waiter may be passed, and when it must be handed what it wants.
+//!
+//! Nothing here knows of queues: a [`Standing`] is what one waiter has been through. No clock is involved.
+
+use super::word::Access;
+use crate::fairness::Fairness;
+
+/// What the queue goes by, the same for all keys of a table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    pub(crate) fairness: Fairness,
+    pub(crate) counted: Counted,
+}
+
+/// What the count in a word is a count of: a table has readers, or it has permits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Counted {
+    Readers,
+    /// At most so many for each key.
+    Permits(usize),
+}
+
+/// Who waits, and what it does meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Presence {
+    /// It comes when it is woken, or later, or never.
+    Task,
+    /// It is on a core, and will see at once that it has been handed what it wants.
+    #[cfg_attr(not(feature = "std"), allow(dead_code))] // for those who block
+    LookingThread,
+    /// It sleeps, or is about to. Once it is woken it comes.
+    #[cfg_attr(not(feature = "std"), allow(dead_code))] // for those who block
+    SleepingThread,
+}
+
+/// What a waiter has been through.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Standing {
+    pub(super) state: WaitState,
+    pub(super) presence: Presence,
+    /// How often it has come in vain: it was woken, asked, and did not get in.
+    visits: u8,
+    /// How many later requests have got in before it while it stood at the head: before it had been woken, and after.
+    passed: [u16; 2],
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WaitState {
+    /// It is in the queue, and has not been woken since it came last.
+    Asleep,
+    /// It is in the queue, and has been woken: the key was left open for it.
+    Woken,
+    /// The hold is its own already; it is in no queue.
+    Granted,
+}
+
+/// A waiter that has come in vain so often is handed what it wants. Then the cost of its visits stays in proportion, and it cannot
+/// starve, however it is that others are always quicker.
+const VISITS: u8 = 4;
+
+/// How many later requests get in before a head that has not been woken, since what is held keeps it out. It cannot come, so it
+/// must be seen to that the holds end: such as those of readers that overlap.
+const PASSES_OF_THE_ABSENT: u16 = 16;
+
+/// How many later requests get in before a thread that has been woken. It always comes, so this is reached only where it does not
+/// run for long.
+const PASSES_OF_A_THREAD: u16 = 1024;
+
+/// While a head that has been woken is on its way, one more sleeper is woken at each so many passes.
+const PASSES_TO_WAKE_ONE_MORE: u16 = 4;
+
+impl Standing {
+    pub(super) fn new(presence: Presence) -> Self {
+        Standing { state: WaitState::Asleep, presence, visits: 0, passed: [0; 2] }
+    }
+
+    #[inline]
+    pub(super) fn is_asleep(&self) -> bool {
+        self.state == WaitState::Asleep
+    }
+
+    #[inline]
+    pub(super) fn is_woken(&self) -> bool {
+        self.state == WaitState::Woken
+    }
+
+    #[inline]
+    pub(super) fn is_looking(&self) -> bool {
+        self.presence == Presence::LookingThread
+    }
+
+    fn is_thread(&self) -> bool {
+        self.presence != Presence::Task
+    }
+
+    /// It has been woken, and may never come.
+    pub(super) fn is_idle(&self) -> bool {
+        self.is_woken() && !self.is_thread()
+    }
+
+    /// Whether it has come in vain before.
+    pub(super) fn has_come(&self) -> bool {
+        self.visits > 0
+    }
+
+    /// It has asked, and did not get in: it waits on.
+    pub(super) fn stays(&mut self, presence: Presence) {
+        if self.is_woken() {
+            self.visits = self.visits.saturating_add(1);
+        }
+        self.state = WaitState::Asleep;
+        self.presence = presence;
+    }
+
+    /// A later request gets in before it, which stands at the head.
+    pub(super) fn is_passed(&mut self) {
+        let passed = &mut self.passed[usize::from(self.is_woken())];
+        *passed = passed.wrapping_add(1); // of a task without a bound, over and over
+    }
+
+    /// Whether it is handed what it wants as soon as that is free, before any newcomer.
+    #[inline]
+    pub(super) fn is_due(&self) -> bool {
+        self.is_looking() || self.visits >= VISITS
+    }
+
+    /// It has been woken, and is at the head, and somebody releases what it wants: whether that one wakes the next as well.
+    ///
+    /// A task may never come, and those behind it must not wait for it. A thread comes, and so do others who have been let in just
+    /// now: then it is enough to see to it that some of those who sleep are on their way.
+    pub(super) fn lets_wake_the_next(&self, others_come: bool) -> bool {
+        let [_, passed] = self.passed;
+        !(self.is_thread() || others_come) || passed > 0 && passed % PASSES_TO_WAKE_ONE_MORE == 0
+    }
+}
+
+impl Rules {
+    /// How many permits a key has.
+    #[inline]
+    pub(crate) fn limit(&self) -> usize {
+        match self.counted {
+            Counted::Readers => 0,
+            Counted::Permits(limit) => limit,
+        }
+    }
+
+    /// Whether a waiter at the head that may get in is given its hold. (Readers are, unless the policy is `Barging`.)
+    #[inline]
+    pub(super) fn grants(&self, standing: &Standing) -> bool {
+        let [absent, woken] = standing.passed;
+        match self.fairness {
+            Fairness::Fifo => true,
+            Fairness::Barging => false,
+            Fairness::Bounded(bound) => standing.is_due() || u32::from(absent) + u32::from(woken) >= u32::from(bound),
+            Fairness::Adaptive => standing.is_due() || standing.is_thread() && woken >= PASSES_OF_A_THREAD,
+        }
+    }
+
+    /// Whether a later request may get in before a waiter at the head.
+    #[inline]
+    pub(super) fn lets_pass(&self, standing: &Standing) -> bool {
+        let [absent, woken] = standing.passed;
+        match self.fairness {
+            Fairness::Fifo => false,
+            Fairness::Barging => true,
+            Fairness::Bounded(bound) => u32::from(absent) + u32::from(woken) < u32::from(bound),
+            Fairness::Adaptive if !standing.is_woken() => absent < PASSES_OF_THE_ABSENT,
+            Fairness::Adaptive => !standing.is_thread() || woken < PASSES_OF_A_THREAD,
+        }
+    }
+
+    /// Whether what is free is handed over to those who are [due](Standing::is_due) wherever they stand, and a writer that leaves
+    /// begins a phase of readers.
+    #[inline]
+    pub(super) fn hands_over(&self) -> bool {
+        matches!(self.fairness, Fairness::Adaptive | Fairness::Bounded(_))
+    }
+
+    /// Whether a waiting upgrade is given its hold when the last reader has left.
+    #[inline]
+    pub(super) fn grants_upgrade(&self, standing: &Standing) -> bool {
+        matches!(self.fairness, Fairness::Bounded(_)) || self.grants(standing)
+    }
+}
+
+/// For whom a hold is given up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum For {
+    /// For whom the policy says, or who comes first.
+    Anybody,
+    /// For one that waits: no newcomer gets in before.
+    Waiter,
+    /// The same, by one that had been handed it and gives up. It goes to nobody who has been woken and has not come.
+    NextWaiter,
+}
+
+/// Why [`Queues::admit`](super::queue::Queues::admit) is called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cause {
+    /// A waiter entered, or gave up.
+    Settled,
+    /// A hold that is not exclusive was released; or a waiter gave up that had been woken in place of others.
+    Released,
+    /// A writer has left.
+    WriterLeft,
+    /// The first that can get in must get in, before any newcomer.
+    Fair { writer_left: bool, passed_on: bool },
+}
+
+impl Cause {
+    /// A hold is given up, or becomes a weaker one.
+    pub(crate) fn of_leaving(access: Access, whom: For) -> Cause {
+        let writer_left = access == Access::Exclusive;
+        match whom {
+            For::Anybody if writer_left => Cause::WriterLeft,
+            For::Anybody => Cause::Released,
+            For::Waiter => Cause::Fair { writer_left, passed_on: false },
+            For::NextWaiter => Cause::Fair { writer_left, passed_on: true },
+        }
+    }
+
+    /// Whether a phase of readers begins.
+    pub(super) fn begins_phase(self, rules: &Rules) -> bool {
+        matches!(self, Cause::WriterLeft | Cause::Fair { writer_left: true, .. }) && rules.hands_over()
+    }
+
+    /// Whether the first that can get in is given its hold, whatever the policy: where there is an idle head, not by one that passes
+    /// on what it did not come for.
+    pub(super) fn is_fair(self, rules: &Rules, idle: Option<&Standing>) -> bool {
+        let keeps_nothing = || rules.fairness == Fairness::Adaptive && idle.is_some_and(Standing::is_idle);
+        match self {
+            Cause::Fair { passed_on: true, .. } => !keeps_nothing(),
+            Cause::Fair { .. } => true,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! What the policies say of threads, and of those who come in vain. (What they say of tasks is tested from outside as well, by the
+//! model.)
+
+use alloc::vec::Vec;
+use core::task::Waker;
+
+use crate::Fairness;
+use crate::core::wait::policy::{Cause, WaitState};
+use crate::core::wait::queue::Queues;
+use crate::core::wait::word::{Access, Holds, Want};
+use crate::core::wait::{Counted, Presence, Rules, Ticket, Waiter, WakeBatch};
+
+use Access::{Exclusive as W, Shared as R};
+use Presence::{LookingThread as Looks, SleepingThread as Sleeps, Task};
+
+const HANDING_OVER: [Fairness; 2] = [Fairness::Adaptive, Fairness::Bounded(999)];
+
+/// A queue of those who want one key.
+struct Hot {
+    queues: Queues,
+    queue: u32,
+    rules: Rules,
+    tickets: Vec<Ticket>,
+}
+
+impl Hot {
+    fn new(fairness: Fairness, counted: Counted, wanted: Access, waiting: &[Presence]) -> Hot {
+        let (mut queues, rules) = (Queues::default(), Rules { fairness, counted });
+        let queue = queues.open_queue();
+        let push = |&presence| queues.push(queue, Want::Hold(wanted), presence, &rules, Waker::noop().clone());
+        let tickets = waiting.iter().map(push).collect();
+        Hot { queues, queue, rules, tickets }
+    }
+
+    fn mutex(fairness: Fairness, waiting: &[Presence]) -> Hot {
+        Hot::new(fairness, Counted::Readers, W, waiting)
+    }
+
+    /// Everything is released. Which of those who queued have been handed what they want?
+    fn release(&mut self) -> Vec<usize> {
+        self.admit(Holds::NONE, Cause::WriterLeft)
+    }
+
+    fn admit(&mut self, holds: Holds, cause: Cause) -> Vec<usize> {
+        self.queues.admit(self.queue, holds, &self.rules, cause, &mut WakeBatch::default());
+        (0..self.tickets.len()).filter(|&at| self.queues.state(self.tickets[at]) == WaitState::Granted).collect()
+    }
+
+    fn woken(&self) -> Vec<usize> {
+        (0..self.tickets.len()).filter(|&at| self.queues.state(self.tickets[at]) == WaitState::Woken).collect()
+    }
+
+    /// A waiter asks, and what it wants is held.
+    fn ask_in_vain(&mut self, at: usize, presence: Presence) {
+        let mut batch = WakeBatch::default();
+        batch.fresh = Some(Waker::noop().clone());
+        let waiter = Waiter { presence, waker: Waker::noop() };
+        let stays = self.queues.stay(self.queue, self.tickets[at], waiter, &self.rules, &mut batch);
+        assert!(stays);
+    }
+
+    /// A newcomer asks for the free key.
+    fn is_passed(&mut self) -> bool {
+        self.queues.bypass(self.queue, Holds::NONE, W, &self.rules)
+    }
+}
+
+#[test]
+fn a_release_hands_the_key_to_a_thread_that_looks_wherever_it_stands_and_wakes_the_head() {
+    for fairness in HANDING_OVER {
+        let mut hot = Hot::mutex(fairness, &[Sleeps, Task, Looks, Looks]);
+        assert_eq!(hot.release(), [2], "{fairness:?}");
+        assert_eq!(hot.woken(), [0], "{fairness:?}");
+        assert_eq!(hot.release(), [2, 3]);
+        assert_eq!(hot.release(), [2, 3], "nobody looks any more");
+    }
+    for fairness in [Fairness::Barging, Fairness::Fifo] {
+        let mut hot = Hot::mutex(fairness, &[Task, Looks]);
+        assert_ne!(hot.release(), [1], "{fairness:?}");
+    }
+}
+
+#[test]
+fn a_thread_that_looks_is_handed_the_key_when_it_stands_at_the_head() {
+    for fairness in HANDING_OVER {
+        let mut hot = Hot::mutex(fairness, &[Looks, Looks]);
+        assert_eq!(hot.release(), [0], "{fairness:?}");
+    }
+}
+
+#[test]
+fn a_thread_that_does_not_look_any_more_is_handed_nothing() {
+    for fairness in HANDING_OVER {
+        let mut hot = Hot::mutex(fairness, &[Task, Looks, Sleeps]);
+        hot.ask_in_vain(1, Sleeps);
+        assert_eq!(hot.release(), [], "{fairness:?}");
+        // Nor is it forgotten among those that sleep.
+        assert_eq!((hot.release(), hot.woken()), (Vec::new(), [0, 1].into()));
+        assert_eq!((hot.release(), hot.woken()), (Vec::new(), [0, 1, 2].into()));
+    }
+}
+
+#[test]
+fn the_head_is_passed_when_somebody_behind_it_is_handed_the_key() {
+    let mut hot = Hot::mutex(Fairness::Bounded(2), &[Sleeps, Looks, Looks, Looks]);
+    assert_eq!(hot.release(), [1]);
+    assert_eq!(hot.release(), [1, 2]);
+    assert_eq!(hot.release(), [0, 1, 2], "it has been passed twice");
+}
+
+#[test]
+fn whoever_has_come_in_vain_four_times_is_handed_the_key_before_any_newcomer() {
+    for fairness in HANDING_OVER {
+        for presence in [Task, Sleeps] {
+            let mut hot = Hot::mutex(fairness, &[presence]);
+            for _ in 0..4 {
+                assert_eq!(hot.release(), [], "{fairness:?}");
+                assert!(hot.is_passed());
+                hot.ask_in_vain(0, presence);
+            }
+            assert_eq!(hot.release(), [0], "{fairness:?}");
+        }
+        // Wherever it stands: here the head has been woken, and does not come.
+        let mut hot = Hot::mutex(fairness, &[Task, Task]);
+        hot.release();
+        for _ in 0..4 {
+            assert_eq!(hot.release(), [], "{fairness:?}");
+            assert_eq!(hot.woken(), [0, 1]);
+            hot.ask_in_vain(1, Task);
+        }
+        assert_eq!(hot.release(), [1], "{fairness:?}");
+    }
+}
+
+#[test]
+fn a_visit_counts_only_after_a_wake_up() {
+    let mut hot = Hot::mutex(Fairness::Adaptive, &[Task]);
+    (0..9).for_each(|_| hot.ask_in_vain(0, Task));
+    assert_eq!(hot.release(), []);
+}
+
+#[test]
+fn by_default_a_thread_that_was_woken_is_passed_1024_times_and_a_task_without_end() {
+    let mut hot = Hot::mutex(Fairness::Adaptive, &[Sleeps]);
+    hot.release();
+    for _ in 0..1024 {
+        assert_eq!(hot.release(), []);
+        assert!(hot.is_passed());
+    }
+    assert!(!hot.is_passed());
+    assert_eq!(hot.release(), [0]);
+
+    let mut hot = Hot::mutex(Fairness::Adaptive, &[Task]);
+    hot.release();
+    for _ in 0..100_000 {
+        assert!(hot.is_passed());
+        assert_eq!(hot.release(), []);
+    }
+}
+
+#[test]
+fn by_default_a_head_that_is_kept_out_is_passed_16_times_until_it_is_woken() {
+    for presence in [Task, Sleeps] {
+        let mut hot = Hot::mutex(Fairness::Adaptive, &[presence]);
+        for _ in 0..16 {
+            assert!(hot.queues.bypass(hot.queue, Holds::NONE.with(R), R, &hot.rules));
+        }
+        assert!(!hot.queues.bypass(hot.queue, Holds::NONE.with(R), R, &hot.rules));
+        assert_eq!(hot.admit(Holds::NONE, Cause::Released), []);
+        assert!(hot.is_passed(), "it has been woken: it may come");
+    }
+}
+
+#[test]
+fn behind_a_task_that_does_not_come_each_release_wakes_one_more() {
+    let mut hot = Hot::mutex(Fairness::Adaptive, &[Task, Task, Sleeps, Task]);
+    for woken in 1..=4 {
+        hot.release();
+        assert_eq!(hot.woken(), (0..woken).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn behind_a_thread_that_is_on_its_way_every_fourth_pass_wakes_one_more() {
+    let mut hot = Hot::mutex(Fairness::Adaptive, &[Sleeps; 4]);
+    hot.release();
+    for passes in 1..=12 {
+        assert!(hot.is_passed());
+        hot.release();
+        assert_eq!(hot.woken().len(), 1 + passes / 4);
+    }
+}
+
+#[test]
+fn whoever_was_woken_and_gives_up_wakes_the_next_in_its_place() {
+    let mut hot = Hot::mutex(Fairness::Adaptive, &[Task; 3]);
+    hot.release();
+    hot.release();
+    assert_eq!(hot.woken(), [0, 1]);
+    let gone = hot.tickets.remove(1);
+    drop(hot.queues.remove(hot.queue, gone));
+    hot.admit(Holds::NONE, Cause::Released);
+    assert_eq!(hot.woken(), [0, 1]);
+}
+
+#[test]
+fn of_permits_those_who_look_are_handed_what_is_left() {
+    let one = Access::Permits(1);
+    for fairness in HANDING_OVER {
+        let mut hot = Hot::new(fairness, Counted::Permits(2), one, &[Task, Looks, Looks]);
+        assert_eq!(hot.admit(Holds::NONE.with(one), Cause::Released), [1], "{fairness:?}");
+        assert_eq!(hot.woken(), [0]);
+        assert_eq!(hot.admit(Holds::NONE.with(one), Cause::Released), [1, 2]);
+    }
+}
+
+#[test]
+fn behind_a_task_that_does_not_come_a_task_is_woken_before_threads_that_came_later() {
+    let mut hot = Hot::mutex(Fairness::Adaptive, &[Task, Task, Looks]);
+    hot.ask_in_vain(2, Sleeps);
+    hot.release();
+    hot.release();
+    assert_eq!(hot.woken(), [0, 1]);
+}
