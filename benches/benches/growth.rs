@@ -23,7 +23,8 @@ use keylatch_benches::candidates::poll;
 
 const CROWDS: [usize; 3] = [1_000, 4_000, 16_000];
 
-const POLICIES: [Fairness; 4] = [Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(16), Fairness::Barging];
+const POLICIES: [Fairness; 5] =
+    [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(16), Fairness::Barging];
 
 /// What caches do to larger crowds is less.
 const LIMIT: f64 = 2.0;

@@ -123,13 +123,10 @@ mod tests {
 
     use super::*;
 
-    /// Woken again with every poll, and never let in.
-    struct WokenInVain {
-        deadline: Instant,
-        polls_too_late: u32,
-    }
+    /// Something that can only be had from the queue, with its polls.
+    struct Queued<F>(F);
 
-    impl Wait for &mut WokenInVain {
+    impl<F: FnMut(Waiter<'_>) -> Poll<()>> Wait for Queued<F> {
         type Output = ();
 
         fn outlook(&mut self) -> Outlook {
@@ -141,56 +138,42 @@ mod tests {
         }
 
         fn poll(&mut self, waiter: Waiter<'_>) -> Poll<()> {
-            self.polls_too_late += u32::from(Instant::now() >= self.deadline);
-            assert!(self.polls_too_late <= 3, "it waits on, though its time is up");
-            waiter.waker.wake_by_ref();
-            Poll::Pending
-        }
-    }
-
-    /// Not let in before the third poll, and woken by the second. Remembers as what it waited.
-    #[derive(Default)]
-    struct LetInLast {
-        polled: Vec<Presence>,
-    }
-
-    impl Wait for &mut LetInLast {
-        type Output = ();
-
-        fn outlook(&mut self) -> Outlook {
-            Outlook::MustQueue
-        }
-
-        fn attempt(&mut self) -> Option<()> {
-            None
-        }
-
-        fn poll(&mut self, waiter: Waiter<'_>) -> Poll<()> {
-            self.polled.push(waiter.presence);
-            match self.polled.len() {
-                1 => return Poll::Pending,
-                2 => waiter.waker.wake_by_ref(),
-                _ => return Poll::Ready(()),
-            }
-            Poll::Pending
+            (self.0)(waiter)
         }
     }
 
     #[test]
     fn a_thread_says_that_it_looks_no_longer_before_it_sleeps_and_comes_back_looking() {
-        let mut wait = LetInLast::default();
+        let mut polled = Vec::new();
+        // Woken by the second poll, and let in by the third.
+        let wait = Queued(|waiter: Waiter<'_>| {
+            polled.push(waiter.presence);
+            match polled.len() {
+                1 => return Poll::Pending,
+                2 => waiter.waker.wake_by_ref(),
+                _ => return Poll::Ready(()),
+            }
+            Poll::Pending
+        });
         // One that does not say it sleeps here, and nobody wakes it.
         let deadline = Instant::now() + Duration::from_secs(1);
-        assert_eq!(block(&mut wait, Some(deadline)), Some(()));
-        assert_eq!(wait.polled, [Presence::LookingThread, Presence::SleepingThread, Presence::LookingThread]);
+        assert_eq!(block(wait, Some(deadline)), Some(()));
+        assert_eq!(polled, [Presence::LookingThread, Presence::SleepingThread, Presence::LookingThread]);
     }
 
-    // One poll may have begun before the deadline and looked at the clock after it, and then there is a last one.
+    // After the deadline a thread that looked says that it does not any more, and asks a last time; and one more poll may have begun
+    // before the deadline and looked at the clock after it.
     #[test]
     fn a_thread_that_is_woken_over_and_over_gives_up_when_its_time_is_up() {
         let deadline = Instant::now() + Duration::from_millis(5);
-        let mut wait = WokenInVain { deadline, polls_too_late: 0 };
-        assert!(block(&mut wait, Some(deadline)).is_none());
+        let mut polls_too_late = 0;
+        let wait = Queued(|waiter: Waiter<'_>| {
+            polls_too_late += u32::from(Instant::now() >= deadline);
+            assert!(polls_too_late <= 3, "it waits on, though its time is up");
+            waiter.waker.wake_by_ref();
+            Poll::Pending
+        });
+        assert!(block(wait, Some(deadline)).is_none());
         assert!(Instant::now() >= deadline);
     }
 }

@@ -60,21 +60,31 @@ fn pause(ticks: u32) {
 }
 
 /// How many spin hints a tick has. The quickest of a few runs tells, since one that is interrupted says nothing; they take some ten
-/// microseconds in all, once per process, when a thread first finds a key held. Where the clock is too coarse to tell, a hint counts
-/// as a short one.
+/// microseconds in all, once per process, when a thread first finds a key held.
 fn hints_per_tick() -> &'static u32 {
     static HINTS: OnceLock<u32> = OnceLock::new();
     HINTS.get_or_init(|| {
-        const RUN: u32 = 64;
         let run = |_| {
             let start = Instant::now();
             (0..RUN).for_each(|_| hint());
             start.elapsed().as_nanos()
         };
-        let quickest = (0..5).map(run).min().unwrap_or_default();
-        (RUN * 100 / u32::try_from(quickest).unwrap_or(u32::MAX).max(RUN)).max(1)
+        hints_at((0..5).map(run).min().unwrap_or_default())
     })
 }
+
+/// How many hints are timed together.
+const RUN: u32 = 64;
+
+/// How many hints a tick has where [`RUN`] of them take so many nanoseconds: at least one, and at most one for each nanosecond, also
+/// where the clock is too coarse to tell.
+fn hints_at(nanos: u128) -> u32 {
+    let nanos = u32::try_from(nanos).unwrap_or(u32::MAX).max(RUN);
+    (RUN * TICK / nanos).max(1)
+}
+
+/// In nanoseconds.
+const TICK: u32 = 100;
 
 #[inline]
 fn hint() {
@@ -82,5 +92,20 @@ fn hint() {
         core::hint::black_box(());
     } else {
         core::hint::spin_loop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tick_has_as_many_hints_as_fit_and_never_none() {
+        let nanoseconds_for_each_hint = [(1, 100), (4, 25), (24, 4), (47, 2), (100, 1), (140, 1)];
+        for (each, hints) in nanoseconds_for_each_hint {
+            assert_eq!(hints_at(u128::from(RUN) * each), hints);
+        }
+        assert_eq!(hints_at(0), 100, "a clock that stands still");
+        assert_eq!(hints_at(u128::MAX), 1, "a debugger");
     }
 }

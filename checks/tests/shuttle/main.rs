@@ -164,6 +164,23 @@ fn crowd<F: Future<Output = ()> + Send + 'static>(steps: impl Fn() -> F, turns: 
     join(threads);
 }
 
+/// The quitters are aborted one after the other, and the stayers get what they wait for.
+fn quit_and_stay(
+    quitters: impl IntoIterator<Item = shuttle::future::JoinHandle<()>>,
+    stayers: impl IntoIterator<Item = shuttle::future::JoinHandle<()>>,
+) {
+    block_on(async {
+        for quitter in quitters {
+            after(random(3)).await;
+            quitter.abort();
+            drop(quitter.await);
+        }
+        for stayer in stayers {
+            stayer.await.unwrap();
+        }
+    });
+}
+
 /// A number below `n`, the same when the schedule is replayed.
 fn random(n: u64) -> u64 {
     thread_rng().gen_range(0..n)

@@ -10,7 +10,7 @@ use shuttle::thread::{self, JoinHandle};
 use crate::book::{Book, after, impatient};
 use crate::spec::Want::Write;
 use crate::walk::Hasher;
-use crate::{any_policy, crowd, explore, join, most, random, reaches};
+use crate::{any_policy, crowd, explore, join, most, quit_and_stay, random, reaches};
 
 type Table = KeyedMutex<String, Hasher>;
 
@@ -193,16 +193,7 @@ fn a_key_that_was_handed_to_somebody_who_gives_up_goes_to_the_next() {
         };
         let (quitters, stayers) = ([wait(), wait(), wait()], [wait(), wait()]);
         let releaser = thread::spawn(move || drop(first));
-        block_on(async {
-            for quitter in quitters {
-                after(random(3)).await;
-                quitter.abort();
-                drop(quitter.await);
-            }
-            for stayer in stayers {
-                stayer.await.unwrap();
-            }
-        });
+        quit_and_stay(quitters, stayers);
         releaser.join().unwrap();
         world.close();
     });

@@ -9,7 +9,7 @@ use shuttle::thread;
 use crate::book::{Book, after, impatient};
 use crate::spec::Want::Permit;
 use crate::walk::{Hasher, Semaphore};
-use crate::{any_policy, crowd, explore, join, random, reaches};
+use crate::{any_policy, crowd, explore, join, quit_and_stay, random, reaches};
 
 struct World {
     hosts: Arc<Semaphore>,
@@ -138,16 +138,7 @@ fn permits_go_to_those_who_still_want_them() {
         };
         let (quitters, stayers) = ([wait(), wait()], [wait(), wait(), wait()]);
         let releasers = held.map(|permit| thread::spawn(move || drop(permit)));
-        block_on(async {
-            for quitter in quitters {
-                after(random(3)).await;
-                quitter.abort();
-                drop(quitter.await);
-            }
-            for stayer in stayers {
-                stayer.await.unwrap();
-            }
-        });
+        quit_and_stay(quitters, stayers);
         join(releasers);
         world.close();
     });

@@ -176,6 +176,12 @@ impl Rules {
         matches!(self.fairness, Fairness::Adaptive | Fairness::Bounded(_))
     }
 
+    /// Whether nothing is kept for a task that may not come, where that can be helped.
+    #[inline]
+    pub(super) fn keeps_nothing_for_the_idle(&self) -> bool {
+        self.fairness == Fairness::Adaptive
+    }
+
     /// Whether a waiting upgrade is given its hold when the last reader has left.
     #[inline]
     pub(super) fn grants_upgrade(&self, standing: &Standing) -> bool {
@@ -224,12 +230,12 @@ impl Cause {
         matches!(self, Cause::WriterLeft | Cause::Fair { writer_left: true, .. }) && rules.hands_over()
     }
 
-    /// Whether the first that can get in is given its hold, whatever the policy: where there is an idle head, not by one that passes
-    /// on what it did not come for.
-    pub(super) fn is_fair(self, rules: &Rules, idle: Option<&Standing>) -> bool {
-        let keeps_nothing = || rules.fairness == Fairness::Adaptive && idle.is_some_and(Standing::is_idle);
+    /// Whether the first that can get in is given its hold, whatever the policy. `woken` is the head, if it has been woken before.
+    pub(super) fn is_fair(self, rules: &Rules, woken: Option<&Standing>) -> bool {
         match self {
-            Cause::Fair { passed_on: true, .. } => !keeps_nothing(),
+            Cause::Fair { passed_on: true, .. } => {
+                !(rules.keeps_nothing_for_the_idle() && woken.is_some_and(Standing::is_idle))
+            }
             Cause::Fair { .. } => true,
             _ => false,
         }

@@ -365,7 +365,8 @@ impl Queues {
 
     /// Whether a newcomer, which the holds allow, may get in before those who wait. Counts it if so.
     ///
-    /// The count is kept with the waiter that is passed: whoever comes to the head starts from zero.
+    /// The count is kept with the waiter that is passed: nobody is counted who does not stand at the head, or next to one that keeps
+    /// nobody out.
     pub(crate) fn bypass(&mut self, queue: u32, holds: Holds, access: Access, rules: &Rules) -> bool {
         match rules.fairness {
             Fairness::Fifo => return false,
@@ -414,7 +415,7 @@ impl Queues {
             return self.close(queue, admitted);
         }
         let (upgrade, writer, others) = (lines[UPGRADE].head, lines[WRITERS].head, *len - lines[WRITERS].len);
-        // A head that does not come has been woken before this.
+        // A head that does not come has been woken before this. (A thread may still be on its way.)
         let idle = match cause {
             Cause::Settled => NONE,
             _ if !rules.hands_over() => NONE,
@@ -519,8 +520,8 @@ impl Queues {
             }
             self.let_in(queue, reader, true, admitted, due);
         }
-        if rules.fairness == Fairness::Adaptive && admitted.holds == holds {
-            return; // nobody whom an upgradable reader could enter with: nothing is kept for it
+        if rules.keeps_nothing_for_the_idle() && admitted.holds == holds {
+            return; // there is no reader whom an upgradable one could enter with
         }
         let Queue { lines, .. } = &self.queues[queue];
         let (writer, upgradable) = (lines[WRITERS].head, lines[UPGRADABLE].head);
@@ -606,7 +607,7 @@ impl Queues {
         }
         let open = rules.fairness == Fairness::Barging;
         loop {
-            // Where readers are granted, nobody of their line has been woken.
+            // Where readers are woken, those who have been woken already are left out.
             let reader = if fair || !open {
                 self.queues[queue].lines[READERS].head
             } else {
@@ -701,7 +702,7 @@ impl Queues {
     pub(crate) fn most_due(&self, queue: u32, gone: Ticket, holds: Holds, rules: &Rules, cause: Cause) -> usize {
         let heads = self.heads(queue, gone);
         let Queue { lines, awake, due, .. } = &self.queues[queue];
-        // Whoever is waked because a head that has been woken has not come.
+        // Whoever is woken because a head that has been woken has not come.
         let next = 1;
         if let Counted::Permits(limit) = rules.counted {
             let free = limit.saturating_sub(holds.count());
@@ -865,5 +866,48 @@ impl Queues {
     /// Whether nobody waits anywhere.
     pub(crate) fn is_idle(&self) -> bool {
         self.queues.is_empty()
+    }
+
+    /// Whether the lists of a queue say what its waiters are.
+    pub(crate) fn check(&self, queue: u32) {
+        let queue = &self.queues[queue];
+        let (mut len, mut awake, mut due) = (0, 0, 0);
+        for (kind, line) in queue.lines.iter().enumerate() {
+            let (mut nodes, mut fresh, mut asleep) = (0, NONE, 0);
+            let (mut at, mut before) = (line.head, NONE);
+            while at != NONE {
+                let node = &self.nodes[at];
+                assert!(node.prev == before && node.kind.line() == kind);
+                assert!(before == NONE || self.nodes[before].arrival.is_before(node.arrival));
+                assert_eq!(node.waker.is_some(), node.standing.is_asleep(), "a waker is kept until it is used");
+                match node.list {
+                    List::Fresh if fresh == NONE => fresh = at,
+                    List::Fresh => {}
+                    List::Asleep => asleep += 1,
+                    List::Due => due += 1,
+                    List::None => assert!(node.standing.is_woken() || node.standing.is_looking()),
+                }
+                assert!(node.list == List::None || node.standing.is_asleep());
+                awake += if node.standing.is_woken() { node.awake() } else { 0 };
+                (nodes, before, at) = (nodes + 1, at, node.next);
+            }
+            assert!(line.tail == before && line.len == nodes && line.fresh == fresh);
+            assert_eq!(self.linked(line.asleep, List::Asleep), asleep);
+            len += nodes;
+        }
+        assert_eq!(self.linked(queue.due, List::Due), due);
+        assert_eq!((queue.len, queue.awake), (len, awake));
+    }
+
+    /// How many are in a list whose members are linked.
+    fn linked(&self, ends: [u32; 2], list: List) -> usize {
+        let (mut at, mut before, mut nodes) = (ends[FIRST], NONE, 0);
+        while at != NONE {
+            let node = &self.nodes[at];
+            assert!(node.list == list && node.links[FIRST] == before);
+            (nodes, before, at) = (nodes + 1, at, node.links[LAST]);
+        }
+        assert_eq!(ends[LAST], before);
+        nodes
     }
 }

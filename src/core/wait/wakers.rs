@@ -6,7 +6,7 @@ use core::task::Waker;
 /// What must run outside every lock, after the caller's own state is in order, because it is user code: wakers that are due,
 /// and wakers that are done with. Dropping the batch wakes the ones and drops the others, all of them, even if some panic.
 ///
-/// Two wakers that are due need no allocation, and a mutex never has more than one.
+/// Two wakers that are due need no allocation, and a mutex never has more.
 #[derive(Default)]
 pub(crate) struct WakeBatch {
     due: [Option<Waker>; 2],

@@ -3,6 +3,8 @@
 
 use alloc::vec::Vec;
 use core::task::Waker;
+use std::sync::{Arc, Mutex};
+use std::task::Wake;
 
 use crate::Fairness;
 use crate::core::wait::policy::{Cause, WaitState};
@@ -78,6 +80,25 @@ fn a_release_hands_the_key_to_a_thread_that_looks_wherever_it_stands_and_wakes_t
         let mut hot = Hot::mutex(fairness, &[Task, Looks]);
         assert_ne!(hot.release(), [1], "{fairness:?}");
     }
+}
+
+/// To wake a sleeping head may take a system call, and the key would lie idle as long.
+#[test]
+fn who_was_handed_the_key_is_told_before_the_head_is_woken() {
+    struct Bell(u8, Arc<Mutex<Vec<u8>>>);
+    impl Wake for Bell {
+        fn wake(self: Arc<Self>) {
+            self.1.lock().unwrap().push(self.0);
+        }
+    }
+    let mut hot = Hot::mutex(Fairness::Adaptive, &[]);
+    let rung = Arc::new(Mutex::new(Vec::new()));
+    for (bell, presence) in [(0, Sleeps), (1, Looks)] {
+        let waker = Waker::from(Arc::new(Bell(bell, Arc::clone(&rung))));
+        hot.tickets.push(hot.queues.push(hot.queue, Want::Hold(W), presence, &hot.rules, waker));
+    }
+    assert_eq!(hot.release(), [1]);
+    assert_eq!(*rung.lock().unwrap(), [1, 0]);
 }
 
 #[test]

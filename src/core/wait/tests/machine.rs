@@ -1,0 +1,188 @@
+//! Waiters of one key, tasks and threads, for one permit and for several, in random steps. Who gets in when is told by the contract
+//! (`tests/model`); here it is that the lists say what the waiters are, and that no step hands out more wakers than were announced.
+
+use alloc::vec::Vec;
+use core::task::Waker;
+
+use proptest::prelude::*;
+
+use crate::Fairness;
+use crate::core::wait::policy::{Cause, For, WaitState};
+use crate::core::wait::queue::Queues;
+use crate::core::wait::word::{Access, Holds, Want};
+use crate::core::wait::{Counted, Presence, Rules, Ticket, Waiter, WakeBatch};
+
+/// What is done, to whom, and how.
+type Step = (u8, u8, u8);
+
+struct Machine {
+    queues: Queues,
+    queue: Option<u32>,
+    rules: Rules,
+    held: Vec<Access>,
+    waiting: Vec<(Ticket, Want)>,
+}
+
+impl Machine {
+    fn new(fairness: Fairness, counted: Counted) -> Self {
+        let (queues, rules) = (Queues::default(), Rules { fairness, counted });
+        Machine { queues, queue: None, rules, held: Vec::new(), waiting: Vec::new() }
+    }
+
+    fn holds(&self) -> Holds {
+        self.held.iter().fold(Holds::NONE, |holds, &access| holds.with(access))
+    }
+
+    fn enter(&mut self, want: Want) {
+        match want {
+            Want::Hold(access) => self.held.push(access),
+            Want::Upgrade => {
+                let upgradable = self.held.iter_mut().find(|held| **held == Access::Upgradable);
+                *upgradable.expect("it is what waits") = Access::Exclusive;
+            }
+        }
+    }
+
+    /// Whether the holds and the policy let in who is not at the head.
+    fn passes(&mut self, want: Want) -> bool {
+        let holds = self.holds();
+        holds.allow(want, self.rules.limit())
+            && match (want, self.queue) {
+                (Want::Hold(access), Some(queue)) => self.queues.bypass(queue, holds, access, &self.rules),
+                _ => true,
+            }
+    }
+
+    fn wanted(&self, which: u8) -> Want {
+        let upgrades = self.waiting.iter().any(|&(_, want)| want == Want::Upgrade);
+        match self.rules.counted {
+            Counted::Permits(limit) => Want::Hold(Access::Permits(1 + u32::from(which) % limit as u32)),
+            Counted::Readers if which % 4 == 3 && self.held.contains(&Access::Upgradable) && !upgrades => Want::Upgrade,
+            Counted::Readers => {
+                Want::Hold([Access::Exclusive, Access::Shared, Access::Upgradable][usize::from(which) % 3])
+            }
+        }
+    }
+
+    fn step(&mut self, (what, whom, how): Step) {
+        match what % 8 {
+            0..3 => self.ask(self.wanted(whom), how),
+            3..5 if !self.waiting.is_empty() => self.come(usize::from(whom) % self.waiting.len(), how),
+            5..7 if !self.held.is_empty() => self.release(usize::from(whom) % self.held.len(), how),
+            7 if !self.waiting.is_empty() => self.give_up(usize::from(whom) % self.waiting.len()),
+            _ => {}
+        }
+    }
+
+    /// Somebody new: it gets in, or waits, or goes away.
+    fn ask(&mut self, want: Want, how: u8) {
+        if self.passes(want) {
+            self.enter(want);
+        } else if how % 2 == 0 && self.waiting.len() < 12 {
+            let queue = *self.queue.get_or_insert_with(|| self.queues.open_queue());
+            let presence = if how % 4 == 0 { Presence::Task } else { Presence::LookingThread };
+            self.waiting.push((self.queues.push(queue, want, presence, &self.rules, Waker::noop().clone()), want));
+        }
+    }
+
+    /// A waiter asks again.
+    fn come(&mut self, at: usize, how: u8) {
+        let (ticket, want) = self.waiting[at];
+        let Some(queue) = self.queue else { unreachable!("somebody waits") };
+        let is_head = self.queues.is_head(queue, ticket);
+        if self.holds().allow(want, self.rules.limit()) && (is_head || self.passes(want)) {
+            let holds = self.holds().after(want);
+            self.enter(want);
+            self.admit(ticket, holds, Cause::Settled);
+        } else {
+            let presence = [Presence::Task, Presence::LookingThread, Presence::SleepingThread][usize::from(how) % 3];
+            let mut batch = WakeBatch::default();
+            batch.fresh = Some(Waker::noop().clone());
+            let waiter = Waiter { presence, waker: Waker::noop() };
+            assert!(self.queues.stay(queue, ticket, waiter, &self.rules, &mut batch));
+        }
+    }
+
+    /// A hold goes, or becomes a weaker one.
+    fn release(&mut self, at: usize, how: u8) {
+        let access = self.held[at];
+        if access == Access::Upgradable && self.waiting.iter().any(|&(_, want)| want == Want::Upgrade) {
+            return; // it waits
+        }
+        self.held.swap_remove(at);
+        let mut whom = [For::Anybody, For::Anybody, For::Waiter, For::NextWaiter][usize::from(how) % 4];
+        if how >= 192 && matches!(access, Access::Exclusive | Access::Upgradable) {
+            self.held.push(Access::Shared);
+            whom = For::Anybody;
+        }
+        self.admit(Ticket::NONE, self.holds(), Cause::of_leaving(access, whom));
+    }
+
+    fn give_up(&mut self, at: usize) {
+        let (ticket, _) = self.waiting[at];
+        let was_woken = self.queues.state(ticket) == WaitState::Woken;
+        self.admit(ticket, self.holds(), if was_woken { Cause::Released } else { Cause::Settled });
+    }
+
+    /// Lets in whoever gets in, when `gone` waits no more.
+    fn admit(&mut self, gone: Ticket, holds: Holds, cause: Cause) {
+        let Some(queue) = self.queue else { return };
+        let most = self.queues.most_due(queue, gone, holds, &self.rules, cause);
+        if gone.is_some() {
+            drop(self.queues.remove(queue, gone));
+            self.waiting.retain(|&(ticket, _)| ticket != gone);
+        }
+        let mut batch = WakeBatch::default();
+        let admitted = self.queues.admit(queue, holds, &self.rules, cause, &mut batch);
+        // There is room for two without an announcement.
+        assert!(batch.count() <= most.max(2), "{} wakers, and {most} were announced", batch.count());
+
+        let mut granted = Vec::new();
+        let queues = &mut self.queues;
+        self.waiting.retain(|&(ticket, want)| {
+            let waits = queues.state(ticket) != WaitState::Granted;
+            if !waits {
+                drop(queues.remove(queue, ticket));
+                granted.push(want);
+            }
+            waits
+        });
+        granted.into_iter().for_each(|want| self.enter(want));
+        assert_eq!((admitted.holds, admitted.queued), (self.holds(), !self.waiting.is_empty()));
+        if !admitted.queued {
+            self.queue = None;
+        }
+    }
+
+    fn check(&self) {
+        let (holds, limit) = (self.holds(), self.rules.limit());
+        assert!(holds.writer() <= (holds.count() == 0 && !holds.upgradable()));
+        assert!(self.rules.counted == Counted::Readers || holds.count() <= limit);
+        let Some(queue) = self.queue else { return };
+        self.queues.check(queue);
+        for &(ticket, want) in &self.waiting {
+            let sleeps = self.queues.is_head(queue, ticket) && self.queues.sleeps(ticket);
+            assert!(!(sleeps && holds.allow(want, limit)), "the head sleeps beside what it wants");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_lists_say_what_the_waiters_are_and_no_waker_is_unannounced(
+        policy in 0..6_usize,
+        permits in 0..5_usize,
+        steps in proptest::collection::vec(any::<Step>(), 1..150),
+    ) {
+        use Fairness::{Adaptive, Barging, Bounded, Fifo};
+        let fairness = [Adaptive, Adaptive, Bounded(0), Bounded(3), Fifo, Barging][policy];
+        let counted = if permits == 0 { Counted::Readers } else { Counted::Permits(permits) };
+        let mut machine = Machine::new(fairness, counted);
+        for step in steps {
+            machine.step(step);
+            machine.check();
+        }
+    }
+}
