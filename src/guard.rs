@@ -1,8 +1,8 @@
 use core::fmt;
 
-use crate::core::For;
+use crate::core::{For, Live, WakeBatch};
 use crate::mode::{HandOver, Mode};
-use crate::plumbing::{CoreOf, HoldOf, TablePtr};
+use crate::plumbing::{CoreOf, HoldOf, PayloadOf, TablePtr};
 
 const HELD: &str = "a guard has its hold until it is dropped";
 
@@ -119,6 +119,30 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
         Guard { held: Some((table, hold)) }
     }
 
+    /// Of a hold that is yet to come.
+    #[inline]
+    pub(crate) fn vacant() -> Self {
+        Guard { held: None }
+    }
+
+    /// Releases the hold, if there is one, and leaves those who are to be woken in the batch.
+    #[inline]
+    pub(crate) fn release_into(mut self, batch: &mut WakeBatch) {
+        if let Some((table, hold)) = self.held.take() {
+            M::release(table.core(), hold, Some(batch));
+        }
+    }
+
+    #[inline]
+    pub(crate) fn mode(&self) -> M {
+        self.held.as_ref().expect(HELD).1.mode()
+    }
+
+    #[inline]
+    pub(crate) fn live(&self) -> Live<'_, P::Key, PayloadOf<P>> {
+        self.held.as_ref().expect(HELD).1.live()
+    }
+
     #[inline]
     pub(crate) fn parts(&mut self) -> (&CoreOf<P>, &mut HoldOf<P, M>) {
         let (table, hold) = self.held.as_mut().expect(HELD);
@@ -143,7 +167,7 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
     #[inline]
     #[must_use]
     pub fn key(&self) -> &P::Key {
-        self.held.as_ref().expect(HELD).1.live().key()
+        self.live().key()
     }
 }
 
@@ -177,7 +201,7 @@ impl<P: TablePtr, M: Mode> Drop for Guard<P, M> {
     #[inline]
     fn drop(&mut self) {
         if let Some((table, hold)) = self.held.take() {
-            M::release(table.core(), hold);
+            M::release(table.core(), hold, None);
         }
     }
 }

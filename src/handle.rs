@@ -1,9 +1,9 @@
 use core::fmt;
 
 use crate::acquire::request::Call;
-use crate::core::Source;
+use crate::core::{Live, Source};
 use crate::mode::Mode;
-use crate::plumbing::{ClaimOf, TablePtr, TableRef};
+use crate::plumbing::{ClaimOf, PayloadOf, TablePtr, TableRef};
 
 /// A key whose entry has been found: it is acquired again and again without hashing and without a look at the table.
 ///
@@ -60,8 +60,8 @@ impl<P: TablePtr> Handle<P> {
     }
 
     #[inline]
-    pub(crate) fn call<M: Mode>(&self) -> Call<P, &ClaimOf<P>, M> {
-        Call::new(self.table.clone(), self.claim())
+    pub(crate) fn call<M: Mode>(&self) -> Call<P, Live<'_, P::Key, PayloadOf<P>>, M> {
+        Call::new(self.table.clone(), self.claim().live())
     }
 }
 
@@ -71,7 +71,7 @@ impl<P: TablePtr> Clone for Handle<P> {
     /// # Panics
     /// If the key cannot count one more: see [`MAX_USERS`](crate::MAX_USERS).
     fn clone(&self) -> Self {
-        Handle::find(self.table.clone(), &self.claim())
+        Handle::find(self.table.clone(), &self.claim().live())
     }
 }
 

@@ -261,8 +261,10 @@ mod builder;
 mod core;
 mod fairness;
 mod guard;
+mod guards;
 mod handle;
 mod key;
+mod list;
 mod locks;
 pub mod mode;
 mod panics;
@@ -279,6 +281,8 @@ struct Readme;
 /// The futures of the async forms.
 pub mod futures {
     pub use crate::acquire::future::Acquire;
+    pub use crate::acquire::many::AcquireMany;
+    pub use crate::guards::Several;
     pub use crate::locks::{AcquirePermit, Lock, Read, UpgradableRead, Write};
     #[cfg(target_has_atomic = "ptr")]
     pub use crate::locks::{AcquirePermitArc, LockArc, ReadArc, UpgradableReadArc, WriteArc};
@@ -315,6 +319,7 @@ pub use self::{
     builder::{Builder, DefaultHashBuilder, MAX_CAPACITY, MAX_SHARDS},
     fairness::Fairness,
     guard::Guard,
+    guards::Guards,
     handle::{Handle, KeyHandle},
     key::ToKey,
     locks::{

@@ -6,17 +6,17 @@ use crate::core::{Access, Core, For, Hold, Payload, Ticket, TypedAccess, WakeBat
 
 /// What the public trait can do. Nobody outside can implement it, nor name it.
 pub(crate) mod sealed {
-    use super::{Core, Hold, Payload, TypedAccess};
+    use super::{Core, Hold, Payload, TypedAccess, WakeBatch};
 
     #[allow(unreachable_pub)] // the supertrait of a public trait
     pub trait ModeInside: TypedAccess {
         /// One hold of this mode, as it is acquired.
         const ONE: Self;
 
-        /// Releases a hold of this mode.
+        /// Releases a hold of this mode. Whoever is to be woken is left in the batch, if there is one.
         #[inline]
-        fn release<K, V: Payload>(core: &Core<K, V>, hold: Hold<K, V, Self>) {
-            core.release(hold);
+        fn release<K, V: Payload>(core: &Core<K, V>, hold: Hold<K, V, Self>, batch: Option<&mut WakeBatch>) {
+            core.release(hold, batch);
         }
     }
 }
@@ -45,6 +45,12 @@ pub struct Permit {
     amount: u32,
 }
 
+/// What `read_write_many` asks for: of each key either. No guard has it.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadOrWrite {
+    pub(crate) writes: bool,
+}
+
 /// How far the upgrade of an upgradable hold has come.
 ///
 /// It is kept in the guard, not in the future or in the hold that [`Guard::upgrade_mut`](crate::Guard::upgrade_mut)
@@ -69,6 +75,15 @@ impl Shared {
 
 impl Upgradable {
     pub(crate) const NEW: Upgradable = Upgradable(Upgrading::No);
+}
+
+impl Permit {
+    pub(crate) const NEW: Permit = Permit { amount: 1 };
+}
+
+impl ReadOrWrite {
+    pub(crate) const READ: ReadOrWrite = ReadOrWrite { writes: false };
+    pub(crate) const WRITE: ReadOrWrite = ReadOrWrite { writes: true };
 }
 
 impl TypedAccess for Exclusive {
@@ -102,6 +117,13 @@ impl TypedAccess for Permit {
     }
 }
 
+impl TypedAccess for ReadOrWrite {
+    #[inline]
+    fn access(&self) -> Access {
+        if self.writes { Access::Exclusive } else { Access::Shared }
+    }
+}
+
 impl sealed::ModeInside for Exclusive {
     const ONE: Self = Exclusive::NEW;
 }
@@ -113,8 +135,8 @@ impl sealed::ModeInside for Shared {
 impl sealed::ModeInside for Upgradable {
     const ONE: Self = Upgradable::NEW;
 
-    /// Releases what the hold is by now, and what it waits for.
-    fn release<K, V: Payload>(core: &Core<K, V>, mut hold: Hold<K, V, Self>) {
+    /// Releases what the hold is by now, and what it waits for. Its own wakers run at once.
+    fn release<K, V: Payload>(core: &Core<K, V>, mut hold: Hold<K, V, Self>, others: Option<&mut WakeBatch>) {
         // Dropped last: wakers run when everything is in order.
         let mut batch = WakeBatch::default();
         if let Upgrading::Waiting(ticket) = hold.mode().0 {
@@ -124,18 +146,23 @@ impl sealed::ModeInside for Upgradable {
                 return core.release_for(For::NextWaiter, hold);
             }
         }
-        core.release(hold);
+        core.release(hold, others);
     }
 }
 
 impl sealed::ModeInside for Permit {
-    const ONE: Self = Permit { amount: 1 };
+    const ONE: Self = Permit::NEW;
+}
+
+impl sealed::ModeInside for ReadOrWrite {
+    const ONE: Self = ReadOrWrite::READ;
 }
 
 impl Mode for Exclusive {}
 impl Mode for Shared {}
 impl Mode for Upgradable {}
 impl Mode for Permit {}
+impl Mode for ReadOrWrite {}
 
 impl HandOver for Exclusive {}
 impl HandOver for Permit {}

@@ -3,6 +3,7 @@
 //! ```text
 //! request   an operation, before it is decided how to wait; and what waits
 //! future    polled by a task
+//! many      several requests, one after another
 //! park      what a thread sleeps on
 //! blocking  polled by a thread that sleeps in between
 //! ```
@@ -10,6 +11,7 @@
 #[cfg(feature = "std")]
 pub(crate) mod blocking;
 pub(crate) mod future;
+pub(crate) mod many;
 #[cfg(feature = "std")]
 mod park;
 pub(crate) mod request;

@@ -117,6 +117,13 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         Guard::new(table, claim.into_hold(entered, self.mode))
     }
 
+    /// The claim of a request that has not been polled.
+    pub(super) fn into_claim(mut self) -> (P, (ClaimOf<P>, M)) {
+        debug_assert!(!self.ticket.is_some());
+        let (table, claim) = self.claim.take().expect("a request is acquired once");
+        (table, (claim, self.mode))
+    }
+
     pub(super) fn access(&self) -> Access {
         self.mode.access()
     }

@@ -97,7 +97,7 @@ mod wait;
 #[cfg_attr(not(feature = "std"), allow(unused_imports))] // for threads that spin
 pub(crate) use self::wait::Outlook;
 pub(crate) use self::{
-    table::{Claim, Config, Core, Hold, Key, Payload, Source, TypedAccess},
+    table::{Claim, Config, Core, Hold, Key, Live, Payload, Source, TypedAccess},
     wait::word::MAX_UNITS,
     wait::{Access, Counted, Entered, For, Presence, Rules, Snapshot, Ticket, Waiter, WakeBatch, Want},
 };

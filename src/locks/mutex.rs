@@ -2,10 +2,11 @@ use core::hash::Hash;
 
 use equivalent::Equivalent;
 
-use super::forms::{constructors, forms, table};
+use super::forms::{constructors, forms, many, table};
 use crate::builder::DefaultHashBuilder;
 use crate::core::Core;
 use crate::key::ToKey;
+use crate::mode::Exclusive;
 
 /// A mutex for each key: at most one holder per key, any number of keys.
 ///
@@ -141,6 +142,17 @@ forms! {
     try try_lock, for try_lock_for, until try_lock_until,
     arc lock_arc, lock_arc_blocking, try_lock_arc, try_lock_arc_for, try_lock_arc_until,
     aliases ["blocking_lock", "lock_owned", "try_lock_owned"],
+}
+
+many! {
+    KeyedMutex, Exclusive, ExclusiveGuards,
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    new = "KeyedMutex::<String>::new()", excludes = "try_lock",
+    lists [keys: Exclusive::NEW], given = "[\"a\", \"b\"]",
+    /// Locks several keys
+    async lock_many, blocking lock_many_blocking,
+    try try_lock_many, for try_lock_many_for, until try_lock_many_until,
+    arc lock_many_arc, lock_many_arc_blocking, try_lock_many_arc, try_lock_many_arc_for, try_lock_many_arc_until,
 }
 
 table! {

@@ -2,12 +2,12 @@ use core::hash::Hash;
 
 use equivalent::Equivalent;
 
-use super::forms::{constructors, forms, table};
+use super::forms::{constructors, forms, many, table};
 use crate::builder::DefaultHashBuilder;
 use crate::core::Core;
 use crate::guard::Guard;
 use crate::key::ToKey;
-use crate::mode::{Exclusive, Shared, Upgradable};
+use crate::mode::{Exclusive, ReadOrWrite, Shared, Upgradable};
 use crate::plumbing::TableRef;
 
 /// A reader-writer lock for each key: many readers, or one writer; and among the readers one that may become a writer.
@@ -143,6 +143,42 @@ forms! {
     try try_write, for try_write_for, until try_write_until,
     arc write_arc, write_arc_blocking, try_write_arc, try_write_arc_for, try_write_arc_until,
     aliases ["blocking_write", "write_owned", "try_write_owned"],
+}
+
+many! {
+    KeyedRwLock, Shared, SharedGuards,
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    new = "KeyedRwLock::<String>::new()", excludes = "try_write",
+    lists [keys: Shared::NEW], given = "[\"a\", \"b\"]",
+    /// Acquires several keys for reading
+    /// Other readers may hold them at the same time.
+    async read_many, blocking read_many_blocking,
+    try try_read_many, for try_read_many_for, until try_read_many_until,
+    arc read_many_arc, read_many_arc_blocking, try_read_many_arc, try_read_many_arc_for, try_read_many_arc_until,
+}
+
+many! {
+    KeyedRwLock, Exclusive, ExclusiveGuards,
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    new = "KeyedRwLock::<String>::new()", excludes = "try_read",
+    lists [keys: Exclusive::NEW], given = "[\"a\", \"b\"]",
+    /// Acquires several keys for writing
+    /// Nobody else holds them at the same time.
+    async write_many, blocking write_many_blocking,
+    try try_write_many, for try_write_many_for, until try_write_many_until,
+    arc write_many_arc, write_many_arc_blocking, try_write_many_arc, try_write_many_arc_for, try_write_many_arc_until,
+}
+
+many! {
+    KeyedRwLock, ReadOrWrite, ReadWriteGuards,
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    new = "KeyedRwLock::<String>::new()", excludes = "try_read",
+    lists [reads: ReadOrWrite::READ, writes: ReadOrWrite::WRITE], given = "[\"b\"], [\"a\"]",
+    /// Acquires some keys for reading and others for writing
+    /// A key that is in both lists is written, and its guard is among those of the writers.
+    async read_write_many, blocking read_write_many_blocking,
+    try try_read_write_many, for try_read_write_many_for, until try_read_write_many_until,
+    arc read_write_many_arc, read_write_many_arc_blocking, try_read_write_many_arc, try_read_write_many_arc_for, try_read_write_many_arc_until,
 }
 
 table! {

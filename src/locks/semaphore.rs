@@ -2,10 +2,11 @@ use core::hash::Hash;
 
 use equivalent::Equivalent;
 
-use super::forms::{forms, table};
+use super::forms::{forms, many, table};
 use crate::builder::{Builder, DefaultHashBuilder};
 use crate::core::{Core, Counted, MAX_UNITS};
 use crate::key::ToKey;
+use crate::mode::Permit;
 
 /// A semaphore for each key: a number of permits, the same for every key; each call takes one of them.
 ///
@@ -141,6 +142,17 @@ forms! {
     try try_acquire, for try_acquire_for, until try_acquire_until,
     arc acquire_arc, acquire_arc_blocking, try_acquire_arc, try_acquire_arc_for, try_acquire_arc_until,
     aliases ["blocking_acquire", "acquire_owned", "try_acquire_owned"],
+}
+
+many! {
+    KeyedSemaphore, Permit, PermitGuards,
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    new = "KeyedSemaphore::<String>::new(1)", excludes = "try_acquire",
+    lists [keys: Permit::NEW], given = "[\"a\", \"b\"]",
+    /// Acquires one permit of each of several keys
+    async acquire_many, blocking acquire_many_blocking,
+    try try_acquire_many, for try_acquire_many_for, until try_acquire_many_until,
+    arc acquire_many_arc, acquire_many_arc_blocking, try_acquire_many_arc, try_acquire_many_arc_for, try_acquire_many_arc_until,
 }
 
 table! {

@@ -91,11 +91,11 @@ where
     }
 }
 
-/// The entry of a claim that somebody has, and keeps.
-impl<K, V: Payload> Source<K, V> for &Claim<K, V> {
+/// The entry of which somebody has a unit, and keeps it.
+impl<K, V: Payload> Source<K, V> for Live<'_, K, V> {
     #[inline]
     fn join(&self, core: &Core<K, V>, join: Join, access: Access) -> Joined<K, V> {
-        join.entry(access, self.live(), core.rules())
+        join.entry(access, *self, core.rules())
     }
 }
 

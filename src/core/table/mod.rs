@@ -14,7 +14,7 @@ use alloc::boxed::Box;
 
 use crossbeam_utils::CachePadded;
 
-use crate::core::wait::{Access, Entered, Outlook, Rules, Ticket, WaitQueues, Waiter, WakeBatch, Want};
+use crate::core::wait::{Access, Entered, Holds, Outlook, Rules, Ticket, WaitQueues, Waiter, WakeBatch, Want};
 use crate::sync::Lock;
 
 mod lookup;
@@ -114,6 +114,12 @@ impl<K, V: Payload> Core<K, V> {
     #[cfg_attr(not(feature = "std"), allow(dead_code))] // for threads that spin
     pub(crate) fn outlook(&self, entry: Live<'_, K, V>, want: Want) -> Outlook {
         self.waits.outlook(entry.state(), want)
+    }
+
+    /// Who holds an entry. At a glance: it may have changed by now, but for what the caller holds.
+    #[inline]
+    pub(crate) fn holds(&self, entry: Live<'_, K, V>) -> Holds {
+        entry.state().word().holds()
     }
 
     #[inline]

@@ -9,28 +9,28 @@ use crate::core::wait::word::{Unit, Word};
 use crate::core::wait::{Access, For, Left, Ticket, WakeBatch};
 
 impl<K, V: Payload> Core<K, V> {
-    /// A holder leaves.
+    /// A holder leaves. Whoever is to be woken is left in the batch, if there is one.
     #[inline]
-    pub(crate) fn release<M: TypedAccess>(&self, hold: Hold<K, V, M>) {
+    pub(crate) fn release<M: TypedAccess>(&self, hold: Hold<K, V, M>, batch: Option<&mut WakeBatch>) {
         let access = hold.mode().access();
         let sole = Word::born(Unit::Hold(access));
         let unit = hold.into_unit();
         let unit = if unit.live().state().word() == sole { self.retire(unit, sole) } else { Err(unit) };
         if let Err(unit) = unit {
-            self.leave(unit, access, For::Anybody);
+            self.leave(unit, access, For::Anybody, batch);
         }
     }
 
     /// A holder leaves, and whoever the policy lets in next gets in before any newcomer.
     pub(crate) fn release_for<M: TypedAccess>(&self, whom: For, hold: Hold<K, V, M>) {
         let access = hold.mode().access();
-        self.leave(hold.into_unit(), access, whom);
+        self.leave(hold.into_unit(), access, whom, None);
     }
 
     /// A holder leaves, and others may have units of the entry.
     #[inline(never)]
-    fn leave(&self, mut hold: UnitOf<K, V>, access: Access, whom: For) {
-        while self.waits.leave(hold.live().state(), access, whom) == Left::Last {
+    fn leave(&self, mut hold: UnitOf<K, V>, access: Access, whom: For, mut batch: Option<&mut WakeBatch>) {
+        while self.waits.leave(hold.live().state(), access, whom, batch.as_deref_mut()) == Left::Last {
             match self.retire(hold, Word::born(Unit::Hold(access))) {
                 Ok(()) => return,
                 Err(again) => hold = again,

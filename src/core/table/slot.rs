@@ -394,8 +394,14 @@ impl<'a, K, V> Live<'a, K, V> {
     /// Whether the two are the same entry. An entry stays where it is while somebody has a unit of it, so where it is tells
     /// it from all others, whatever their keys.
     #[inline]
-    pub(super) fn is(self, other: Live<'_, K, V>) -> bool {
+    pub(crate) fn is(self, other: Live<'_, K, V>) -> bool {
         self.0 == other.0
+    }
+
+    /// Where the entry is. That orders the entries of a table, as long as somebody has a unit of each that is compared.
+    #[inline]
+    pub(crate) fn address(self) -> usize {
+        self.0.addr().get()
     }
 
     /// Takes a new unit, as `step` says.

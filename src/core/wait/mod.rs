@@ -313,9 +313,9 @@ impl WaitQueues {
         }
     }
 
-    /// Gives up a hold, unless it is the last unit.
+    /// Gives up a hold, unless it is the last unit. Whoever is to be woken is left in the batch, if there is one.
     #[inline]
-    pub(super) fn leave(&self, state: &State, access: Access, whom: For) -> Left {
+    pub(super) fn leave(&self, state: &State, access: Access, whom: For, mut batch: Option<&mut WakeBatch>) -> Left {
         let unit = Unit::Hold(access);
         loop {
             let left = state.update(|word| match word {
@@ -326,7 +326,12 @@ impl WaitQueues {
             match left {
                 Ok(_) => return Left::Gone,
                 Err(Refusal::Queued) => {
-                    if self.hand_over(state, access, whom) {
+                    let handed_over = match batch.as_deref_mut() {
+                        Some(batch) => self.hand_over(state, access, whom, batch),
+                        // Wakers run when the hold is gone.
+                        None => self.hand_over(state, access, whom, &mut WakeBatch::default()),
+                    };
+                    if handed_over {
                         return Left::Gone;
                     }
                 }
@@ -337,11 +342,9 @@ impl WaitQueues {
 
     /// A holder leaves others waiting. `false` if nobody waits any more.
     #[inline(never)]
-    fn hand_over(&self, state: &State, access: Access, whom: For) -> bool {
-        // Wakers run when the hold is gone.
-        let mut batch = WakeBatch::default();
+    fn hand_over(&self, state: &State, access: Access, whom: For, batch: &mut WakeBatch) -> bool {
         let cause = Cause::of_leaving(access, whom);
-        self.step(state, &mut batch, None, |queues, batch| {
+        self.step(state, batch, None, |queues, batch| {
             let word = state.word();
             if !word.is_queued() {
                 return Ok(false);

@@ -7,8 +7,11 @@ use core::task::Waker;
 /// and wakers that are done with. Dropping the batch wakes the ones and drops the others, all of them, even if some panic.
 ///
 /// Two wakers that are due need no allocation, and a mutex never has more.
+///
+/// `pub` because sealed traits name it; nobody outside can.
 #[derive(Default)]
-pub(crate) struct WakeBatch {
+#[allow(unreachable_pub, missing_debug_implementations)] // nobody outside has one to print
+pub struct WakeBatch {
     due: [Option<Waker>; 2],
     more: Vec<Waker>,
     /// What a waiter was woken by until now.

@@ -8,6 +8,7 @@
 
 pub(crate) mod borrowed;
 pub(crate) mod handle;
+pub(crate) mod many;
 pub(crate) mod names;
 pub(crate) mod owned;
 mod table;
@@ -62,5 +63,6 @@ macro_rules! forms {
     };
 }
 
+pub(crate) use self::many::many;
 pub(crate) use self::table::{constructors, table};
 pub(crate) use forms;

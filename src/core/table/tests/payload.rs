@@ -61,7 +61,7 @@ fn a_payload_begins_and_ends_with_its_entry() {
     let first = core.claim(&Key::new("a", &hasher));
     let other = core.claim(&Key::new("b", &hasher));
     assert_eq!(living(&core), 2, "one for each entry, not for each user");
-    core.release(hold);
+    core.release(hold, None);
     assert_eq!(living(&core), 2);
     core.withdraw(first);
     assert_eq!(living(&core), 1);

@@ -1,0 +1,537 @@
+//! Requests for several keys of one table, which are acquired one after another, in an order that the table has by itself: that
+//! of its entries in memory.
+//!
+//! Each of them is the [`Request`] that there is for one key. What is waited for comes after all that is held, in an order that
+//! is the same for all who do so: so these never wait for each other in a circle. An entry stays where it is while anybody has
+//! a claim of it, and all claims are there before the order is asked for.
+//!
+//! Who does not wait need not go by an order. So those who block, or do not wait at all, first acquire what is free as it comes,
+//! which for keys that are free is all there is to do; and when something is not free they give it up again, and line up.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::cell::RefCell;
+use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll, ready};
+#[cfg(feature = "std")]
+use std::time::{Duration, Instant};
+
+#[cfg(feature = "std")]
+use super::blocking::{Wait, block, deadline_after};
+use super::future::race;
+use super::request::Request;
+#[cfg(feature = "std")]
+use crate::core::Outlook;
+use crate::core::{Access, Presence, Source, Waiter, WakeBatch, Want};
+use crate::guard::Guard;
+use crate::guards::{Several, release_all};
+use crate::list::List;
+use crate::mode::Mode;
+use crate::panics::run_all;
+use crate::plumbing::{ClaimOf, HoldOf, PayloadOf, TablePtr};
+
+/// Several operations on one table, before it is decided how to wait.
+pub(crate) struct Calls<P, I> {
+    table: P,
+    /// Where the entries come from, and what is wanted of each.
+    wanted: I,
+}
+
+/// Claims of the entries of several keys, and what is wanted of each, in the order in which they were mentioned.
+struct Claims<P: TablePtr, M: Mode> {
+    table: P,
+    list: List<(ClaimOf<P>, M)>,
+}
+
+/// Requests for several keys, of which all are granted or none. To drop them gives up what they hold, and what they wait for.
+struct Requests<P: TablePtr, M: Mode> {
+    table: P,
+    /// In the order in which the keys were mentioned; vacant are those that are not held yet. `None` when they are given out.
+    guards: Option<List<Guard<P, M>>>,
+    /// What is not held yet, the next one last.
+    wanted: List<Wanted<P, M>>,
+    /// The one that comes before these, and its place among the guards.
+    current: Option<(Request<P, M>, usize)>,
+}
+
+/// A key that is wanted. Its entry is kept in the table.
+struct Wanted<P: TablePtr, M> {
+    claim: ClaimOf<P>,
+    mode: M,
+    /// Among the guards.
+    place: usize,
+}
+
+impl<P: TablePtr, M: Mode> Wanted<P, M> {
+    #[inline]
+    fn address(&self) -> usize {
+        self.claim.live().address()
+    }
+
+    /// Of those for one key the least is acquired: who writes, and then who was mentioned first.
+    #[inline]
+    fn rank(&self) -> (bool, usize) {
+        (self.mode.access() == Access::Shared, self.place)
+    }
+}
+
+/// What was entered as it came, if something was not free, or was mentioned twice.
+type Entered<P, M> = (List<Guard<P, M>>, Option<(ClaimOf<P>, M)>);
+
+/// Acquires what is free, as it comes: nobody waits here, so the order does not matter.
+///
+/// # Errors
+/// What was acquired, and the first that was not to be had.
+#[inline]
+fn enter<P: TablePtr, M: Mode, T>(
+    table: &P,
+    wanted: &mut impl Iterator<Item = (T, M)>,
+    mut enter: impl FnMut(T, M) -> Result<HoldOf<P, M>, ClaimOf<P>>,
+) -> Result<List<Guard<P, M>>, Entered<P, M>> {
+    let Some((what, mode)) = wanted.next() else { return Ok(List::default()) };
+    let first = match enter(what, mode) {
+        Ok(hold) => Guard::new(table.clone(), hold),
+        Err(claim) => return Err((List::default(), Some((claim, mode)))),
+    };
+    let mut next = wanted.next();
+    if next.is_none() {
+        return Ok(List::Few(Some(first)));
+    }
+    let mut guards = List::room_for(wanted.size_hint().0 + 2);
+    guards.push(first);
+    while let Some((what, mode)) = next {
+        match enter(what, mode) {
+            Ok(hold) => guards.push(Guard::new(table.clone(), hold)),
+            Err(claim) => return Err((List::Many(guards), Some((claim, mode)))),
+        }
+        next = wanted.next();
+    }
+    if has_twins(table, &guards) { Err((List::Many(guards), None)) } else { Ok(List::Many(guards)) }
+}
+
+impl<P: TablePtr, M: Mode, S, I> Calls<P, I>
+where
+    S: Source<P::Key, PayloadOf<P>>,
+    I: Iterator<Item = (S, M)>,
+{
+    #[inline]
+    pub(crate) fn new(table: P, wanted: I) -> Self {
+        Calls { table, wanted }
+    }
+
+    /// Acquires all that was wanted, if all is free.
+    ///
+    /// # Panics
+    /// As [`future`](Self::future).
+    #[inline]
+    fn enter(&mut self) -> Result<List<Guard<P, M>>, Entered<P, M>> {
+        let core = self.table.core();
+        enter(&self.table, &mut self.wanted, |source, mode| core.hold_or_claim(&source, mode))
+    }
+
+    /// The requests for what was wanted, if not all is free. They hold nothing.
+    #[cold]
+    #[inline(never)]
+    fn line_up(self, (guards, refused): Entered<P, M>) -> Requests<P, M> {
+        let mut claims = Claims { table: self.table, list: refused.into_iter().collect() };
+        claims.put_back(guards);
+        claims.extend(self.wanted);
+        claims.line_up()
+    }
+}
+
+impl<P: TablePtr, M: Mode> Claims<P, M> {
+    /// Of what a request is for that has not been polled, and of more.
+    fn of<S: Source<P::Key, PayloadOf<P>>>(
+        first: Request<P, M>,
+        second: (S, M),
+        more: impl Iterator<Item = (S, M)>,
+    ) -> Self {
+        let (table, first) = first.into_claim();
+        let mut list = List::room_for(2 + more.size_hint().0);
+        list.push(first);
+        let mut claims = Claims { table, list: List::Many(list) };
+        claims.extend(core::iter::once(second));
+        claims.extend(more);
+        claims
+    }
+
+    #[inline]
+    fn extend<S: Source<P::Key, PayloadOf<P>>>(&mut self, wanted: impl Iterator<Item = (S, M)>) {
+        self.list.expect(wanted.size_hint().0);
+        for (source, mode) in wanted {
+            let claim = self.table.core().claim(&source);
+            self.list.push((claim, mode));
+        }
+    }
+
+    /// Acquires all that was wanted, if all is free. Else there are requests for it, which hold nothing.
+    #[inline]
+    fn enter(mut self) -> Result<List<Guard<P, M>>, Requests<P, M>> {
+        let mut wanted = core::mem::take(&mut self.list).into_iter();
+        let core = self.table.core();
+        let entered = enter(&self.table, &mut wanted, |claim: ClaimOf<P>, mode: M| {
+            match core.enter(claim.live(), Want::Hold(mode.access())) {
+                Some(entered) => Ok(claim.into_hold(entered, mode)),
+                None => Err(claim),
+            }
+        });
+        match entered {
+            Ok(guards) => Ok(guards),
+            Err(entered) => Err(self.line_up_again(entered, wanted)),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn line_up_again(
+        mut self,
+        (guards, refused): Entered<P, M>,
+        rest: impl Iterator<Item = (ClaimOf<P>, M)>,
+    ) -> Requests<P, M> {
+        self.list = refused.into_iter().chain(rest).collect();
+        self.put_back(guards);
+        self.line_up()
+    }
+
+    /// What was entered is given up, and is claimed again, before the others.
+    fn put_back(&mut self, guards: List<Guard<P, M>>) {
+        let core = self.table.core();
+        for guard in guards.as_slice() {
+            self.list.push((core.claim(&guard.live()), guard.mode()));
+        }
+        self.list.as_mut_slice().rotate_right(guards.as_slice().len());
+        release_all(guards.into_iter());
+    }
+
+    /// Puts them in order, each key once.
+    fn line_up(mut self) -> Requests<P, M> {
+        let list = core::mem::take(&mut self.list).into_iter().enumerate();
+        let wanted = list.map(|(place, (claim, mode))| Wanted { claim, mode, place }).collect();
+        let mut requests = Requests { table: self.table.clone(), guards: None, wanted, current: None };
+        let wanted = requests.wanted.as_mut_slice();
+        wanted.sort_unstable_by(|left, right| {
+            right.address().cmp(&left.address()).then_with(|| right.rank().cmp(&left.rank()))
+        });
+        if wanted.windows(2).any(|pair| pair[0].address() == pair[1].address()) {
+            requests.mention_once();
+        }
+        let vacant = requests.wanted.as_slice().iter().map(|_| Guard::vacant());
+        requests.guards = Some(vacant.collect());
+        requests
+    }
+}
+
+impl<P: TablePtr, M: Mode> Drop for Claims<P, M> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.list.as_slice().is_empty() {
+            let (core, list) = (self.table.core(), core::mem::take(&mut self.list));
+            run_all(list.into_iter().map(|(claim, _)| move || core.withdraw(claim)));
+        }
+    }
+}
+
+impl<P: TablePtr, M: Mode> Requests<P, M> {
+    /// Gives up what is wanted a second time.
+    #[cold]
+    fn mention_once(&mut self) {
+        let mut left = core::mem::take(&mut self.wanted);
+        let mut again = List::default();
+        while let Some(wanted) = left.pop() {
+            let last = self.wanted.as_slice().last();
+            let list =
+                if last.is_some_and(|last| last.address() == wanted.address()) { &mut again } else { &mut self.wanted };
+            list.push(wanted);
+        }
+        self.wanted.as_mut_slice().sort_unstable_by_key(|wanted| wanted.place);
+        for (place, wanted) in self.wanted.as_mut_slice().iter_mut().enumerate() {
+            wanted.place = place;
+        }
+        self.wanted.as_mut_slice().sort_unstable_by_key(|wanted| core::cmp::Reverse(wanted.address()));
+        // Others have units of these entries, so no key is dropped.
+        for Wanted { claim, .. } in again {
+            self.table.core().withdraw(claim);
+        }
+    }
+
+    /// The request whose turn it is.
+    #[inline]
+    fn current(&mut self) -> Option<&mut Request<P, M>> {
+        if self.current.is_none() {
+            let Wanted { claim, mode, place } = self.wanted.pop()?;
+            self.current = Some((Request::new(self.table.clone(), claim, mode), place));
+        }
+        self.current.as_mut().map(|(request, _)| request)
+    }
+
+    /// Acquires one after another, as `step` says. `None` if that stops at one; it is asked again for that one.
+    #[inline]
+    fn proceed(
+        &mut self,
+        mut step: impl FnMut(&mut Request<P, M>) -> Option<Guard<P, M>>,
+    ) -> Option<List<Guard<P, M>>> {
+        while let Some(request) = self.current() {
+            let guard = step(request)?;
+            if let (Some((_, place)), Some(guards)) = (self.current.take(), &mut self.guards) {
+                guards.as_mut_slice()[place] = guard;
+            }
+        }
+        self.guards.take()
+    }
+
+    #[inline]
+    fn poll(&mut self, waiter: Waiter<'_>) -> Poll<List<Guard<P, M>>> {
+        let guards = self.proceed(|request| match request.poll(waiter) {
+            Poll::Ready(guard) => Some(guard),
+            Poll::Pending => None,
+        });
+        guards.map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// How many are not held yet.
+    fn to_come(&self) -> usize {
+        self.wanted.as_slice().len() + usize::from(self.current.is_some())
+    }
+
+    /// Tries once, without a position in a queue. What could be acquired is kept.
+    #[inline]
+    fn attempt(&mut self) -> Option<List<Guard<P, M>>> {
+        self.proceed(Request::attempt)
+    }
+}
+
+impl<P: TablePtr, M: Mode> Drop for Requests<P, M> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.guards.is_some() || !self.wanted.as_slice().is_empty() {
+            self.give_up();
+        }
+    }
+}
+
+impl<P: TablePtr, M: Mode> Requests<P, M> {
+    /// All of it, whatever panics.
+    #[cold]
+    #[inline(never)]
+    fn give_up(&mut self) {
+        enum Part<P: TablePtr, M: Mode> {
+            Held(Guard<P, M>),
+            Wanted(ClaimOf<P>),
+            Current(Request<P, M>),
+        }
+        let table = &self.table;
+        // Dropped last: wakers run when all is given up, but for those of the request that waited.
+        let batch = RefCell::new(WakeBatch::default());
+        let held = self.guards.take().into_iter().flatten().map(Part::Held);
+        let wanted = core::mem::take(&mut self.wanted).into_iter().map(|wanted| Part::Wanted(wanted.claim));
+        let current = self.current.take().into_iter().map(|(request, _)| Part::Current(request));
+        run_all(held.chain(wanted).chain(current).map(|part| {
+            || match part {
+                Part::Held(guard) => guard.release_into(&mut batch.borrow_mut()),
+                Part::Wanted(claim) => table.core().withdraw(claim),
+                Part::Current(request) => drop(request),
+            }
+        }));
+    }
+}
+
+/// Whether one key is held twice. Only by readers, and by holders of permits, can it be.
+#[inline]
+fn has_twins<P: TablePtr, M: Mode>(table: &P, guards: &[Guard<P, M>]) -> bool {
+    M::ONE.access() != Access::Exclusive
+        && guards.iter().any(|guard| table.core().holds(guard.live()).count() > 1)
+        && has_same_address(guards)
+}
+
+#[cold]
+fn has_same_address<P: TablePtr, M: Mode>(guards: &[Guard<P, M>]) -> bool {
+    let mut addresses: Vec<_> = guards.iter().map(|guard| guard.live().address()).collect();
+    addresses.sort_unstable();
+    addresses.windows(2).any(|pair| pair[0] == pair[1])
+}
+
+impl<P: TablePtr, M: Several, S, I> Calls<P, I>
+where
+    S: Source<P::Key, PayloadOf<P>>,
+    I: Iterator<Item = (S, M)>,
+{
+    /// # Panics
+    /// If a key cannot count one more user; and whatever user code of the keys, or of their source, panics with.
+    #[inline]
+    pub(crate) fn future(mut self) -> AcquireMany<P, M> {
+        let Some((source, mode)) = self.wanted.next() else {
+            return AcquireMany { state: State::Several(Claims { table: self.table, list: List::default() }) };
+        };
+        let claim = self.table.core().claim(&source);
+        let first = Request::new(self.table, claim, mode);
+        match self.wanted.next() {
+            None => AcquireMany { state: State::One(first) },
+            Some(second) => AcquireMany { state: State::Several(Claims::of(first, second, self.wanted)) },
+        }
+    }
+
+    /// All, if that is possible at once.
+    #[inline]
+    pub(crate) fn attempt(mut self) -> Option<M::Guards<P>> {
+        match self.enter() {
+            Ok(guards) => Some(M::gather(guards)),
+            Err(entered) => self.line_up(entered).attempt().map(M::gather),
+        }
+    }
+}
+
+#[cfg(feature = "std")]
+impl<P: TablePtr, M: Several, S, I> Calls<P, I>
+where
+    S: Source<P::Key, PayloadOf<P>>,
+    I: Iterator<Item = (S, M)>,
+{
+    #[inline]
+    pub(crate) fn blocking(mut self) -> M::Guards<P> {
+        match self.enter() {
+            Ok(guards) => M::gather(guards),
+            Err(entered) => {
+                let guards = block(self.line_up(entered), None);
+                M::gather(guards.expect("a wait without a deadline ends with the holds"))
+            }
+        }
+    }
+
+    pub(crate) fn deadline(mut self, deadline: Instant) -> Option<M::Guards<P>> {
+        self.enter().or_else(|entered| block(self.line_up(entered), Some(deadline)).ok_or(())).ok().map(M::gather)
+    }
+
+    pub(crate) fn timeout(mut self, timeout: Duration) -> Option<M::Guards<P>> {
+        self.enter()
+            .or_else(|entered| block(self.line_up(entered), deadline_after(timeout)).ok_or(()))
+            .ok()
+            .map(M::gather)
+    }
+}
+
+#[cfg(feature = "std")]
+impl<P: TablePtr, M: Mode> Wait for Requests<P, M> {
+    type Output = List<Guard<P, M>>;
+
+    fn outlook(&mut self) -> Outlook {
+        self.current().map_or(Outlook::Free, |request| request.outlook())
+    }
+
+    fn attempt(&mut self) -> Option<List<Guard<P, M>>> {
+        Requests::attempt(self)
+    }
+
+    fn poll(&mut self, waiter: Waiter<'_>) -> Poll<List<Guard<P, M>>> {
+        Requests::poll(self, waiter)
+    }
+}
+
+/// A future that acquires several keys of one table and yields their guards, all or none.
+///
+/// `P` is how the table is referred to, and `M` the [mode](crate::mode) in which the keys are acquired. The output is
+/// [`Guards`](crate::Guards); that of `read_write_many` is a pair of them.
+///
+/// The keys are acquired one after another, in an order of the table's own. So the future holds those before the one that it
+/// waits for, and somebody has to go on polling it, or drop it: others may wait for what it holds.
+///
+/// # Cancel safety
+/// The future can be dropped at any moment. It leaves the table as if it had never asked: what it held is released, and a key
+/// that had been handed to it goes to the next waiter.
+///
+/// # Panics
+/// When it is polled after it has finished.
+///
+/// # Examples
+/// ```
+/// use keylatch::KeyedMutex;
+///
+/// let locks = KeyedMutex::<u64>::new();
+/// let future = locks.lock_many([&7, &8]);
+/// let guards = futures_lite::future::block_on(future);
+/// assert!(locks.is_locked(&7) && locks.is_locked(&8));
+/// # drop(guards);
+/// ```
+#[must_use = "futures do nothing unless they are polled or awaited"]
+pub struct AcquireMany<P: TablePtr, M: Several> {
+    state: State<P, M>,
+}
+
+enum State<P: TablePtr, M: Mode> {
+    /// Only one key is wanted.
+    One(Request<P, M>),
+    /// It has not been polled.
+    Several(Claims<P, M>),
+    /// Apart, so that the future is small to move.
+    Waiting(Box<Requests<P, M>>),
+    Done,
+}
+
+impl<P: TablePtr, M: Several> AcquireMany<P, M> {
+    /// Waits until `limit` is ready, at the latest: any future may be the limit, such as a timer of any runtime or a
+    /// cancellation token.
+    ///
+    /// It is one limit for all of the keys. They are tried first, and once more when the limit is ready: when both are, the
+    /// guards win.
+    ///
+    /// # Errors
+    /// The output of `limit`, if that was ready and not all keys were to be had. Then none is held.
+    ///
+    /// # Cancel safety
+    /// As that of the future itself.
+    ///
+    /// # Examples
+    /// ```
+    /// # futures_lite::future::block_on(async {
+    /// let locks = keylatch::KeyedMutex::<String>::new();
+    /// let b = locks.lock("b").await;
+    /// assert_eq!(locks.lock_many(["a", "b"]).until(async { "too late" }).await.err(), Some("too late"));
+    /// assert!(!locks.is_locked("a"));
+    /// # drop(b);
+    /// # });
+    /// ```
+    #[doc(alias = "timeout")]
+    #[must_use = "bind it: `let result = …`; the guards may be in it (`let _ = …` releases them at once)"]
+    pub async fn until<F: Future>(mut self, limit: F) -> Result<M::Guards<P>, F::Output> {
+        race(&mut self, limit).await
+    }
+}
+
+impl<P: TablePtr, M: Several> Future for AcquireMany<P, M> {
+    type Output = M::Guards<P>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let waiter = Waiter { presence: Presence::Task, waker: cx.waker() };
+        if let State::One(request) = &mut self.state {
+            return request.poll(waiter).map(|guard| M::gather(List::Few(Some(guard))));
+        }
+        if let State::Several(_) = self.state {
+            let State::Several(claims) = core::mem::replace(&mut self.state, State::Done) else { return Poll::Pending };
+            match claims.enter() {
+                Ok(guards) => return Poll::Ready(M::gather(guards)),
+                Err(requests) => self.state = State::Waiting(Box::new(requests)),
+            }
+        }
+        let State::Waiting(requests) = &mut self.state else {
+            panic!("keylatch: a lock future was polled after it had finished")
+        };
+        let guards = ready!(requests.poll(waiter));
+        self.state = State::Done;
+        Poll::Ready(M::gather(guards))
+    }
+}
+
+impl<P: TablePtr, M: Several> fmt::Debug for AcquireMany<P, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (to_come, done) = match &self.state {
+            State::One(request) => (usize::from(!request.is_done()), request.is_done()),
+            State::Several(claims) => (claims.list.as_slice().len(), false),
+            State::Waiting(requests) => (requests.to_come(), false),
+            State::Done => (0, true),
+        };
+        f.debug_struct("AcquireMany").field("to_come", &to_come).field("done", &done).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,274 @@
+use core::cell::RefCell;
+use core::fmt;
+
+use equivalent::Equivalent;
+
+use crate::core::WakeBatch;
+use crate::guard::Guard;
+use crate::list::{self, List};
+use crate::mode::{Exclusive, Mode, Permit, ReadOrWrite, Shared};
+use crate::panics::run_all;
+use crate::plumbing::TablePtr;
+
+/// The guards of several keys that were acquired at once, in the order in which the keys were first mentioned.
+///
+/// Dropping it releases all of them, and wakes those who wait for them when the last is released. It can be taken apart:
+/// each [`Guard`] that is taken out of it is an ordinary one.
+///
+/// # Examples
+/// ```
+/// let accounts = keylatch::KeyedMutex::<String>::new();
+/// let guards = accounts.lock_many_blocking(["savings", "cash", "savings"]);
+/// assert_eq!(guards.len(), 2);
+///
+/// let [savings, cash] = guards.into_iter().collect::<Vec<_>>().try_into().unwrap();
+/// drop(savings);
+/// assert!(accounts.is_locked("cash"));
+/// # drop(cash);
+/// ```
+#[must_use = "the keys are released when the guards are dropped"]
+#[clippy::has_significant_drop]
+pub struct Guards<P: TablePtr, M: Mode> {
+    list: List<Guard<P, M>>,
+}
+
+pub(crate) type ExclusiveGuards<P> = Guards<P, Exclusive>;
+pub(crate) type SharedGuards<P> = Guards<P, Shared>;
+pub(crate) type PermitGuards<P> = Guards<P, Permit>;
+pub(crate) type ReadWriteGuards<P> = (Guards<P, Shared>, Guards<P, Exclusive>);
+
+impl<P: TablePtr, M: Mode> Guards<P, M> {
+    #[inline]
+    pub(crate) fn new(list: List<Guard<P, M>>) -> Self {
+        Guards { list }
+    }
+
+    /// How many keys are held.
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedMutex::<u64>::new();
+    /// assert_eq!(locks.try_lock_many([&7, &8, &7]).unwrap().len(), 2);
+    /// ```
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.list.as_slice().len()
+    }
+
+    /// Whether no key was asked for.
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedMutex::<u64>::new();
+    /// assert!(locks.try_lock_many::<u64>([]).unwrap().is_empty());
+    /// ```
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The guard of a key, if it is one of these. They are compared one after another.
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedMutex::<String>::new();
+    /// let guards = locks.try_lock_many(["a", "b"]).unwrap();
+    /// assert_eq!(guards.get("b").unwrap().key(), "b");
+    /// assert!(guards.get("c").is_none());
+    /// ```
+    #[must_use]
+    pub fn get<Q: ?Sized + Equivalent<P::Key>>(&self, key: &Q) -> Option<&Guard<P, M>> {
+        self.iter().find(|guard| key.equivalent(guard.key()))
+    }
+
+    /// The guard of a key, if it is one of these, to be changed. They are compared one after another.
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedMutex::<u64>::new();
+    /// let mut guards = locks.try_lock_many([&7, &8]).unwrap();
+    /// assert_eq!(guards.get_mut(&8).unwrap().key(), &8);
+    /// ```
+    #[must_use]
+    pub fn get_mut<Q: ?Sized + Equivalent<P::Key>>(&mut self, key: &Q) -> Option<&mut Guard<P, M>> {
+        self.iter_mut().find(|guard| key.equivalent(guard.key()))
+    }
+
+    /// The guards, in the order in which their keys were first mentioned.
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedMutex::<u64>::new();
+    /// let guards = locks.try_lock_many([&8, &7]).unwrap();
+    /// assert!(guards.iter().map(|guard| guard.key()).eq([&8, &7]));
+    /// ```
+    pub fn iter(&self) -> core::slice::Iter<'_, Guard<P, M>> {
+        self.list.as_slice().iter()
+    }
+
+    /// The guards, in the order in which their keys were first mentioned, to be changed.
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedMutex::<u64>::new();
+    /// let mut guards = locks.try_lock_many([&8, &7]).unwrap();
+    /// assert!(guards.iter_mut().map(|guard| *guard.key()).eq([8, 7]));
+    /// ```
+    pub fn iter_mut(&mut self) -> core::slice::IterMut<'_, Guard<P, M>> {
+        self.list.as_mut_slice().iter_mut()
+    }
+}
+
+impl<P: TablePtr, M: Mode> Drop for Guards<P, M> {
+    #[inline]
+    fn drop(&mut self) {
+        if let List::Many(guards) = &mut self.list {
+            release_all(core::mem::take(guards).into_iter());
+        } // else the one goes with its field
+    }
+}
+
+/// Releases all, and wakes who is to be woken when all are released.
+#[inline(never)]
+pub(crate) fn release_all<P: TablePtr, M: Mode>(guards: impl Iterator<Item = Guard<P, M>>) {
+    let mut batch = WakeBatch::default();
+    if core::mem::needs_drop::<P::Key>() {
+        // The drop of a key may panic.
+        let batch = RefCell::new(batch);
+        run_all(guards.map(|guard| || guard.release_into(&mut batch.borrow_mut())));
+    } else {
+        guards.for_each(|guard| guard.release_into(&mut batch));
+    }
+}
+
+impl<P: TablePtr, M: Mode> IntoIterator for Guards<P, M> {
+    type Item = Guard<P, M>;
+    type IntoIter = IntoIter<P, M>;
+
+    fn into_iter(mut self) -> IntoIter<P, M> {
+        IntoIter { guards: core::mem::take(&mut self.list).into_iter() }
+    }
+}
+
+impl<'a, P: TablePtr, M: Mode> IntoIterator for &'a Guards<P, M> {
+    type Item = &'a Guard<P, M>;
+    type IntoIter = core::slice::Iter<'a, Guard<P, M>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl<'a, P: TablePtr, M: Mode> IntoIterator for &'a mut Guards<P, M> {
+    type Item = &'a mut Guard<P, M>;
+    type IntoIter = core::slice::IterMut<'a, Guard<P, M>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter_mut()
+    }
+}
+
+impl<P: TablePtr, M: Mode> fmt::Debug for Guards<P, M>
+where
+    P::Key: fmt::Debug,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self).finish()
+    }
+}
+
+/// The guards of [`Guards`], one after another. Those that are not taken are released with it.
+pub struct IntoIter<P: TablePtr, M: Mode> {
+    guards: list::IntoIter<Guard<P, M>>,
+}
+
+impl<P: TablePtr, M: Mode> Iterator for IntoIter<P, M> {
+    type Item = Guard<P, M>;
+
+    fn next(&mut self) -> Option<Guard<P, M>> {
+        self.guards.next()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.guards.size_hint()
+    }
+}
+
+impl<P: TablePtr, M: Mode> DoubleEndedIterator for IntoIter<P, M> {
+    fn next_back(&mut self) -> Option<Guard<P, M>> {
+        self.guards.next_back()
+    }
+}
+
+impl<P: TablePtr, M: Mode> ExactSizeIterator for IntoIter<P, M> {}
+impl<P: TablePtr, M: Mode> core::iter::FusedIterator for IntoIter<P, M> {}
+
+impl<P: TablePtr, M: Mode> Drop for IntoIter<P, M> {
+    fn drop(&mut self) {
+        release_all(self.guards.by_ref());
+    }
+}
+
+impl<P: TablePtr, M: Mode> fmt::Debug for IntoIter<P, M>
+where
+    P::Key: fmt::Debug,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.guards.as_slice()).finish()
+    }
+}
+
+/// The mode in which several keys are acquired at once. Sealed.
+pub trait Several: Mode + sealed::SeveralInside {
+    /// What is acquired.
+    type Guards<P: TablePtr>;
+}
+
+/// What the public trait can do. Nobody outside can implement it, nor name it.
+pub(crate) mod sealed {
+    use super::{Guard, List, Several, TablePtr};
+
+    #[allow(unreachable_pub)] // the supertrait of a public trait
+    pub trait SeveralInside: Sized {
+        /// What the guards are given out as.
+        fn gather<P: TablePtr>(guards: List<Guard<P, Self>>) -> <Self as Several>::Guards<P>
+        where
+            Self: Several;
+    }
+}
+
+macro_rules! several {
+    ($($Mode:ident),+) => {$(
+        impl Several for $Mode {
+            type Guards<P: TablePtr> = Guards<P, $Mode>;
+        }
+
+        impl sealed::SeveralInside for $Mode {
+            #[inline]
+            fn gather<P: TablePtr>(guards: List<Guard<P, Self>>) -> Guards<P, $Mode> {
+                Guards::new(guards)
+            }
+        }
+    )+};
+}
+
+several!(Exclusive, Shared, Permit);
+
+impl Several for ReadOrWrite {
+    /// Those of the readers, and those of the writers.
+    type Guards<P: TablePtr> = (Guards<P, Shared>, Guards<P, Exclusive>);
+}
+
+impl sealed::SeveralInside for ReadOrWrite {
+    fn gather<P: TablePtr>(guards: List<Guard<P, Self>>) -> <Self as Several>::Guards<P> {
+        let (mut reads, mut writes) = (List::default(), List::default());
+        for guard in guards {
+            if guard.mode().writes {
+                writes.push(guard.into_mode());
+            } else {
+                reads.push(guard.into_mode());
+            }
+        }
+        (Guards::new(reads), Guards::new(writes))
+    }
+}

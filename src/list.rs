@@ -1,0 +1,146 @@
+//! A list that needs no memory of its own as long as it has one value.
+
+use alloc::vec::{self, Vec};
+
+/// `pub` because a sealed trait names it; nobody outside can.
+#[allow(unreachable_pub, missing_debug_implementations)] // nobody outside has one to print
+pub enum List<T> {
+    Few(Option<T>),
+    Many(Vec<T>),
+}
+
+/// What somebody else says of how much will come is believed up to this.
+const MOST_EXPECTED: usize = 1024;
+
+impl<T> Default for List<T> {
+    #[inline]
+    fn default() -> Self {
+        List::Few(None)
+    }
+}
+
+impl<T> List<T> {
+    /// For so many, if that is probably right.
+    pub(crate) fn room_for(expected: usize) -> Vec<T> {
+        Vec::with_capacity(expected.min(MOST_EXPECTED))
+    }
+
+    /// Makes room for so many more values, if these are probably right.
+    pub(crate) fn expect(&mut self, more: usize) {
+        let more = more.min(MOST_EXPECTED);
+        match self {
+            List::Few(None) if more < 2 => {}
+            List::Few(few) => {
+                let mut many = Vec::with_capacity(more + usize::from(few.is_some()));
+                many.extend(few.take());
+                *self = List::Many(many);
+            }
+            List::Many(many) => many.reserve(more),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, value: T) {
+        match self {
+            List::Few(few @ None) => *few = Some(value),
+            List::Few(Some(_)) => {
+                self.expect(3);
+                self.push(value);
+            }
+            List::Many(many) => many.push(value),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        match self {
+            List::Few(few) => few.take(),
+            List::Many(many) => many.pop(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn as_slice(&self) -> &[T] {
+        match self {
+            List::Few(few) => few.as_slice(),
+            List::Many(many) => many,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [T] {
+        match self {
+            List::Few(few) => few.as_mut_slice(),
+            List::Many(many) => many,
+        }
+    }
+}
+
+impl<T> FromIterator<T> for List<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
+        let values = values.into_iter();
+        let mut list = List::default();
+        list.expect(values.size_hint().0);
+        for value in values {
+            list.push(value);
+        }
+        list
+    }
+}
+
+impl<T> IntoIterator for List<T> {
+    type Item = T;
+    type IntoIter = IntoIter<T>;
+
+    #[inline]
+    fn into_iter(self) -> IntoIter<T> {
+        match self {
+            List::Few(few) => IntoIter::Few(few),
+            List::Many(many) => IntoIter::Many(many.into_iter()),
+        }
+    }
+}
+
+#[allow(unreachable_pub, missing_debug_implementations)]
+pub enum IntoIter<T> {
+    Few(Option<T>),
+    Many(vec::IntoIter<T>),
+}
+
+impl<T> IntoIter<T> {
+    pub(crate) fn as_slice(&self) -> &[T] {
+        match self {
+            IntoIter::Few(few) => few.as_slice(),
+            IntoIter::Many(many) => many.as_slice(),
+        }
+    }
+}
+
+impl<T> Iterator for IntoIter<T> {
+    type Item = T;
+
+    #[inline]
+    fn next(&mut self) -> Option<T> {
+        match self {
+            IntoIter::Few(few) => few.take(),
+            IntoIter::Many(many) => many.next(),
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let len = self.as_slice().len();
+        (len, Some(len))
+    }
+}
+
+impl<T> DoubleEndedIterator for IntoIter<T> {
+    fn next_back(&mut self) -> Option<T> {
+        match self {
+            IntoIter::Few(few) => few.take(),
+            IntoIter::Many(many) => many.next_back(),
+        }
+    }
+}
+
+impl<T> ExactSizeIterator for IntoIter<T> {}
+impl<T> core::iter::FusedIterator for IntoIter<T> {}

@@ -1,0 +1,334 @@
+//! The forms of an operation on several keys of a table: all of them or none.
+
+/// The operations on the keys of some lists, each list with a mode of its own.
+macro_rules! calls {
+    ($self:ident, $table:expr, $keys:ident: $mode:expr $(, $more:ident: $its_mode:expr)*) => {
+        $crate::acquire::many::Calls::new(
+            $table,
+            $keys.into_iter().map(|key| ($self.key(key), $mode))
+                $(.chain($more.into_iter().map(|key| ($self.key(key), $its_mode))))*,
+        )
+    };
+}
+
+/// The forms of one operation.
+macro_rules! many {
+    (
+        $Table:ident, $Mode:ident, $Guards:ident,
+        asked with [$($asked:tt)+],
+        // For the examples: a table of strings, and a `try_` call that the operation on "a" excludes.
+        new = $new:literal, excludes = $excludes:literal,
+        // The lists of keys, and the mode in which those of each are acquired; and what the examples give for them.
+        lists [$($keys:ident: $mode:expr),+], given = $given:literal,
+        // What the operation does, without a full stop: how each form waits follows. And what else is to be said.
+        #[doc = $does:literal]
+        $(#[doc = $more:literal])*
+        async $lock:ident, blocking $lock_blocking:ident,
+        try $try_lock:ident, for $try_lock_for:ident, until $try_lock_until:ident,
+        arc $lock_arc:ident, $lock_arc_blocking:ident, $try_lock_arc:ident, $try_lock_arc_for:ident,
+        $try_lock_arc_until:ident $(,)?
+    ) => {
+        /// Several keys at once.
+        impl<K: Eq + ::core::hash::Hash, S: ::core::hash::BuildHasher> $Table<K, S> {
+            #[doc = concat!($does, ": a future whose output is the guards, all of them or none.")]
+            ///
+            $(#[doc = $more])*
+            ///
+            /// Any number of such calls on one table never wait for each other in a circle, in whatever order they name their
+            /// keys: the table has an order of its own, in which it takes them. Keys need no order, and one that is named twice is
+            /// taken once. (Who holds a key already, and asks for more, can still deadlock.) The [policy](crate::Fairness) of each
+            /// key holds as for single calls.
+            ///
+            /// The keys are read, and their entries found or made, by this call, and nothing is acquired before the first poll.
+            /// While the future waits for one key it holds those before it in the table's order: so it must be polled, or dropped.
+            ///
+            /// # Cancel safety
+            /// The future can be dropped at any moment: see [`AcquireMany`](crate::futures::AcquireMany#cancel-safety).
+            ///
+            /// # Panics
+            #[doc = concat!("As [`", stringify!($Table), "`](", stringify!($Table), "#panics), and then none of the keys is held.")]
+            ///
+            /// # Examples
+            /// ```
+            /// # futures_lite::future::block_on(async {
+            #[doc = concat!("let locks = keylatch::", $new, ";")]
+            #[doc = concat!("let guards = locks.", stringify!($lock), "(", $given, ").await;")]
+            #[doc = concat!("assert!(locks.", $excludes, "(\"a\").is_none());")]
+            /// # drop(guards);
+            /// # });
+            /// ```
+            pub fn $lock<'q, Q>(
+                &self,
+                $($keys: impl IntoIterator<Item = &'q Q>,)+
+            ) -> $crate::acquire::many::AcquireMany<$crate::plumbing::TableRef<'_, Self>, $crate::mode::$Mode>
+            where
+                Q: $($asked)+ + 'q,
+            {
+                $crate::locks::forms::many::calls!(self, $crate::plumbing::TableRef::new(self), $($keys: $mode),+).future()
+            }
+
+            #[doc = concat!($does, " if that is possible at once, all of them or none.")]
+            ///
+            #[doc = concat!("As ", "[`", stringify!($lock), "`](Self::", stringify!($lock), "), but `None` if one of them is not to")]
+            /// be had now. Then none is held.
+            ///
+            /// It waits for nobody but those who are inside the table for some dozen instructions.
+            ///
+            /// # Examples
+            /// ```
+            #[doc = concat!("let locks = keylatch::", $new, ";")]
+            #[doc = concat!("let guards = locks.", stringify!($try_lock), "(", $given, ").unwrap();")]
+            #[doc = concat!("assert!(locks.", $excludes, "(\"a\").is_none());")]
+            /// drop(guards);
+            ///
+            #[doc = concat!("let guard = locks.", $excludes, "(\"a\");")]
+            #[doc = concat!("assert!(locks.", stringify!($try_lock), "(", $given, ").is_none());")]
+            /// assert!(!locks.is_locked("b"));
+            /// # drop(guard);
+            /// ```
+            #[must_use = "bind it: `let _guards = …` (`let _ = …` releases them at once)"]
+            pub fn $try_lock<'q, Q>(
+                &self,
+                $($keys: impl IntoIterator<Item = &'q Q>,)+
+            ) -> Option<$crate::guards::$Guards<$crate::plumbing::TableRef<'_, Self>>>
+            where
+                Q: $($asked)+ + 'q,
+            {
+                $crate::locks::forms::many::calls!(self, $crate::plumbing::TableRef::new(self), $($keys: $mode),+).attempt()
+            }
+        }
+
+        /// Several keys at once, blocking.
+        #[cfg(feature = "std")]
+        impl<K: Eq + ::core::hash::Hash, S: ::core::hash::BuildHasher> $Table<K, S> {
+            #[doc = concat!($does, ", all of them or none, blocking the thread while it waits.")]
+            ///
+            #[doc = concat!("As ", "[`", stringify!($lock), "`](Self::", stringify!($lock), ").")]
+            ///
+            /// # Blocking
+            /// As a single call: see the blocking forms of one key.
+            ///
+            /// # Examples
+            /// ```
+            #[doc = concat!("let locks = keylatch::", $new, ";")]
+            #[doc = concat!("let guards = locks.", stringify!($lock_blocking), "(", $given, ");")]
+            #[doc = concat!("assert!(locks.", $excludes, "(\"a\").is_none());")]
+            /// # drop(guards);
+            /// ```
+            #[must_use = "bind it: `let _guards = …` (`let _ = …` releases them at once)"]
+            pub fn $lock_blocking<'q, Q>(
+                &self,
+                $($keys: impl IntoIterator<Item = &'q Q>,)+
+            ) -> $crate::guards::$Guards<$crate::plumbing::TableRef<'_, Self>>
+            where
+                Q: $($asked)+ + 'q,
+            {
+                $crate::locks::forms::many::calls!(self, $crate::plumbing::TableRef::new(self), $($keys: $mode),+).blocking()
+            }
+
+            #[doc = concat!($does, ", all of them or none, blocking the thread for at most `timeout`.")]
+            ///
+            #[doc = concat!("As ", "[`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "), but `None` if the time was not")]
+            /// enough: then none of them is held. They are tried at least once. A timeout that is too long for the clock is no limit.
+            ///
+            /// # Blocking
+            /// For at most `timeout`, for all of the keys together.
+            ///
+            /// # Examples
+            /// ```
+            /// use std::time::Duration;
+            ///
+            #[doc = concat!("let locks = keylatch::", $new, ";")]
+            #[doc = concat!("let guard = locks.", $excludes, "(\"a\");")]
+            /// let timeout = Duration::from_millis(1);
+            #[doc = concat!("assert!(locks.", stringify!($try_lock_for), "(", $given, ", timeout).is_none());")]
+            /// assert!(!locks.is_locked("b"));
+            /// # drop(guard);
+            /// ```
+            #[must_use = "bind it: `let _guards = …` (`let _ = …` releases them at once)"]
+            pub fn $try_lock_for<'q, Q>(
+                &self,
+                $($keys: impl IntoIterator<Item = &'q Q>,)+
+                timeout: ::core::time::Duration,
+            ) -> Option<$crate::guards::$Guards<$crate::plumbing::TableRef<'_, Self>>>
+            where
+                Q: $($asked)+ + 'q,
+            {
+                $crate::locks::forms::many::calls!(self, $crate::plumbing::TableRef::new(self), $($keys: $mode),+).timeout(timeout)
+            }
+
+            #[doc = concat!($does, ", all of them or none, blocking the thread until `deadline` at the latest.")]
+            ///
+            #[doc = concat!("As ", "[`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "), but `None` if it was not")]
+            /// possible by then: then none of them is held. They are tried at least once.
+            ///
+            /// # Blocking
+            /// Until `deadline` at the latest.
+            ///
+            /// # Examples
+            /// ```
+            /// use std::time::Instant;
+            ///
+            #[doc = concat!("let locks = keylatch::", $new, ";")]
+            #[doc = concat!("let guards = locks.", stringify!($try_lock_until), "(", $given, ", Instant::now()).unwrap();")]
+            /// # drop(guards);
+            /// ```
+            #[must_use = "bind it: `let _guards = …` (`let _ = …` releases them at once)"]
+            pub fn $try_lock_until<'q, Q>(
+                &self,
+                $($keys: impl IntoIterator<Item = &'q Q>,)+
+                deadline: ::std::time::Instant,
+            ) -> Option<$crate::guards::$Guards<$crate::plumbing::TableRef<'_, Self>>>
+            where
+                Q: $($asked)+ + 'q,
+            {
+                $crate::locks::forms::many::calls!(self, $crate::plumbing::TableRef::new(self), $($keys: $mode),+).deadline(deadline)
+            }
+        }
+
+        /// Several keys at once, with owned guards.
+        #[cfg(target_has_atomic = "ptr")]
+        impl<K: Eq + ::core::hash::Hash, S: ::core::hash::BuildHasher> $Table<K, S> {
+            #[doc = concat!($does, ", all of them or none: an owned future whose output is owned guards.")]
+            ///
+            #[doc = concat!("As ", "[`", stringify!($lock), "`](Self::", stringify!($lock), "), but the future and")]
+            /// the guards keep the table alive instead of borrowing it.
+            ///
+            /// # Cancel safety
+            /// The future can be dropped at any moment: see [`AcquireMany`](crate::futures::AcquireMany#cancel-safety).
+            ///
+            /// # Examples
+            /// ```
+            /// # futures_lite::future::block_on(async {
+            /// use std::sync::Arc;
+            ///
+            #[doc = concat!("let locks = Arc::new(keylatch::", $new, ");")]
+            #[doc = concat!("let guards = locks.", stringify!($lock_arc), "(", $given, ").await;")]
+            /// std::thread::spawn(move || drop(guards)).join().unwrap();
+            /// # });
+            /// ```
+            pub fn $lock_arc<'q, Q>(
+                self: &::alloc::sync::Arc<Self>,
+                $($keys: impl IntoIterator<Item = &'q Q>,)+
+            ) -> $crate::acquire::many::AcquireMany<::alloc::sync::Arc<Self>, $crate::mode::$Mode>
+            where
+                Q: $($asked)+ + 'q,
+            {
+                $crate::locks::forms::many::calls!(self, ::alloc::sync::Arc::clone(self), $($keys: $mode),+).future()
+            }
+
+            #[doc = concat!($does, " if that is possible at once, all of them or none, with owned guards.")]
+            ///
+            #[doc = concat!("As ", "[`", stringify!($try_lock), "`](Self::", stringify!($try_lock), "), but")]
+            /// the guards keep the table alive instead of borrowing it.
+            ///
+            /// # Examples
+            /// ```
+            /// use std::sync::Arc;
+            ///
+            #[doc = concat!("let locks = Arc::new(keylatch::", $new, ");")]
+            #[doc = concat!("let guards = locks.", stringify!($try_lock_arc), "(", $given, ").unwrap();")]
+            #[doc = concat!("assert!(locks.", $excludes, "(\"a\").is_none());")]
+            /// # drop(guards);
+            /// ```
+            #[must_use = "bind it: `let _guards = …` (`let _ = …` releases them at once)"]
+            pub fn $try_lock_arc<'q, Q>(
+                self: &::alloc::sync::Arc<Self>,
+                $($keys: impl IntoIterator<Item = &'q Q>,)+
+            ) -> Option<$crate::guards::$Guards<::alloc::sync::Arc<Self>>>
+            where
+                Q: $($asked)+ + 'q,
+            {
+                $crate::locks::forms::many::calls!(self, ::alloc::sync::Arc::clone(self), $($keys: $mode),+).attempt()
+            }
+        }
+
+        /// Several keys at once, blocking, with owned guards.
+        #[cfg(all(feature = "std", target_has_atomic = "ptr"))]
+        impl<K: Eq + ::core::hash::Hash, S: ::core::hash::BuildHasher> $Table<K, S> {
+            #[doc = concat!($does, ", all of them or none, blocking the thread while it waits, with owned guards.")]
+            ///
+            #[doc = concat!("As ", "[`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "), but")]
+            /// the guards keep the table alive instead of borrowing it.
+            ///
+            /// # Blocking
+            #[doc = concat!("As ", "[`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), ").")]
+            ///
+            /// # Examples
+            /// ```
+            /// use std::sync::Arc;
+            ///
+            #[doc = concat!("let locks = Arc::new(keylatch::", $new, ");")]
+            #[doc = concat!("let guards = locks.", stringify!($lock_arc_blocking), "(", $given, ");")]
+            #[doc = concat!("assert!(locks.", $excludes, "(\"a\").is_none());")]
+            /// # drop(guards);
+            /// ```
+            #[must_use = "bind it: `let _guards = …` (`let _ = …` releases them at once)"]
+            pub fn $lock_arc_blocking<'q, Q>(
+                self: &::alloc::sync::Arc<Self>,
+                $($keys: impl IntoIterator<Item = &'q Q>,)+
+            ) -> $crate::guards::$Guards<::alloc::sync::Arc<Self>>
+            where
+                Q: $($asked)+ + 'q,
+            {
+                $crate::locks::forms::many::calls!(self, ::alloc::sync::Arc::clone(self), $($keys: $mode),+).blocking()
+            }
+
+            #[doc = concat!($does, ", all of them or none, blocking the thread for at most `timeout`, with owned guards.")]
+            ///
+            #[doc = concat!("As ", "[`", stringify!($try_lock_for), "`](Self::", stringify!($try_lock_for), "), but")]
+            /// the guards keep the table alive instead of borrowing it.
+            ///
+            /// # Blocking
+            #[doc = concat!("As ", "[`", stringify!($try_lock_for), "`](Self::", stringify!($try_lock_for), ").")]
+            ///
+            /// # Examples
+            /// ```
+            /// use std::{sync::Arc, time::Duration};
+            ///
+            #[doc = concat!("let locks = Arc::new(keylatch::", $new, ");")]
+            #[doc = concat!("assert!(locks.", stringify!($try_lock_arc_for), "(", $given, ", Duration::ZERO).is_some());")]
+            /// ```
+            #[must_use = "bind it: `let _guards = …` (`let _ = …` releases them at once)"]
+            pub fn $try_lock_arc_for<'q, Q>(
+                self: &::alloc::sync::Arc<Self>,
+                $($keys: impl IntoIterator<Item = &'q Q>,)+
+                timeout: ::core::time::Duration,
+            ) -> Option<$crate::guards::$Guards<::alloc::sync::Arc<Self>>>
+            where
+                Q: $($asked)+ + 'q,
+            {
+                $crate::locks::forms::many::calls!(self, ::alloc::sync::Arc::clone(self), $($keys: $mode),+).timeout(timeout)
+            }
+
+            #[doc = concat!($does, ", all of them or none, blocking the thread until `deadline` at the latest, with owned guards.")]
+            ///
+            #[doc = concat!("As ", "[`", stringify!($try_lock_until), "`](Self::", stringify!($try_lock_until), "), but")]
+            /// the guards keep the table alive instead of borrowing it.
+            ///
+            /// # Blocking
+            #[doc = concat!("As ", "[`", stringify!($try_lock_until), "`](Self::", stringify!($try_lock_until), ").")]
+            ///
+            /// # Examples
+            /// ```
+            /// use std::{sync::Arc, time::Instant};
+            ///
+            #[doc = concat!("let locks = Arc::new(keylatch::", $new, ");")]
+            #[doc = concat!("assert!(locks.", stringify!($try_lock_arc_until), "(", $given, ", Instant::now()).is_some());")]
+            /// ```
+            #[must_use = "bind it: `let _guards = …` (`let _ = …` releases them at once)"]
+            pub fn $try_lock_arc_until<'q, Q>(
+                self: &::alloc::sync::Arc<Self>,
+                $($keys: impl IntoIterator<Item = &'q Q>,)+
+                deadline: ::std::time::Instant,
+            ) -> Option<$crate::guards::$Guards<::alloc::sync::Arc<Self>>>
+            where
+                Q: $($asked)+ + 'q,
+            {
+                $crate::locks::forms::many::calls!(self, ::alloc::sync::Arc::clone(self), $($keys: $mode),+).deadline(deadline)
+            }
+        }
+    };
+}
+
+pub(crate) use {calls, many};
