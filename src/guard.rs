@@ -1,5 +1,7 @@
 use core::fmt;
 
+#[cfg(target_has_atomic = "ptr")]
+use crate::core::Identity;
 use crate::core::{For, Live, WakeBatch};
 use crate::mode::{HandOver, Mode};
 use crate::plumbing::{CoreOf, HoldOf, PayloadOf, TablePtr};
@@ -131,6 +133,19 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
         if let Some((table, hold)) = self.held.take() {
             M::release(table.core(), hold, Some(batch));
         }
+    }
+
+    /// Releases the hold for the next that waits.
+    #[cfg(target_has_atomic = "ptr")] // for those who are tracked
+    pub(crate) fn pass_on(mut self) {
+        if let Some((table, hold)) = self.held.take() {
+            table.core().release_for(For::NextWaiter, hold);
+        }
+    }
+
+    #[cfg(target_has_atomic = "ptr")] // for those who are tracked
+    pub(crate) fn identity(&self) -> Identity {
+        self.held.as_ref().expect(HELD).0.core().identity(self.live())
     }
 
     #[inline]

@@ -259,6 +259,8 @@ extern crate std;
 mod acquire;
 mod builder;
 mod core;
+#[cfg(target_has_atomic = "ptr")]
+pub mod deadlock;
 mod fairness;
 mod guard;
 mod guards;

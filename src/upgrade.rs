@@ -12,6 +12,8 @@ use crate::acquire::blocking::{Wait, block, deadline_after};
 use crate::acquire::future::race;
 #[cfg(feature = "std")]
 use crate::core::Outlook;
+#[cfg(target_has_atomic = "ptr")]
+use crate::core::Place;
 use crate::core::{Access, Presence, Ticket, Waiter, WakeBatch, Want};
 use crate::guard::Guard;
 use crate::mode::{Exclusive, Mode, Shared, Upgradable, Upgrading};
@@ -21,15 +23,20 @@ use crate::plumbing::TablePtr;
 impl<P: TablePtr> Guard<P, Upgradable> {
     /// Ready when the hold is exclusive.
     fn poll_upgrade(&mut self, waiter: Waiter<'_>) -> Poll<()> {
+        // Dropped last: wakers run when the state is in order.
+        let mut batch = WakeBatch::default();
+        self.poll_upgrade_into(waiter, &mut batch)
+    }
+
+    /// The same. Whoever is to be woken is left in the batch.
+    pub(crate) fn poll_upgrade_into(&mut self, waiter: Waiter<'_>, batch: &mut WakeBatch) -> Poll<()> {
         let (core, hold) = self.parts();
         let mut ticket = match hold.mode().0 {
             Upgrading::No => Ticket::NONE,
             Upgrading::Waiting(ticket) => ticket,
             Upgrading::Done => return Poll::Ready(()),
         };
-        // Dropped last: wakers run when the state is in order.
-        let mut batch = WakeBatch::default();
-        let entered = core.poll(hold.live(), Want::Upgrade, &mut ticket, waiter, &mut batch);
+        let entered = core.poll(hold.live(), Want::Upgrade, &mut ticket, waiter, batch);
         let (upgrading, poll) = match entered {
             Some(_) => (Upgrading::Done, Poll::Ready(())),
             None => (Upgrading::Waiting(ticket), Poll::Pending),
@@ -38,7 +45,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
         poll
     }
 
-    fn attempt_upgrade(&mut self) -> bool {
+    pub(crate) fn attempt_upgrade(&mut self) -> bool {
         let (core, hold) = self.parts();
         let entered = core.try_enter(hold.live(), Want::Upgrade).is_some();
         if entered {
@@ -48,7 +55,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     }
 
     /// Back to a plain upgradable hold, from wherever an upgrade has got, or was left forgotten.
-    fn fall_back(&mut self) {
+    pub(crate) fn fall_back(&mut self) {
         let (core, hold) = self.parts();
         // Dropped last: wakers run when the state is in order.
         let mut batch = WakeBatch::default();
@@ -60,6 +67,32 @@ impl<P: TablePtr> Guard<P, Upgradable> {
             core.downgrade(hold, Access::Upgradable, &mut batch);
             hold.set_mode(Upgradable::NEW);
         }
+    }
+
+    /// Where the upgrade waits, if it does.
+    #[cfg(target_has_atomic = "ptr")] // for those who are tracked
+    pub(crate) fn place_of_upgrade(&mut self) -> Option<Place> {
+        let (core, hold) = self.parts();
+        let Upgrading::Waiting(ticket) = hold.mode().0 else { return None };
+        Some(core.place(hold.live(), ticket))
+    }
+
+    /// Gives up the position in the queue, and nothing else. Whether the hold is exclusive, because that had been granted already.
+    #[cfg(target_has_atomic = "ptr")] // for those who are tracked
+    pub(crate) fn leave_queue(&mut self, batch: &mut WakeBatch) -> bool {
+        let (core, hold) = self.parts();
+        if let Upgrading::Waiting(ticket) = hold.mode().0 {
+            let entered = core.leave_queue(hold.live(), ticket, batch);
+            hold.set_mode(Upgradable(if entered.is_some() { Upgrading::Done } else { Upgrading::No }));
+        }
+        matches!(hold.mode().0, Upgrading::Done)
+    }
+
+    #[cfg(feature = "std")]
+    #[cfg(target_has_atomic = "ptr")] // for those who are tracked
+    pub(crate) fn outlook_of_upgrade(&mut self) -> Outlook {
+        let (core, hold) = self.parts();
+        core.outlook(hold.live(), Want::Upgrade)
     }
 
     /// Waits for an upgrade in a thread. `false` if the deadline was reached first.

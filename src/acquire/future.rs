@@ -49,6 +49,11 @@ impl<P: TablePtr, S: Source<P::Key, P::Payload>, M: Mode> Call<P, S, M> {
 }
 
 impl<P: TablePtr, M: Mode> Acquire<P, M> {
+    #[cfg(target_has_atomic = "ptr")] // for those who are tracked
+    pub(crate) fn into_request(self) -> Request<P, M> {
+        self.request
+    }
+
     /// Waits until `limit` is ready, at the latest: any future may be the limit, such as a timer of any runtime or a
     /// cancellation token.
     ///

@@ -8,8 +8,12 @@ use core::task::Poll;
 #[cfg(feature = "std")]
 use crate::core::Outlook;
 use crate::core::{Access, Entered, Source, Ticket, Waiter, WakeBatch, Want};
+#[cfg(target_has_atomic = "ptr")]
+use crate::core::{Identity, Live, Place};
 use crate::guard::Guard;
 use crate::mode::Mode;
+#[cfg(target_has_atomic = "ptr")]
+use crate::plumbing::CoreOf;
 use crate::plumbing::{ClaimOf, PayloadOf, TablePtr};
 
 /// An operation: acquire a hold of mode `M` on the key that `source` leads to.
@@ -66,7 +70,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
     }
 
     #[inline]
-    fn want(&self) -> Want {
+    pub(crate) fn want(&self) -> Want {
         Want::Hold(self.mode.access())
     }
 
@@ -85,28 +89,41 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
 
     #[inline(never)]
     fn poll_slowly(&mut self, waiter: Waiter<'_>) -> Poll<Guard<P, M>> {
-        let want = self.want();
-        let Some((table, claim)) = &self.claim else { return Poll::Pending };
         let mut batch = WakeBatch::default();
-        let Some(entered) = table.core().poll(claim.live(), want, &mut self.ticket, waiter, &mut batch) else {
-            return Poll::Pending;
-        };
+        let Some(guard) = self.poll_into(waiter, &mut batch) else { return Poll::Pending };
         // If the wakers in the batch panic, the guard is there, and is dropped on the way out.
-        let guard = self.acquired(entered);
         drop(batch);
         Poll::Ready(guard)
     }
 
+    /// Acquires, or queues. Whoever is to be woken is left in the batch.
+    #[inline]
+    pub(crate) fn poll_into(&mut self, waiter: Waiter<'_>, batch: &mut WakeBatch) -> Option<Guard<P, M>> {
+        let want = self.want();
+        let (table, claim) = self.claim.as_ref()?;
+        let entered = table.core().poll(claim.live(), want, &mut self.ticket, waiter, batch)?;
+        Some(self.acquired(entered))
+    }
+
     /// Tries once, without a position in the queue.
-    pub(super) fn attempt(&mut self) -> Option<Guard<P, M>> {
+    pub(crate) fn attempt(&mut self) -> Option<Guard<P, M>> {
         let (table, claim) = self.claim.as_ref()?;
         let entered = table.core().try_enter(claim.live(), self.want())?;
         Some(self.acquired(entered))
     }
 
+    /// Acquires, if nobody is in the way. Not for a request that has a position in the queue.
+    #[cfg(target_has_atomic = "ptr")] // for those who are tracked
+    #[inline]
+    pub(crate) fn enter(&mut self) -> Option<Guard<P, M>> {
+        let (table, claim) = self.claim.as_ref()?;
+        let entered = table.core().enter(claim.live(), self.want())?;
+        Some(self.acquired(entered))
+    }
+
     /// How the request would fare without a position in the queue.
     #[cfg(feature = "std")]
-    pub(super) fn outlook(&self) -> Outlook {
+    pub(crate) fn outlook(&self) -> Outlook {
         self.claim.as_ref().map_or(Outlook::MustQueue, |(table, claim)| table.core().outlook(claim.live(), self.want()))
     }
 
@@ -129,8 +146,44 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
     }
 
     /// Whether the request is over: its hold has been acquired.
-    pub(super) fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.claim.is_none()
+    }
+}
+
+/// For requests that are [tracked](crate::deadlock).
+#[cfg(target_has_atomic = "ptr")]
+impl<P: TablePtr, M: Mode> Request<P, M> {
+    fn live(&self) -> Live<'_, P::Key, PayloadOf<P>> {
+        self.claim.as_ref().expect("a request has its claim until it is done").1.live()
+    }
+
+    fn core(&self) -> &CoreOf<P> {
+        self.claim.as_ref().expect("a request has its claim until it is done").0.core()
+    }
+
+    pub(crate) fn key(&self) -> &P::Key {
+        self.live().key()
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        self.core().identity(self.live())
+    }
+
+    /// Whether it has a position in the queue, or had one and has been given what it wants.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.ticket.is_some()
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        self.core().place(self.live(), self.ticket)
+    }
+
+    /// Gives up the position in the queue, and nothing else. What was wanted may have been granted already.
+    pub(crate) fn leave_queue(&mut self, batch: &mut WakeBatch) -> Option<Guard<P, M>> {
+        let ticket = core::mem::replace(&mut self.ticket, Ticket::NONE);
+        let entered = self.core().leave_queue(self.live(), ticket, batch)?;
+        Some(self.acquired(entered))
     }
 }
 

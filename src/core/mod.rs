@@ -4,7 +4,7 @@
 //! table   keys: finds, makes and retires entries          generic over key and payload
 //!   lookup · retire · visit · shard · pool · slot · payload · tag
 //! wait    no keys: the state of an entry, and its queue   compiled once
-//!   mod (the acquire machine) · state · word · policy · queue · paged · wakers
+//!   mod (the acquire machine) · state · word · policy · queue · paged · wakers · place
 //! slab    values at indices that stay the same            used by both
 //! ```
 //!
@@ -90,12 +90,17 @@
 //! uses of the key come before its drop. A new entry is written by plain stores: no other thread has its address before the
 //! shard lock is released. The queue's index in the state is only used under the queue lock.
 
-mod slab;
+pub(crate) mod slab;
 mod table;
 mod wait;
 
 #[cfg_attr(not(feature = "std"), allow(unused_imports))] // for threads that spin
 pub(crate) use self::wait::Outlook;
+#[cfg(target_has_atomic = "ptr")]
+pub(crate) use self::{
+    table::Identity,
+    wait::{Place, Queued, Stand},
+};
 pub(crate) use self::{
     table::{Claim, Config, Core, Hold, Key, Live, Payload, Source, TypedAccess},
     wait::word::MAX_UNITS,

@@ -1,14 +1,14 @@
 //! A slab: values at indices that stay the same. Pools keep their chunks of slots in one, and queues their waiters in pages
-//! of them.
+//! of them; a detector of deadlocks has its records in one.
 
 use alloc::vec::Vec;
 
 /// No index.
-pub(super) const NONE: u32 = u32::MAX;
+pub(crate) const NONE: u32 = u32::MAX;
 
 /// Values and a free list. The last place is always in use, so that the memory of a burst is given back when it is over, as
 /// far as the last value that is still there.
-pub(super) struct Slab<T> {
+pub(crate) struct Slab<T> {
     items: Vec<Item<T>>,
     /// The first free place.
     free: u32,
@@ -34,7 +34,7 @@ impl<T> Default for Slab<T> {
 
 impl<T> Slab<T> {
     #[inline]
-    pub(super) fn insert(&mut self, value: T) -> u32 {
+    pub(crate) fn insert(&mut self, value: T) -> u32 {
         // Memory ends long before four billion of them.
         let index = self.items.len() as u32;
         if self.free != NONE || self.items.len() == self.items.capacity() {
@@ -58,7 +58,7 @@ impl<T> Slab<T> {
         index
     }
 
-    pub(super) fn remove(&mut self, index: u32) -> T {
+    pub(crate) fn remove(&mut self, index: u32) -> T {
         let item = core::mem::replace(&mut self.items[index as usize], Item::Free { prev: NONE, next: NONE });
         self.delete(index);
         match item {
@@ -69,7 +69,7 @@ impl<T> Slab<T> {
 
     /// Removes a value that nobody wants to have.
     #[inline]
-    pub(super) fn delete(&mut self, index: u32) {
+    pub(crate) fn delete(&mut self, index: u32) {
         if index as usize + 1 == self.items.len() {
             self.items.truncate(index as usize);
             if let Some(Item::Free { .. }) = self.items.last() {
@@ -91,7 +91,7 @@ impl<T> Slab<T> {
     }
 
     #[inline]
-    pub(super) fn get(&self, index: u32) -> Option<&T> {
+    pub(crate) fn get(&self, index: u32) -> Option<&T> {
         match self.items.get(index as usize) {
             Some(Item::Used(value)) => Some(value),
             _ => None,
@@ -99,7 +99,7 @@ impl<T> Slab<T> {
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         match self.items.get_mut(index as usize) {
             Some(Item::Used(value)) => Some(value),
             _ => None,
@@ -117,18 +117,18 @@ impl<T> Slab<T> {
 
     /// Whether one more value finds room, if there may be so many places.
     #[inline]
-    pub(super) fn has_room(&self, places: u32) -> bool {
+    pub(crate) fn has_room(&self, places: u32) -> bool {
         self.free != NONE || self.items.len() < places as usize
     }
 
     /// How many places there are, free ones included.
-    pub(super) fn places(&self) -> usize {
+    pub(crate) fn places(&self) -> usize {
         self.items.len()
     }
 
     /// For how many values there is memory.
     #[cfg(test)]
-    pub(super) fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         self.items.capacity()
     }
 

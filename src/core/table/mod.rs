@@ -14,6 +14,8 @@ use alloc::boxed::Box;
 
 use crossbeam_utils::CachePadded;
 
+#[cfg(target_has_atomic = "ptr")]
+use crate::core::wait::Place;
 use crate::core::wait::{Access, Entered, Holds, Outlook, Rules, Ticket, WaitQueues, Waiter, WakeBatch, Want};
 use crate::sync::Lock;
 
@@ -57,6 +59,18 @@ pub struct Core<K, V: Payload> {
     waits: WaitQueues,
     shift: u32,
     recycle_keys: bool,
+    #[cfg(target_has_atomic = "ptr")]
+    number: usize,
+}
+
+/// See [`Core::identity`].
+#[cfg(target_has_atomic = "ptr")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Identity {
+    /// No two tables ever have the same. (On 32 bits, after four billion of them.)
+    table: usize,
+    /// That of a forgotten hold may be used again when its table is gone.
+    address: usize,
 }
 
 type PaddedShard<K, V> = CachePadded<Lock<Shard<K, V>>>;
@@ -88,6 +102,8 @@ impl<K, V: Payload> Core<K, V> {
             waits: WaitQueues::new(shards, rules),
             shift: u32::BITS - shards.trailing_zeros(),
             recycle_keys,
+            #[cfg(target_has_atomic = "ptr")]
+            number: next_number(),
         }
     }
 
@@ -114,6 +130,18 @@ impl<K, V: Payload> Core<K, V> {
     #[cfg_attr(not(feature = "std"), allow(dead_code))] // for threads that spin
     pub(crate) fn outlook(&self, entry: Live<'_, K, V>, want: Want) -> Outlook {
         self.waits.outlook(entry.state(), want)
+    }
+
+    /// Where the waiter with this ticket waits.
+    #[cfg(target_has_atomic = "ptr")]
+    pub(crate) fn place(&self, entry: Live<'_, K, V>, ticket: Ticket) -> Place {
+        self.waits.place(entry.state(), ticket)
+    }
+
+    /// What tells an entry from all others, of this table and of others, for as long as somebody has a unit of it.
+    #[cfg(target_has_atomic = "ptr")]
+    pub(crate) fn identity(&self, entry: Live<'_, K, V>) -> Identity {
+        Identity { table: self.number, address: entry.address() }
     }
 
     /// Who holds an entry. At a glance: it may have changed by now, but for what the caller holds.
@@ -143,6 +171,14 @@ impl<K, V: Payload> Core<K, V> {
     pub(crate) fn downgrade<M: TypedAccess>(&self, hold: &Hold<K, V, M>, to: Access, batch: &mut WakeBatch) {
         self.waits.downgrade(hold.live().state(), hold.mode().access(), to, batch);
     }
+}
+
+#[cfg(target_has_atomic = "ptr")]
+fn next_number() -> usize {
+    // No part of any protocol, so no checker's.
+    use core::sync::atomic::{AtomicUsize, Ordering};
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// How many entries each of `shards` shards must be ready for, that `capacity` keys at once find room.

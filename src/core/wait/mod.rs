@@ -14,7 +14,6 @@
 //!
 //! That something was acquired is told by a receipt, [`Entered`], without which a claim cannot be made a hold.
 
-use alloc::boxed::Box;
 use core::task::Waker;
 
 use crossbeam_utils::CachePadded;
@@ -23,6 +22,8 @@ use crate::fairness::Fairness;
 use crate::sync::Lock;
 
 mod paged;
+#[cfg(target_has_atomic = "ptr")]
+mod place;
 mod policy;
 mod queue;
 pub(super) mod state;
@@ -32,19 +33,23 @@ pub(super) mod word;
 #[cfg(test)]
 mod tests;
 
+#[cfg(target_has_atomic = "ptr")]
+pub(crate) use self::place::{Place, Stand};
 pub(crate) use self::policy::{Counted, For, Presence, Rules};
+#[cfg(target_has_atomic = "ptr")]
+pub(crate) use self::queue::Queued;
 pub(crate) use self::queue::{Ticket, Waiter, Waiting};
 pub(crate) use self::wakers::WakeBatch;
 pub(crate) use self::word::{Access, Holds, Want};
 
 use self::policy::{Cause, WaitState};
-use self::queue::Queues;
+use self::queue::{Queues, SharedQueues};
 use self::state::State;
 use self::word::{Refusal, Unit};
 
 /// The wait queues of all entries of a table, and the rules by which they let in.
 pub(super) struct WaitQueues {
-    queues: Box<[CachePadded<Lock<Queues>>]>,
+    queues: SharedQueues,
     mask: u32,
     rules: Rules,
 }
@@ -179,7 +184,9 @@ impl WaitQueues {
             if let Some(entered) = self.enter(state, want) {
                 return Some(entered);
             }
-            batch.fresh = Some(waiter.waker.clone());
+            if batch.fresh.is_none() {
+                batch.fresh = Some(waiter.waker.clone());
+            }
         }
         self.step(state, batch, Some(waiter.waker), |queues, batch| {
             if ticket.is_some() {
@@ -392,6 +399,13 @@ impl WaitQueues {
     }
 
     // ---- looking --------------------------------------------------------------------------------------------------
+
+    /// Where the waiter with this ticket waits.
+    #[cfg(target_has_atomic = "ptr")]
+    pub(super) fn place(&self, state: &State, ticket: Ticket) -> Place {
+        let queue = self.lock(state).with(|_| state.queue());
+        Place::new(&self.queues, state.tag() & self.mask, queue, ticket, self.rules)
+    }
 
     /// Who holds and who waits, at one instant: while somebody waits, the queue lock makes word and queue one picture.
     pub(super) fn snapshot(&self, state: &State) -> Snapshot {

@@ -30,15 +30,18 @@
 
 use core::task::Waker;
 
+use crossbeam_utils::CachePadded;
+
 use super::paged::Paged;
 use super::policy::{Cause, Counted, Presence, Rules, Standing, WaitState};
 use super::wakers::WakeBatch;
 use super::word::{Access, Holds, Want};
 use crate::core::slab::NONE;
 use crate::fairness::Fairness;
+use crate::sync::Lock;
 
 /// A waiter's position: the index of its node, or nothing while it does not wait.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(unreachable_pub)] // a sealed trait names it
 pub struct Ticket(u32);
 
@@ -67,6 +70,18 @@ impl Arrival {
     fn is_before(self, other: Arrival) -> bool {
         (self.0.wrapping_sub(other.0) as isize) < 0
     }
+}
+
+/// One that waits, in its place of the queue.
+#[cfg(target_has_atomic = "ptr")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Queued {
+    pub(crate) ticket: Ticket,
+    /// Tells it from those who had the ticket before it.
+    pub(crate) arrival: usize,
+    pub(crate) want: Want,
+    /// Whether it is handed what it wants although others before it cannot get in.
+    pub(crate) passes: bool,
 }
 
 struct Node {
@@ -211,6 +226,12 @@ pub(crate) struct Admitted {
     /// Whether somebody still waits.
     pub(crate) queued: bool,
 }
+
+/// Some [`Queues`], each behind its lock. They can be looked at when their table is gone.
+#[cfg(target_has_atomic = "ptr")]
+pub(crate) type SharedQueues = alloc::sync::Arc<[CachePadded<Lock<Queues>>]>;
+#[cfg(not(target_has_atomic = "ptr"))]
+pub(crate) type SharedQueues = alloc::boxed::Box<[CachePadded<Lock<Queues>>]>;
 
 #[derive(Default)]
 pub(crate) struct Queues {
@@ -760,6 +781,31 @@ impl Queues {
         upgradable != NONE
             && holds.fits(Access::Upgradable, 0)
             && (writer == NONE || self.nodes[upgradable].arrival.is_before(self.nodes[writer].arrival))
+    }
+
+    /// Shows all who wait, in the order of the queue.
+    #[cfg(target_has_atomic = "ptr")]
+    pub(crate) fn show(&self, queue: u32, rules: &Rules, mut see: impl FnMut(Queued)) {
+        let queue = &self.queues[queue];
+        let head = self.head(queue);
+        let mut show = |index: u32| {
+            let node = &self.nodes[index];
+            let passes = node.list == List::Due && index != head && rules.lets_pass(&self.nodes[head].standing);
+            see(Queued { ticket: Ticket(index), arrival: node.arrival.0, want: node.want(), passes });
+            node.next
+        };
+        let mut upgrade = queue.lines[UPGRADE].head;
+        while upgrade != NONE {
+            upgrade = show(upgrade);
+        }
+        let mut next = [WRITERS, READERS, UPGRADABLE].map(|line| queue.lines[line].head);
+        loop {
+            let first = next.into_iter().fold(NONE, |first, node| self.earlier(first, node));
+            if first == NONE {
+                return;
+            }
+            next = next.map(|node| if node == first { show(node) } else { node });
+        }
     }
 
     pub(crate) fn waiting(&self, queue: u32, counted: Counted) -> Waiting {

@@ -21,6 +21,14 @@ pub struct WakeBatch {
 }
 
 impl WakeBatch {
+    /// With a clone of the caller's waker, so that none is cloned later.
+    #[cfg(target_has_atomic = "ptr")] // for those who are tracked
+    pub(crate) fn with_fresh(waker: Waker) -> Self {
+        let mut batch = WakeBatch::default();
+        batch.fresh = Some(waker);
+        batch
+    }
+
     pub(super) fn wake(&mut self, waker: Option<Waker>) {
         let Some(waker) = waker else { return };
         match &mut self.due {

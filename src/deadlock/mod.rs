@@ -1,0 +1,264 @@
+//! Deadlocks that are reported instead of suffered.
+//!
+//! Who takes one key, and then another while it holds the first, may wait for somebody who does it the other way round, for ever. The
+//! best remedy is to take them at once: see [`lock_many`](crate::KeyedMutex::lock_many) and its like. Where that is not possible,
+//! because the second key is known only when the first is held, a [`Detector`] sees the circle when it would close: that request
+//! fails with a [`Deadlock`] that names who waits for what, and the program can release something and try again.
+//!
+//! It is opt-in. A [`Party`] is a line of work that takes several keys, such as a request or a task. What it acquires through
+//! [`Party::acquire`] is tracked; all else goes on as ever, on the same tables, and pays nothing.
+//!
+//! # Examples
+//! ```
+//! use keylatch::{KeyedMutex, deadlock::Detector};
+//!
+//! let (files, detector) = (KeyedMutex::<String>::new(), Detector::new());
+//! let (import, export) = (detector.party("import"), detector.party("export"));
+//!
+//! let a = import.acquire_blocking(files.lock("a")).unwrap();
+//! let b = export.acquire_blocking(files.lock("b")).unwrap();
+//! std::thread::scope(|scope| {
+//!     let waiting = scope.spawn(|| export.acquire_blocking(files.lock("a")).map(drop));
+//!     # while files.status("a").unwrap().waiters() == 0 { std::thread::yield_now() }
+//!     let deadlock = import.acquire_blocking(files.lock("b")).unwrap_err();
+//!     assert_eq!(
+//!         deadlock.to_string(),
+//!         "import waits for \"b\", which export holds; export waits for \"a\", which import holds"
+//!     );
+//!     drop(a); // a way out: export goes on, and import tries again later
+//!     waiting.join().unwrap().unwrap();
+//! });
+//! # drop(b);
+//! ```
+//!
+//! # What is a deadlock
+//! Let all holders who are not tracked, and all parties that do not wait, release everything; let the queues let in whom their
+//! [policy](crate::Fairness) lets in; and again, until nothing changes. Who still waits is deadlocked. So this covers
+//! readers and writers, upgrades, permits, and queues: a reader behind a writer who waits for that reader's own hold. In particular:
+//! - A party waits if any of its requests does. (Of several that are under way it may want only the first: with `select!` an alarm
+//!   may come too early.)
+//! - A holder who is not tracked is taken to leave one day. There is no alarm because of it, and a circle through it is not
+//!   seen. A *waiter* who is not tracked is followed to what it waits for, but has no link of its own in the report.
+//! - Parties of another detector are not tracked by this one. Use one for all tables whose keys are taken together.
+//!
+//! # Who fails
+//! The request that closes the circle, when it would begin to wait. It gives up its place, and nothing else changes: its party
+//! holds what it held, and the others wait on. If a circle is closed by a party that gets in while another request of it
+//! waits, that other request fails, and is woken. One request fails for each circle, and none without one.
+//!
+//! # Cost
+//! A lock of the detector's around the end of each tracked acquire, around each step of one that has to wait, and around each release. Whoever begins to wait while its
+//! party holds something looks at all whom it depends on. Nothing of it is on the path of those who are not tracked.
+//!
+//! The module needs [`Arc`], so it is there where the target has compare-and-swap of pointers.
+
+mod registry;
+mod report;
+mod step;
+mod tracked;
+mod upgrade;
+
+use alloc::borrow::Cow;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use core::task::Waker;
+
+pub use self::report::{Deadlock, Link, Refused};
+pub use self::tracked::{Tracked, TrackedAcquire};
+pub use self::upgrade::TrackedUpgrade;
+
+use self::registry::{Registry, Wait};
+use crate::core::slab::NONE;
+use crate::core::{Access, Identity};
+use crate::panics::run_all;
+use crate::sync::Lock;
+
+/// Sees when parties would wait for each other in a circle. See the [module](self).
+///
+/// One is enough for all tables, of whatever types. Clones are the same detector.
+///
+/// # Examples
+/// ```
+/// use keylatch::{KeyedMutex, KeyedRwLock, deadlock::Detector};
+///
+/// let (users, pages) = (KeyedMutex::<u64>::new(), KeyedRwLock::<String>::new());
+/// let detector = Detector::new();
+/// let party = detector.party("GET /");
+/// let user = party.acquire_blocking(users.lock(&7)).unwrap();
+/// let page = party.acquire_blocking(pages.read("home")).unwrap();
+/// assert_eq!((user.key(), page.key()), (&7, &"home".to_string()));
+/// ```
+#[derive(Clone, Default)]
+pub struct Detector {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    registry: Lock<Registry>,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Shared { registry: Lock::new(Registry::default()) }
+    }
+}
+
+impl Detector {
+    /// A detector that knows nobody.
+    ///
+    /// # Examples
+    /// ```
+    /// let detector = keylatch::deadlock::Detector::new();
+    /// let party = detector.party("import");
+    /// ```
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A line of work that takes several keys: a request, a task, a thread. Its name is for the reports; it need not be the only
+    /// one of that name.
+    ///
+    /// # Examples
+    /// ```
+    /// let detector = keylatch::deadlock::Detector::new();
+    /// let parties = [detector.party("import"), detector.party(format!("worker {}", 3))];
+    /// assert_eq!(parties[1].name(), "worker 3");
+    /// ```
+    #[must_use]
+    pub fn party(&self, name: impl Into<Cow<'static, str>>) -> Party {
+        let name = name.into();
+        let index = self.shared.registry.with(|registry| registry.add_party(name.clone()));
+        Party { member: Arc::new(Member { shared: Arc::clone(&self.shared), name, index }) }
+    }
+}
+
+impl fmt::Debug for Detector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Detector").finish_non_exhaustive()
+    }
+}
+
+/// A line of work that takes several keys.
+///
+/// It may have several requests under way at once. When it is dropped what it has acquired stays tracked, under its name, until it
+/// is released.
+///
+/// # Examples
+/// ```
+/// use keylatch::{KeyedMutex, deadlock::Detector};
+///
+/// let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
+/// let party = detector.party("import");
+/// let first = party.acquire_blocking(locks.lock(&7)).unwrap();
+/// let second = party.acquire_blocking(locks.lock(&8)).unwrap();
+/// # drop((first, second));
+/// ```
+pub struct Party {
+    member: Arc<Member>,
+}
+
+/// A party, for as long as anything of it is there.
+struct Member {
+    shared: Arc<Shared>,
+    name: Cow<'static, str>,
+    index: u32,
+}
+
+impl Party {
+    /// What it is called in reports.
+    ///
+    /// # Examples
+    /// ```
+    /// assert_eq!(keylatch::deadlock::Detector::new().party("import").name(), "import");
+    /// ```
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.member.name
+    }
+}
+
+impl fmt::Debug for Party {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Party").field("name", &self.name()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        // The name is dropped outside.
+        let _name = self.shared.registry.with(|registry| registry.remove_party(self.index));
+    }
+}
+
+/// A record of a party's. While it is there the detector knows of what it is about; it goes when this is dropped.
+struct Record {
+    member: Arc<Member>,
+    /// `NONE` when there is none (any more).
+    index: u32,
+}
+
+impl Record {
+    fn none(member: Arc<Member>) -> Self {
+        Record { member, index: NONE }
+    }
+
+    fn is_some(&self) -> bool {
+        self.index != NONE
+    }
+
+    #[inline]
+    fn with<R>(&self, f: impl FnOnce(&mut Registry) -> R) -> R {
+        self.member.shared.registry.with(f)
+    }
+
+    /// Of a hold that the party has got.
+    #[inline]
+    fn of_hold(member: Arc<Member>, entry: Identity, access: Access) -> Self {
+        let mut record = Record::none(member);
+        record.holds(entry, access);
+        record
+    }
+
+    /// The hold is there, and whatever waited for it waits no more. If that closes circles, it is seen to that the requests that fail are woken.
+    #[inline]
+    fn holds(&mut self, entry: Identity, access: Access) {
+        let mut wakers = Vec::new();
+        let party = self.member.index;
+        let index = self.member.shared.registry.with(|registry| {
+            let index = registry.add_hold(party, entry, access);
+            registry.got_in(party, &mut wakers);
+            index
+        });
+        self.index = index;
+        wake(wakers);
+    }
+
+    /// What is held has become more, or less.
+    fn set_access(&self, access: Access) {
+        let mut wakers = Vec::new();
+        self.with(|registry| {
+            registry.set_access(self.index, access);
+            registry.got_in(self.member.index, &mut wakers);
+        });
+        wake(wakers);
+    }
+}
+
+fn wake(wakers: Vec<Waker>) {
+    if !wakers.is_empty() {
+        run_all(wakers.into_iter().map(|waker| || waker.wake()));
+    }
+}
+
+impl Drop for Record {
+    #[inline]
+    fn drop(&mut self) {
+        if self.is_some() {
+            // It has a waker, which is dropped outside.
+            let _wait: Option<Box<Wait>> = self.with(|registry| registry.remove(self.index));
+        }
+    }
+}

@@ -1,0 +1,507 @@
+//! Who holds what, and who waits for what, as far as it is tracked; and the search for a circle.
+//!
+//! All of it is behind the lock of its detector, under which no user code runs. A record is made when a tracked request gets its
+//! hold, or begins to wait, and is removed before the hold is released. So what is not recorded, but will be in a moment, looks
+//! like something that nobody tracks: like a holder who is going to leave, which raises no alarm. It is looked at again
+//! when its record is made.
+//!
+//! # When somebody is stuck
+//! By the contract: all parties that do not wait, and all whom nobody tracks, release what they hold; the queues let in whom
+//! they can; and again, until nothing changes. Who still waits is stuck. Here it is done for those parties only
+//! that the one in question depends on, directly or through others. Before it began to wait, nobody of them was stuck, because that would have been
+//! found when it came about. So if it is stuck now it is on a circle of those who are, and when its
+//! request is taken out nobody is.
+//!
+//! The queues are looked at one after another, while those whom nobody tracks come and go. What was seen is taken for granted
+//! only if a second look shows the same: then all of it was true at the moment between the two.
+
+use alloc::borrow::Cow;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::hash::BuildHasher;
+use core::task::Waker;
+
+use hashbrown::{HashMap, HashSet, HashTable, hash_table::Entry};
+
+use super::report::{Deadlock, Link, Reason};
+use crate::builder::DefaultHashBuilder;
+use crate::core::slab::{NONE, Slab};
+use crate::core::{Access, Counted, Identity, Place, Queued, Stand, Ticket, Want};
+use crate::fairness::Fairness;
+
+#[derive(Default)]
+pub(super) struct Registry {
+    parties: Slab<Party>,
+    records: Slab<Record>,
+    /// The first record of each entry that has some.
+    entries: HashTable<(Identity, u32)>,
+    hasher: DefaultHashBuilder,
+}
+
+struct Party {
+    name: Cow<'static, str>,
+    /// The first of its records.
+    first: u32,
+    /// How many of them wait.
+    waits: u32,
+}
+
+struct Record {
+    party: u32,
+    entry: Identity,
+    what: What,
+    /// Neighbours in the lists of its party and of its entry: before it, and after it.
+    links: [[u32; 2]; 2],
+}
+
+enum What {
+    Holds(Access),
+    Waits(Box<Wait>),
+}
+
+/// A request that waits.
+pub(super) struct Wait {
+    pub(super) want: Want,
+    pub(super) place: Place,
+    pub(super) key: String,
+    pub(super) table: &'static str,
+    /// To wake it when it has failed.
+    pub(super) waker: Option<Waker>,
+    /// It has failed, and has not come for this.
+    pub(super) failed: Option<Deadlock>,
+}
+
+const OF_PARTY: usize = 0;
+const OF_ENTRY: usize = 1;
+
+impl Registry {
+    pub(super) fn add_party(&mut self, name: Cow<'static, str>) -> u32 {
+        self.parties.insert(Party { name, first: NONE, waits: 0 })
+    }
+
+    pub(super) fn remove_party(&mut self, party: u32) -> Cow<'static, str> {
+        self.parties.remove(party).name
+    }
+
+    pub(super) fn name(&self, party: u32) -> &str {
+        &self.parties[party].name
+    }
+
+    /// A request of the party has its hold.
+    pub(super) fn add_hold(&mut self, party: u32, entry: Identity, access: Access) -> u32 {
+        self.add(party, entry, What::Holds(access))
+    }
+
+    /// A request of the party begins to wait.
+    pub(super) fn add_wait(&mut self, party: u32, entry: Identity, wait: Box<Wait>) -> u32 {
+        self.parties[party].waits += 1;
+        self.add(party, entry, What::Waits(wait))
+    }
+
+    fn add(&mut self, party: u32, entry: Identity, what: What) -> u32 {
+        let hash = self.hasher.hash_one(entry);
+        let place = self.entries.entry(hash, |(other, _)| *other == entry, |(other, _)| self.hasher.hash_one(other));
+        let second = core::mem::replace(&mut self.parties[party].first, NONE);
+        let record = self.records.insert(Record { party, entry, what, links: [[NONE, second], [NONE, NONE]] });
+        self.parties[party].first = record;
+        let next = match place {
+            Entry::Occupied(mut first) => core::mem::replace(&mut first.get_mut().1, record),
+            Entry::Vacant(vacant) => {
+                vacant.insert((entry, record));
+                NONE
+            }
+        };
+        self.records[record].links[OF_ENTRY][1] = next;
+        for (list, next) in [(OF_PARTY, second), (OF_ENTRY, next)] {
+            if next != NONE {
+                self.records[next].links[list][0] = record;
+            }
+        }
+        record
+    }
+
+    /// The hold is going to be released, or is not watched any more; or the request does not wait any more. Returns its wait, to be
+    /// dropped outside the lock.
+    pub(super) fn remove(&mut self, record: u32) -> Option<Box<Wait>> {
+        let Record { party, entry, what, links } = self.records.remove(record);
+        for (list, [before, after]) in links.into_iter().enumerate() {
+            if after != NONE {
+                self.records[after].links[list][0] = before;
+            }
+            if before != NONE {
+                self.records[before].links[list][1] = after;
+            }
+        }
+        let [[before, after], [before_of_entry, after_of_entry]] = links;
+        if before == NONE {
+            self.parties[party].first = after;
+        }
+        if before_of_entry == NONE {
+            let hash = self.hasher.hash_one(entry);
+            if let Ok(mut first) = self.entries.find_entry(hash, |(other, _)| *other == entry) {
+                if after_of_entry == NONE {
+                    first.remove();
+                } else {
+                    first.get_mut().1 = after_of_entry;
+                }
+            }
+        }
+        match what {
+            What::Holds(_) => None,
+            What::Waits(wait) => {
+                self.parties[party].waits -= 1;
+                Some(wait)
+            }
+        }
+    }
+
+    /// The hold has become another.
+    pub(super) fn set_access(&mut self, record: u32, access: Access) {
+        self.records[record].what = What::Holds(access);
+    }
+
+    pub(super) fn wait_mut(&mut self, record: u32) -> &mut Wait {
+        match &mut self.records[record].what {
+            What::Waits(wait) => wait,
+            What::Holds(_) => unreachable!("a request waits until its record is removed"),
+        }
+    }
+
+    /// Whether there is anything that others could wait for while the party waits.
+    fn can_be_waited_for(&self, party: u32) -> bool {
+        let first = self.parties[party].first;
+        first != NONE && self.records[first].links[OF_PARTY][1] != NONE
+    }
+
+    /// A request of the party has begun to wait: the circle that it closes, if it does.
+    pub(super) fn closes(&self, record: u32) -> Option<Deadlock> {
+        let party = self.records[record].party;
+        self.can_be_waited_for(party).then(|| self.circle(party, Some(record)))?.map(|(deadlock, _)| deadlock)
+    }
+
+    /// The party has got in while other requests of it wait: each circle that this closes makes one of them fail. Returns the wakers of
+    /// those.
+    pub(super) fn got_in(&mut self, party: u32, wakers: &mut Vec<Waker>) {
+        while self.parties[party].waits > 0 {
+            let Some((deadlock, request)) = self.circle(party, None) else { return };
+            let wait = self.wait_mut(request);
+            wait.failed = Some(deadlock);
+            wakers.extend(wait.waker.take());
+        }
+    }
+
+    fn of_party(&self, party: u32) -> impl Iterator<Item = (u32, &Record)> {
+        self.list(self.parties[party].first, OF_PARTY)
+    }
+
+    fn of_entry(&self, entry: Identity) -> impl Iterator<Item = (u32, &Record)> {
+        let first = self.entries.find(self.hasher.hash_one(entry), |(other, _)| *other == entry);
+        self.list(first.map_or(NONE, |&(_, record)| record), OF_ENTRY)
+    }
+
+    fn list(&self, first: u32, list: usize) -> impl Iterator<Item = (u32, &Record)> {
+        let mut next = first;
+        core::iter::from_fn(move || {
+            let record = (next != NONE).then_some(next)?;
+            next = self.records[record].links[list][1];
+            Some((record, &self.records[record]))
+        })
+    }
+
+    /// A circle through the party, if it is stuck; and with which of its requests that begins.
+    fn circle(&self, party: u32, request: Option<u32>) -> Option<(Deadlock, u32)> {
+        let mut scene = Scene::around(self, party);
+        loop {
+            let mut after = scene.clone();
+            after.reduce();
+            if !after.stuck.contains_key(&party) {
+                return None;
+            }
+            let again = Scene::around(self, party);
+            if again == scene {
+                return after.shortest_circle(self, party, request);
+            }
+            scene = again;
+        }
+    }
+}
+
+/// What is seen of the queues that a party depends on.
+#[derive(Clone, Default, PartialEq)]
+struct Scene {
+    entries: Vec<Seen>,
+    /// Those parties that wait, and how many of their requests do.
+    stuck: HashMap<u32, usize>,
+}
+
+/// An entry.
+#[derive(Clone, PartialEq)]
+struct Seen {
+    fifo: bool,
+    limit: usize,
+    /// Who holds it: parties, and what they hold.
+    holders: Vec<(u32, Access)>,
+    /// As far as anybody in it is tracked.
+    queue: Vec<Waiter>,
+}
+
+#[derive(Clone, PartialEq)]
+struct Waiter {
+    queued: Queued,
+    /// Its party and its record, if it is tracked.
+    tracked: Option<(u32, u32)>,
+    /// It gets in when those release who are not stuck.
+    gets_in: bool,
+}
+
+/// What those hold who are stuck.
+#[derive(Clone, Copy, Default)]
+struct Held {
+    readers: usize,
+    upgradable: usize,
+    writers: usize,
+    permits: usize,
+}
+
+impl Held {
+    fn add(&mut self, access: Access) {
+        match access {
+            Access::Shared => self.readers += 1,
+            Access::Upgradable => self.upgradable += 1,
+            Access::Exclusive => self.writers += 1,
+            Access::Permits(amount) => self.permits += amount as usize,
+        }
+    }
+
+    fn allows(&self, want: Want, limit: usize) -> bool {
+        match want {
+            Want::Hold(Access::Shared) => self.writers == 0,
+            Want::Hold(Access::Upgradable) => self.writers + self.upgradable == 0,
+            Want::Hold(Access::Exclusive) => self.writers + self.upgradable + self.readers == 0,
+            Want::Hold(Access::Permits(amount)) => self.permits + amount as usize <= limit,
+            // The upgradable hold is its own.
+            Want::Upgrade => self.writers + self.readers == 0,
+        }
+    }
+}
+
+/// What one has who has got in.
+fn access_of(want: Want) -> Access {
+    match want {
+        Want::Hold(access) => access,
+        Want::Upgrade => Access::Exclusive,
+    }
+}
+
+/// Whether somebody who wants this waits for a holder of that.
+fn excludes(want: Want, held: Access) -> bool {
+    let mut holds = Held::default();
+    holds.add(held);
+    match want {
+        Want::Upgrade => held != Access::Upgradable,
+        Want::Hold(Access::Permits(_)) => true,
+        want => !holds.allows(want, 0),
+    }
+}
+
+impl Scene {
+    /// What there is to see of all on whom the party depends.
+    fn around(registry: &Registry, party: u32) -> Scene {
+        let mut scene = Scene::default();
+        let mut seen = HashSet::<Identity>::new();
+        let mut parties = VecDeque::from([party]);
+        let mut met = HashSet::<u32>::from_iter([party]);
+        while let Some(party) = parties.pop_front() {
+            let mut waits = 0;
+            for (_, record) in registry.of_party(party) {
+                let What::Waits(wait) = &record.what else { continue };
+                if wait.failed.is_some() || wait.place.stand() == Stand::Granted {
+                    continue;
+                }
+                waits += 1;
+                if seen.insert(record.entry) {
+                    scene.see(registry, record.entry, wait, |other| {
+                        if registry.parties[other].waits > 0 && met.insert(other) {
+                            parties.push_back(other);
+                        }
+                    });
+                }
+            }
+            if waits > 0 {
+                scene.stuck.insert(party, waits);
+            }
+        }
+        scene
+    }
+
+    fn see(&mut self, registry: &Registry, entry: Identity, wait: &Wait, mut meet: impl FnMut(u32)) {
+        let rules = wait.place.rules();
+        let mut queue = Vec::new();
+        wait.place.look(|queued| queue.push(Waiter { queued, tracked: None, gets_in: false }));
+        let places = queue.iter().enumerate().map(|(at, waiter)| (waiter.queued.ticket, at));
+        let places = places.collect::<HashMap<Ticket, usize>>();
+        let mut holders = Vec::new();
+        let mut gone = Vec::new();
+        for (index, record) in registry.of_entry(entry) {
+            meet(record.party);
+            match &record.what {
+                What::Holds(access) => holders.push((record.party, *access)),
+                What::Waits(wait) if wait.place.stand() == Stand::Granted => {
+                    if wait.failed.is_none() {
+                        holders.push((record.party, access_of(wait.want)));
+                    }
+                }
+                What::Waits(wait) => {
+                    let Some(&at) = places.get(&wait.place.ticket()) else { continue };
+                    match wait.failed {
+                        None => queue[at].tracked = Some((record.party, index)),
+                        // It is about to leave.
+                        Some(_) => gone.push(at),
+                    }
+                }
+            }
+        }
+        let untracked_upgrade = |waiter: &Waiter| waiter.tracked.is_none() && waiter.queued.want == Want::Upgrade;
+        let mut at = 0;
+        queue.retain(|waiter| {
+            at += 1;
+            // It belongs to a holder whom nobody tracks, who is taken to leave.
+            !gone.contains(&(at - 1)) && !untracked_upgrade(waiter)
+        });
+        let end = queue.iter().rposition(|waiter| waiter.tracked.is_some()).map_or(0, |last| last + 1);
+        queue.truncate(end);
+        let fifo = rules.fairness == Fairness::Fifo;
+        let limit = match rules.counted {
+            Counted::Readers => 0,
+            Counted::Permits(limit) => limit,
+        };
+        self.entries.push(Seen { fifo, limit, holders, queue });
+    }
+
+    /// Lets all release who are not stuck, until nothing changes.
+    fn reduce(&mut self) {
+        loop {
+            let mut changed = false;
+            for entry in &mut self.entries {
+                changed |= entry.let_in(&mut self.stuck);
+            }
+            self.stuck.retain(|_, waits| *waits > 0);
+            if !changed {
+                return;
+            }
+        }
+    }
+
+    /// From each party that is stuck to those that it waits for, breadth first.
+    fn shortest_circle(&self, registry: &Registry, party: u32, request: Option<u32>) -> Option<(Deadlock, u32)> {
+        // Who waits for each party, and by which request, on the way that was found first.
+        let mut came_from = HashMap::<u32, (u32, u32, Reason)>::new();
+        let mut parties = VecDeque::from([party]);
+        while let Some(from) = parties.pop_front() {
+            for entry in &self.entries {
+                for (at, waiter) in entry.queue.iter().enumerate() {
+                    let Some((whose, record)) = waiter.tracked.filter(|_| !waiter.gets_in) else { continue };
+                    if whose != from || from == party && request.is_some_and(|request| request != record) {
+                        continue;
+                    }
+                    for (to, reason) in entry.waits_for(at, &self.stuck) {
+                        if came_from.contains_key(&to) {
+                            continue;
+                        }
+                        came_from.insert(to, (from, record, reason));
+                        if to == party {
+                            return Some(self.report(registry, party, &came_from));
+                        }
+                        parties.push_back(to);
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    fn report(
+        &self,
+        registry: &Registry,
+        party: u32,
+        came_from: &HashMap<u32, (u32, u32, Reason)>,
+    ) -> (Deadlock, u32) {
+        let mut cycle = Vec::new();
+        let mut at = party;
+        loop {
+            let (from, request, reason) = came_from[&at];
+            if let What::Waits(wait) = &registry.records[request].what {
+                let party = registry.parties[from].name.clone();
+                cycle.push(Link { party, key: wait.key.clone(), table: wait.table, reason });
+            }
+            at = from;
+            if at == party {
+                cycle.reverse();
+                return (Deadlock { cycle }, request);
+            }
+        }
+    }
+}
+
+impl Seen {
+    /// Whether one that waits and cannot get in keeps out those behind it.
+    fn blocks(&self, want: Want) -> bool {
+        self.fifo || !matches!(want, Want::Hold(Access::Shared | Access::Upgradable))
+    }
+
+    /// Lets in who gets in beside those who are stuck. Counts their requests down.
+    fn let_in(&mut self, stuck: &mut HashMap<u32, usize>) -> bool {
+        let mut held = Held::default();
+        for (_, access) in self.holders.iter().filter(|(party, _)| stuck.contains_key(party)) {
+            held.add(*access);
+        }
+        let (mut changed, mut blocked) = (false, false);
+        for at in 0..self.queue.len() {
+            let Waiter { queued, tracked, gets_in } = self.queue[at];
+            let may = gets_in || (!blocked || queued.passes) && held.allows(queued.want, self.limit);
+            if !may {
+                blocked |= self.blocks(queued.want);
+                continue;
+            }
+            // Once is enough: that it gets in before somebody who could have kept it out is possible.
+            if !gets_in {
+                self.queue[at].gets_in = true;
+                changed = true;
+                if let Some(waits) = tracked.and_then(|(party, _)| stuck.get_mut(&party)) {
+                    *waits -= 1;
+                }
+            }
+            // What it gets it keeps, as long as it waits for something else.
+            if tracked.is_some_and(|(party, _)| stuck.contains_key(&party)) {
+                held.add(access_of(queued.want));
+            }
+        }
+        changed
+    }
+
+    /// For which parties, of those that are stuck, the waiter in this place waits.
+    fn waits_for(&self, at: usize, stuck: &HashMap<u32, usize>) -> Vec<(u32, Reason)> {
+        // What is wanted by the waiter itself, and by those before it whom nobody tracks.
+        let mut wants = alloc::vec![self.queue[at].queued.want];
+        let mut before = Vec::new();
+        for &Waiter { queued, tracked, gets_in } in self.queue[..at].iter().rev() {
+            match tracked {
+                Some((party, _)) if gets_in => {
+                    // It gets in, and then waits for something else.
+                    if stuck.contains_key(&party) && wants.iter().any(|&want| excludes(want, access_of(queued.want))) {
+                        before.push((party, Reason::WaitsBefore));
+                    }
+                }
+                _ if gets_in || !self.blocks(queued.want) => {}
+                Some((party, _)) => before.push((party, Reason::WaitsBefore)),
+                None => wants.push(queued.want),
+            }
+        }
+        let holders = self.holders.iter().filter(|&&(party, access)| {
+            stuck.contains_key(&party) && wants.iter().any(|&want| excludes(want, access))
+        });
+        holders.map(|&(party, _)| (party, Reason::Holds)).chain(before).collect()
+    }
+}

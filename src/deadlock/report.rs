@@ -1,0 +1,182 @@
+//! What a deadlock is reported as.
+
+use alloc::borrow::Cow;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+/// A circle of parties that wait for each other: the error of the request that would have closed it.
+///
+/// Nothing has changed but that this request has failed: its party holds what it held, and the others go on waiting. So the
+/// party should release something that the others wait for, and may then ask again.
+///
+/// `Display` is one sentence.
+///
+/// # Examples
+/// ```
+/// use keylatch::{KeyedMutex, deadlock::Detector};
+///
+/// let (locks, detector) = (KeyedMutex::<String>::new(), Detector::new());
+/// let import = detector.party("import");
+/// let held = import.acquire_blocking(locks.lock("b")).unwrap();
+///
+/// let deadlock = import.acquire_blocking(locks.lock("b")).unwrap_err();
+/// assert_eq!(deadlock.to_string(), "import waits for \"b\", which import holds");
+/// # drop(held);
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Deadlock {
+    pub(super) cycle: Vec<Link>,
+}
+
+/// One wait of a circle: who waits, and for what.
+///
+/// # Examples
+/// See [`Deadlock::cycle`].
+#[derive(Clone, PartialEq, Eq)]
+pub struct Link {
+    pub(super) party: Cow<'static, str>,
+    pub(super) key: String,
+    pub(super) table: &'static str,
+    pub(super) reason: Reason,
+}
+
+/// Why one waits for the next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Reason {
+    /// The next holds the key.
+    Holds,
+    /// The next waits for the key as well, and goes before.
+    WaitsBefore,
+}
+
+impl Deadlock {
+    /// The waits that make up the circle, beginning with the request that failed. Where there are several circles it is a
+    /// shortest one.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::{KeyedMutex, deadlock::Detector};
+    ///
+    /// let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
+    /// let party = detector.party("import");
+    /// let held = party.acquire_blocking(locks.lock(&7)).unwrap();
+    /// let deadlock = party.acquire_blocking(locks.lock(&7)).unwrap_err();
+    ///
+    /// let [link] = deadlock.cycle() else { panic!() };
+    /// assert_eq!((link.party(), link.key()), ("import", "7"));
+    /// assert!(link.table().contains("KeyedMutex"));
+    /// # drop(held);
+    /// ```
+    #[must_use]
+    pub fn cycle(&self) -> &[Link] {
+        &self.cycle
+    }
+
+    /// Whether the party waits for itself: it holds the key already that it asks for (not counting a hold that it wants to
+    /// upgrade), or asks behind a request of its own.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::{KeyedMutex, deadlock::Detector};
+    ///
+    /// let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
+    /// let party = detector.party("import");
+    /// let held = party.acquire_blocking(locks.lock(&7)).unwrap();
+    /// assert!(party.acquire_blocking(locks.lock(&7)).unwrap_err().is_reentry());
+    /// # drop(held);
+    /// ```
+    #[must_use]
+    pub fn is_reentry(&self) -> bool {
+        self.cycle.len() == 1
+    }
+}
+
+impl Link {
+    /// The name of the party that waits.
+    #[must_use]
+    pub fn party(&self) -> &str {
+        &self.party
+    }
+
+    /// The key that it waits for, as its `Debug` shows it.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The type of the table, as [`core::any::type_name`] gives it.
+    #[must_use]
+    pub fn table(&self) -> &str {
+        self.table
+    }
+}
+
+impl fmt::Display for Deadlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, link) in self.cycle.iter().enumerate() {
+            let next = &self.cycle[(at + 1) % self.cycle.len()].party;
+            let separator = if at == 0 { "" } else { "; " };
+            write!(f, "{separator}{} waits for {}, which {next} ", link.party, link.key)?;
+            f.write_str(match link.reason {
+                Reason::Holds => "holds",
+                Reason::WaitsBefore => "waits for before it",
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Deadlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Deadlock").field("cycle", &self.cycle).finish()
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("party", &self.party).field("key", &self.key).field("table", &self.table).finish()
+    }
+}
+
+impl core::error::Error for Deadlock {}
+
+/// Why a tracked request with a limit was refused.
+///
+/// # Examples
+/// ```
+/// use keylatch::{KeyedMutex, deadlock::{Detector, Refused}};
+///
+/// # futures_lite::future::block_on(async {
+/// let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
+/// let held = locks.lock(&7).await;
+/// let party = detector.party("import");
+/// let refused = party.acquire(locks.lock(&7)).until(async { "too late" }).await.unwrap_err();
+/// assert_eq!(refused, Refused::Limit("too late"));
+/// # drop(held);
+/// # });
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Refused<L> {
+    /// It would have waited for itself.
+    Deadlock(Deadlock),
+    /// The limit was reached, and this is its output.
+    Limit(L),
+}
+
+impl<L> fmt::Display for Refused<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refused::Deadlock(deadlock) => deadlock.fmt(f),
+            Refused::Limit(_) => f.write_str("the limit of the wait was reached"),
+        }
+    }
+}
+
+impl<L: fmt::Debug> core::error::Error for Refused<L> {}
+
+impl<L> From<Deadlock> for Refused<L> {
+    fn from(deadlock: Deadlock) -> Self {
+        Refused::Deadlock(deadlock)
+    }
+}

@@ -1,0 +1,397 @@
+//! Requests for holds, and the holds, that a detector knows of.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::fmt;
+use core::future::Future;
+use core::pin::{Pin, pin};
+use core::task::{Context, Poll};
+#[cfg(feature = "std")]
+use std::time::Duration;
+
+use super::report::{Deadlock, Refused};
+use super::step::{self, Step};
+use super::{Member, Party, Record};
+#[cfg(feature = "std")]
+use crate::acquire::blocking::{Wait, block, deadline_after};
+use crate::acquire::future::{Acquire, race};
+use crate::acquire::request::Request;
+#[cfg(feature = "std")]
+use crate::core::Outlook;
+use crate::core::{Identity, Place, Presence, Waiter, WakeBatch, Want};
+use crate::guard::Guard;
+use crate::mode::Mode;
+use crate::plumbing::TablePtr;
+
+const FINISHED: &str = "keylatch: a lock future was polled after it had finished";
+
+impl Party {
+    /// Acquires what a future of any table would acquire, unless that closes a circle: a future that does not borrow the party.
+    ///
+    /// With [`until`](TrackedAcquire::until) the wait has a limit.
+    ///
+    /// # Errors
+    /// A [`Deadlock`], when the request would wait for itself, directly or through others; or when another request of the party
+    /// has got in and so closed a circle. What the party holds it still holds.
+    ///
+    /// # Panics
+    /// If the future has finished already. The future that is returned passes on a panic of the key's `Debug`, which runs when it
+    /// begins to wait; then nothing is left of it.
+    ///
+    /// # Cancel safety
+    /// As that of the future that is given: it can be dropped at any moment.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::{KeyedMutex, deadlock::Detector};
+    ///
+    /// # futures_lite::future::block_on(async {
+    /// let (locks, detector) = (KeyedMutex::<String>::new(), Detector::new());
+    /// let import = detector.party("import");
+    /// let a = import.acquire(locks.lock("a")).await.unwrap();
+    /// let b = import.acquire(locks.lock("b")).await.unwrap();
+    /// assert!(import.acquire(locks.lock("a")).await.unwrap_err().is_reentry());
+    /// # drop((a, b));
+    /// # });
+    /// ```
+    #[track_caller]
+    pub fn acquire<P: TablePtr, M: Mode>(&self, future: Acquire<P, M>) -> TrackedAcquire<P, M>
+    where
+        P::Key: fmt::Debug,
+    {
+        let request = future.into_request();
+        assert!(!request.is_done(), "keylatch: the future has finished already");
+        TrackedAcquire { record: Record::none(Arc::clone(&self.member)), request: Some(request) }
+    }
+}
+
+/// Blocking and timed calls.
+#[cfg(feature = "std")]
+impl Party {
+    /// Acquires what a future of any table would acquire, unless that closes a circle, and blocks the thread while it waits.
+    ///
+    /// # Errors
+    /// As [`acquire`](Party::acquire).
+    ///
+    /// # Panics
+    /// As [`acquire`](Party::acquire).
+    ///
+    /// # Blocking
+    /// As the blocking form of what is acquired.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::{KeyedSemaphore, deadlock::Detector};
+    ///
+    /// let (hosts, detector) = (KeyedSemaphore::<String>::new(1), Detector::new());
+    /// let crawler = detector.party("crawler");
+    /// let permit = crawler.acquire_blocking(hosts.acquire("example.org")).unwrap();
+    /// assert!(crawler.acquire_blocking(hosts.acquire("example.org")).is_err());
+    /// # drop(permit);
+    /// ```
+    #[track_caller]
+    pub fn acquire_blocking<P: TablePtr, M: Mode>(
+        &self,
+        future: Acquire<P, M>,
+    ) -> Result<Tracked<Guard<P, M>>, Deadlock>
+    where
+        P::Key: fmt::Debug,
+    {
+        block(&mut self.acquire(future), None).expect("a wait without a deadline ends")
+    }
+
+    /// Acquires what a future of any table would acquire, unless that closes a circle, and blocks the thread for at most
+    /// `timeout`. `Ok(None)` if that was not enough.
+    ///
+    /// It is tried at least once. If no time is left after that it does not begin to wait, so it is no part of a circle.
+    ///
+    /// # Errors
+    /// As [`acquire`](Party::acquire).
+    ///
+    /// # Panics
+    /// As [`acquire`](Party::acquire).
+    ///
+    /// # Blocking
+    /// As the blocking form of what is acquired, for at most `timeout`.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylatch::{KeyedMutex, deadlock::Detector};
+    ///
+    /// let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
+    /// let held = locks.lock_blocking(&7);
+    /// let party = detector.party("import");
+    /// assert!(party.try_acquire_for(locks.lock(&7), Duration::from_millis(1)).unwrap().is_none());
+    /// # drop(held);
+    /// ```
+    #[track_caller]
+    pub fn try_acquire_for<P: TablePtr, M: Mode>(
+        &self,
+        future: Acquire<P, M>,
+        timeout: Duration,
+    ) -> Result<Option<Tracked<Guard<P, M>>>, Deadlock>
+    where
+        P::Key: fmt::Debug,
+    {
+        block(&mut self.acquire(future), deadline_after(timeout)).transpose()
+    }
+}
+
+/// A guard whose hold a [detector](super::Detector) knows of.
+///
+/// It can be used like the guard. Dropping it releases the hold. The watch belongs to the hold: what a tracked guard is turned
+/// into by the methods here is tracked as well.
+///
+/// # Examples
+/// ```
+/// use keylatch::{KeyedMutex, MutexGuard, deadlock::{Detector, Tracked}};
+///
+/// let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
+/// let party = detector.party("import");
+/// let guard: Tracked<MutexGuard<'_, u64>> = party.acquire_blocking(locks.lock(&7)).unwrap();
+/// assert_eq!(guard.key(), &7);
+/// ```
+#[must_use = "the key, or the permit, is released when the guard is dropped"]
+#[clippy::has_significant_drop]
+pub struct Tracked<G> {
+    // Dropped first: what is not recorded any more is released in a moment, and nobody has waited for it in vain.
+    pub(super) record: Record,
+    pub(super) guard: G,
+}
+
+impl<G> Tracked<G> {
+    /// The guard. The detector does not know of it any more: a circle through this hold is not seen.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::{KeyedMutex, deadlock::Detector};
+    ///
+    /// let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
+    /// let guard = detector.party("import").acquire_blocking(locks.lock(&7)).unwrap();
+    /// guard.into_inner().unlock_fair();
+    /// ```
+    #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
+    pub fn into_inner(self) -> G {
+        self.guard
+    }
+}
+
+impl<G> core::ops::Deref for Tracked<G> {
+    type Target = G;
+
+    fn deref(&self) -> &G {
+        &self.guard
+    }
+}
+
+impl<G: fmt::Debug> fmt::Debug for Tracked<G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tracked").field("party", &self.record.member.name).field("guard", &self.guard).finish()
+    }
+}
+
+/// The future of [`Party::acquire`].
+///
+/// # Cancel safety
+/// It can be dropped at any moment, as the future that it was made of.
+///
+/// # Panics
+/// When it is polled after it has finished.
+#[must_use = "futures do nothing unless they are polled or awaited"]
+pub struct TrackedAcquire<P: TablePtr, M: Mode> {
+    // Dropped first: the other one may leave the queue.
+    record: Record,
+    /// `None` when it has finished.
+    request: Option<Request<P, M>>,
+}
+
+impl<P: TablePtr, M: Mode> step::Request for Request<P, M>
+where
+    P::Key: fmt::Debug,
+{
+    type Got = Guard<P, M>;
+
+    fn want(&self) -> Want {
+        Request::want(self)
+    }
+
+    fn identity(&self) -> Identity {
+        Request::identity(self)
+    }
+
+    fn describe(&self) -> (String, &'static str) {
+        (format!("{:?}", self.key()), core::any::type_name::<P::Table>())
+    }
+
+    fn continues(&self) -> Option<u32> {
+        None
+    }
+
+    fn poll_into(&mut self, waiter: Waiter<'_>, batch: &mut WakeBatch) -> Option<Guard<P, M>> {
+        Request::poll_into(self, waiter, batch)
+    }
+
+    fn place(&mut self) -> Place {
+        Request::place(self)
+    }
+
+    fn leave_queue(&mut self, batch: &mut WakeBatch) -> Option<Guard<P, M>> {
+        Request::leave_queue(self, batch)
+    }
+}
+
+impl<P: TablePtr, M: Mode> TrackedAcquire<P, M>
+where
+    P::Key: fmt::Debug,
+{
+    /// Tries once, without beginning to wait.
+    #[inline]
+    fn attempt(&mut self, enter: impl FnOnce(&mut Request<P, M>) -> Option<Guard<P, M>>) -> Option<Tracked<Guard<P, M>>> {
+        let request = self.request.as_mut().expect(FINISHED);
+        if request.is_queued() {
+            return None;
+        }
+        let guard = enter(request)?;
+        self.request = None;
+        let record = Record::of_hold(Arc::clone(&self.record.member), guard.identity(), guard.mode().access());
+        Some(Tracked { record, guard })
+    }
+
+    #[inline]
+    fn poll_as(&mut self, waiter: Waiter<'_>) -> Poll<Result<Tracked<Guard<P, M>>, Deadlock>> {
+        if let Some(tracked) = self.attempt(Request::enter) {
+            return Poll::Ready(Ok(tracked));
+        }
+        self.poll_slowly(waiter)
+    }
+
+    #[inline(never)]
+    fn poll_slowly(&mut self, waiter: Waiter<'_>) -> Poll<Result<Tracked<Guard<P, M>>, Deadlock>> {
+        let request = self.request.as_mut().expect(FINISHED);
+        let result = match self.record.step(request, waiter) {
+            Step::Waits => return Poll::Pending,
+            Step::Got(guard) => {
+                let member = Arc::clone(&self.record.member);
+                Ok(Tracked { record: core::mem::replace(&mut self.record, Record::none(member)), guard })
+            }
+            Step::Failed(deadlock, granted) => {
+                granted.into_iter().for_each(Guard::pass_on);
+                Err(deadlock)
+            }
+        };
+        self.request = None;
+        Poll::Ready(result)
+    }
+
+    /// Waits until `limit` is ready, at the latest: any future may be the limit, such as a timer of any runtime or a
+    /// cancellation token.
+    ///
+    /// The key is tried first. If it is not to be had, and the limit has been reached already, the request does not begin to wait. From
+    /// then on it counts as one that waits, until the limit is reached.
+    ///
+    /// # Errors
+    /// [`Refused::Deadlock`] as the future itself; [`Refused::Limit`] with the output of `limit`.
+    ///
+    /// # Cancel safety
+    /// As that of the future itself.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::{KeyedMutex, deadlock::{Detector, Refused}};
+    ///
+    /// # futures_lite::future::block_on(async {
+    /// let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
+    /// let party = detector.party("import");
+    /// let held = party.acquire(locks.lock(&7)).await.unwrap();
+    /// let never = std::future::pending::<()>();
+    /// let refused = party.acquire(locks.lock(&7)).until(never).await.unwrap_err();
+    /// assert!(matches!(refused, Refused::Deadlock(deadlock) if deadlock.is_reentry()));
+    /// # drop(held);
+    /// # });
+    /// ```
+    #[doc(alias = "timeout")]
+    #[must_use = "bind it: `let result = …`; the guard may be in it (`let _ = …` releases it at once)"]
+    pub async fn until<F: Future>(mut self, limit: F) -> Result<Tracked<Guard<P, M>>, Refused<F::Output>> {
+        let outcome;
+        {
+            let mut limit = pin!(limit);
+            if let Some(tracked) = self.attempt(Request::attempt) {
+                outcome = Ok(tracked);
+            } else if let Poll::Ready(expired) = poll_once(limit.as_mut()).await {
+                // The limit may have taken its time, or released the very lock.
+                outcome = self.attempt(Request::attempt).ok_or(Refused::Limit(expired));
+            } else {
+                outcome = match race(&mut self, limit).await {
+                    Ok(result) => result.map_err(Refused::Deadlock),
+                    Err(expired) => Err(Refused::Limit(expired)),
+                };
+            }
+        }
+        outcome
+    }
+}
+
+/// What one poll of a future gives.
+async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
+    core::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
+}
+
+impl<P: TablePtr, M: Mode> Future for TrackedAcquire<P, M>
+where
+    P::Key: fmt::Debug,
+{
+    type Output = Result<Tracked<Guard<P, M>>, Deadlock>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.poll_as(Waiter { presence: Presence::Task, waker: cx.waker() })
+    }
+}
+
+#[cfg(feature = "std")]
+impl<P: TablePtr, M: Mode> Wait for &mut TrackedAcquire<P, M>
+where
+    P::Key: fmt::Debug,
+{
+    type Output = Result<Tracked<Guard<P, M>>, Deadlock>;
+
+    fn outlook(&mut self) -> Outlook {
+        let request = self.request.as_ref().expect(FINISHED);
+        if request.is_queued() { Outlook::MustQueue } else { request.outlook() }
+    }
+
+    fn attempt(&mut self) -> Option<Self::Output> {
+        TrackedAcquire::attempt(self, Request::attempt).map(Ok)
+    }
+
+    /// It never says that it looks: who looks may be handed what others wait for in vain, and nobody could be sure of a circle.
+    fn poll(&mut self, waiter: Waiter<'_>) -> Poll<Self::Output> {
+        let presence = Presence::SleepingThread;
+        self.poll_as(Waiter { presence, ..waiter })
+    }
+}
+
+impl<P: TablePtr, M: Mode> fmt::Debug for TrackedAcquire<P, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TrackedAcquire")
+            .field("party", &self.record.member.name)
+            .field("done", &self.request.is_none())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Member {
+    /// Makes sure that the parties are the same.
+    #[track_caller]
+    pub(super) fn assert_same(&self, other: &Member) {
+        assert!(
+            core::ptr::eq(self, other),
+            "keylatch: permits of the party {:?} cannot be merged with those of another, {:?}",
+            self.name,
+            other.name
+        );
+    }
+}

@@ -1,0 +1,312 @@
+//! Tracked guards of a reader-writer lock, which become others.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+
+use super::report::Deadlock;
+use super::step::{self, Step};
+use super::{Record, Tracked};
+#[cfg(feature = "std")]
+use crate::acquire::blocking::{Wait, block};
+#[cfg(feature = "std")]
+use crate::core::Outlook;
+use crate::core::{Access, Identity, Place, Presence, Waiter, WakeBatch, Want};
+use crate::guard::Guard;
+use crate::locks::KeyedRwLock;
+use crate::mode::{Exclusive, Mode, Shared, Upgradable};
+use crate::plumbing::{TablePtr, TableRef};
+
+impl<P: TablePtr> Tracked<Guard<P, Upgradable>>
+where
+    P::Key: fmt::Debug,
+{
+    /// Becomes a writer, unless that closes a circle: a future that waits until the other readers have left.
+    ///
+    /// As [`Guard::upgrade`].
+    ///
+    /// # Errors
+    /// A [`Deadlock`], and this guard, which is an upgradable reader still.
+    ///
+    /// # Cancel safety
+    /// **Dropping the future before it has finished releases the hold**, because the future owns the guard.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::{KeyedRwLock, deadlock::Detector};
+    ///
+    /// # futures_lite::future::block_on(async {
+    /// let (pages, detector) = (KeyedRwLock::<String>::new(), Detector::new());
+    /// let party = detector.party("editor");
+    /// let reader = party.acquire(pages.read("home")).await.unwrap();
+    /// let editor = party.acquire(pages.upgradable_read("home")).await.unwrap();
+    ///
+    /// let (deadlock, editor) = editor.upgrade().await.unwrap_err();
+    /// assert!(deadlock.is_reentry()); // it waits for the party's own reader
+    /// drop(reader);
+    /// let editor = editor.upgrade().await.unwrap();
+    /// # drop(editor);
+    /// # });
+    /// ```
+    pub fn upgrade(mut self) -> TrackedUpgrade<P> {
+        self.guard.fall_back();
+        TrackedUpgrade { record: Record::none(Arc::clone(&self.record.member)), tracked: Some(self) }
+    }
+
+    /// Becomes a writer, unless that closes a circle, and blocks the thread until the other readers have left.
+    ///
+    /// # Errors
+    /// A [`Deadlock`], and this guard, which is an upgradable reader still.
+    ///
+    /// # Blocking
+    /// As [`Guard::upgrade_blocking`].
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::{KeyedRwLock, deadlock::Detector};
+    ///
+    /// let (pages, detector) = (KeyedRwLock::<String>::new(), Detector::new());
+    /// let editor = detector.party("editor").acquire_blocking(pages.upgradable_read("home")).unwrap();
+    /// let editor = editor.upgrade_blocking().unwrap();
+    /// # drop(editor);
+    /// ```
+    #[cfg(feature = "std")]
+    pub fn upgrade_blocking(self) -> Result<Tracked<Guard<P, Exclusive>>, (Deadlock, Self)> {
+        block(&mut self.upgrade(), None).expect("a wait without a deadline ends")
+    }
+
+    /// Becomes a writer if there are no other readers.
+    ///
+    /// # Errors
+    /// The guard, if there are.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::{KeyedRwLock, deadlock::Detector};
+    ///
+    /// let (pages, detector) = (KeyedRwLock::<String>::new(), Detector::new());
+    /// let editor = detector.party("editor").acquire_blocking(pages.upgradable_read("home")).unwrap();
+    /// let editor = editor.try_upgrade().unwrap();
+    /// # drop(editor);
+    /// ```
+    pub fn try_upgrade(self) -> Result<Tracked<Guard<P, Exclusive>>, Self> {
+        let Tracked { record, guard } = self;
+        match guard.try_upgrade() {
+            Ok(guard) => {
+                record.set_access(Access::Exclusive);
+                Ok(Tracked { record, guard })
+            }
+            Err(guard) => Err(Tracked { record, guard }),
+        }
+    }
+
+    /// Becomes a plain reader. That makes place for another upgradable one.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::{KeyedRwLock, deadlock::Detector};
+    ///
+    /// let (pages, detector) = (KeyedRwLock::<String>::new(), Detector::new());
+    /// let reader = detector.party("editor").acquire_blocking(pages.upgradable_read("home")).unwrap().downgrade();
+    /// assert!(pages.try_upgradable_read("home").is_some());
+    /// # drop(reader);
+    /// ```
+    #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
+    pub fn downgrade(self) -> Tracked<Guard<P, Shared>> {
+        self.becomes(Access::Shared, Guard::<P, Upgradable>::downgrade)
+    }
+}
+
+impl<P: TablePtr, M: Mode> Tracked<Guard<P, M>> {
+    /// A weaker hold, as the detector is told first: it may see less than there is, but no more.
+    fn becomes<N: Mode>(self, access: Access, downgrade: impl FnOnce(Guard<P, M>) -> Guard<P, N>) -> Tracked<Guard<P, N>> {
+        let Tracked { record, guard } = self;
+        record.set_access(access);
+        Tracked { record, guard: downgrade(guard) }
+    }
+}
+
+/// For each way to refer to a table: see the downgrades of a guard that is not tracked.
+macro_rules! downgrades {
+    ($([$($a:lifetime)?] $P:ty;)+) => {$(
+        impl<$($a,)? K, S> Tracked<Guard<$P, Exclusive>> {
+            /// Becomes a reader. Readers that wait may get in beside it; no writer gets in between.
+            ///
+            /// # Examples
+            /// ```
+            /// use keylatch::{KeyedRwLock, deadlock::Detector};
+            ///
+            /// let (pages, detector) = (KeyedRwLock::<String>::new(), Detector::new());
+            /// let reader = detector.party("editor").acquire_blocking(pages.write("home")).unwrap().downgrade();
+            /// assert!(pages.try_read("home").is_some());
+            /// # drop(reader);
+            /// ```
+            #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
+            pub fn downgrade(self) -> Tracked<Guard<$P, Shared>> {
+                self.becomes(Access::Shared, Guard::<$P, Exclusive>::downgrade)
+            }
+
+            /// Becomes an upgradable reader. Readers that wait may get in beside it; no writer gets in between.
+            ///
+            /// # Examples
+            /// ```
+            /// use keylatch::{KeyedRwLock, deadlock::Detector};
+            ///
+            /// let (pages, detector) = (KeyedRwLock::<String>::new(), Detector::new());
+            /// let editor = detector.party("editor").acquire_blocking(pages.write("home")).unwrap();
+            /// let editor = editor.downgrade_to_upgradable().try_upgrade().unwrap();
+            /// # drop(editor);
+            /// ```
+            #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
+            pub fn downgrade_to_upgradable(self) -> Tracked<Guard<$P, Upgradable>> {
+                self.becomes(Access::Upgradable, Guard::<$P, Exclusive>::downgrade_to_upgradable)
+            }
+        }
+    )+};
+}
+
+downgrades! {
+    ['a] TableRef<'a, KeyedRwLock<K, S>>;
+    [] Arc<KeyedRwLock<K, S>>;
+}
+
+/// The future of a tracked guard's [`upgrade`](Tracked::upgrade).
+///
+/// **It owns the guard: dropping it before it has finished releases the hold.** Polled after it has finished it panics.
+#[must_use = "futures do nothing unless they are polled or awaited"]
+pub struct TrackedUpgrade<P: TablePtr> {
+    // Dropped first: the other one leaves the queue.
+    record: Record,
+    /// `None` when it has finished.
+    tracked: Option<Tracked<Guard<P, Upgradable>>>,
+}
+
+const FINISHED: &str = "keylatch: a lock future was polled after it had finished";
+
+impl<P: TablePtr> step::Request for Tracked<Guard<P, Upgradable>>
+where
+    P::Key: fmt::Debug,
+{
+    type Got = ();
+
+    fn want(&self) -> Want {
+        Want::Upgrade
+    }
+
+    fn identity(&self) -> Identity {
+        self.guard.identity()
+    }
+
+    fn describe(&self) -> (String, &'static str) {
+        (format!("{:?}", self.guard.key()), core::any::type_name::<P::Table>())
+    }
+
+    fn continues(&self) -> Option<u32> {
+        Some(self.record.index)
+    }
+
+    fn poll_into(&mut self, waiter: Waiter<'_>, batch: &mut WakeBatch) -> Option<()> {
+        self.guard.poll_upgrade_into(waiter, batch).is_ready().then_some(())
+    }
+
+    fn place(&mut self) -> Place {
+        self.guard.place_of_upgrade().expect("it waits")
+    }
+
+    fn leave_queue(&mut self, batch: &mut WakeBatch) -> Option<()> {
+        self.guard.leave_queue(batch).then_some(())
+    }
+}
+
+type Upgraded<P> = Result<Tracked<Guard<P, Exclusive>>, (Deadlock, Tracked<Guard<P, Upgradable>>)>;
+
+impl<P: TablePtr> TrackedUpgrade<P>
+where
+    P::Key: fmt::Debug,
+{
+    /// Tries once, without beginning to wait.
+    fn attempt(&mut self) -> Option<Upgraded<P>> {
+        match self.tracked.take().expect(FINISHED).try_upgrade() {
+            Ok(tracked) => Some(Ok(tracked)),
+            Err(tracked) => {
+                self.tracked = Some(tracked);
+                None
+            }
+        }
+    }
+
+    fn poll_as(&mut self, waiter: Waiter<'_>) -> Poll<Upgraded<P>> {
+        if !self.record.is_some() {
+            if let Some(upgraded) = self.attempt() {
+                return Poll::Ready(upgraded);
+            }
+        }
+        let tracked = self.tracked.as_mut().expect(FINISHED);
+        let step = self.record.step(tracked, waiter);
+        if let Step::Waits = step {
+            return Poll::Pending;
+        }
+        let mut tracked = self.tracked.take().expect(FINISHED);
+        Poll::Ready(match step {
+            Step::Failed(deadlock, _) => {
+                tracked.guard.fall_back();
+                Err((deadlock, tracked))
+            }
+            _ => Ok(tracked.upgraded()),
+        })
+    }
+}
+
+impl<P: TablePtr> Tracked<Guard<P, Upgradable>> {
+    /// The word counts the hold as exclusive by now.
+    fn upgraded(self) -> Tracked<Guard<P, Exclusive>> {
+        let Tracked { record, guard } = self;
+        Tracked { record, guard: guard.into_mode() }
+    }
+}
+
+impl<P: TablePtr> Future for TrackedUpgrade<P>
+where
+    P::Key: fmt::Debug,
+{
+    type Output = Upgraded<P>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.poll_as(Waiter { presence: Presence::Task, waker: cx.waker() })
+    }
+}
+
+#[cfg(feature = "std")]
+impl<P: TablePtr> Wait for &mut TrackedUpgrade<P>
+where
+    P::Key: fmt::Debug,
+{
+    type Output = Upgraded<P>;
+
+    fn outlook(&mut self) -> Outlook {
+        self.tracked.as_mut().expect(FINISHED).guard.outlook_of_upgrade()
+    }
+
+    fn attempt(&mut self) -> Option<Self::Output> {
+        TrackedUpgrade::attempt(self)
+    }
+
+    /// As for any tracked request: it never says that it looks.
+    fn poll(&mut self, waiter: Waiter<'_>) -> Poll<Self::Output> {
+        let presence = Presence::SleepingThread;
+        self.poll_as(Waiter { presence, ..waiter })
+    }
+}
+
+impl<P: TablePtr> fmt::Debug for TrackedUpgrade<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TrackedUpgrade")
+            .field("party", &self.record.member.name)
+            .field("done", &self.tracked.is_none())
+            .finish_non_exhaustive()
+    }
+}
