@@ -19,14 +19,16 @@
 /// - `Adaptive` and `Bounded(n)` wake the first, and hand over
 ///   - to a thread that is awake and looking at this moment, wherever it stands in the queue, because it takes the key at
 ///     once. (A thread in a blocking call looks for some microseconds before it sleeps.)
-///   - to whoever has come in vain four times: it was woken, asked, and did not get in. So nobody starves who comes.
+///   - to whoever has come in vain four times: it was woken, asked, and did not get in. So nobody starves who comes. (Of permits,
+///     who needs more than are free is left out, and the next one is asked.)
 ///   - when the count is full. Under `Bounded(n)` a waiter at the head has been passed `n` times. Under `Adaptive` a *thread*
 ///     that was woken at the head has been passed 1,024 times: a thread always comes, so this is reached only if it does not
 ///     get a core.
 ///
 /// Under `Adaptive` a waiter at the head that *cannot* come, since what is held keeps it out (a writer behind readers that
 /// overlap, say), is passed 16 times; then those who would keep it out longer have to queue. Once it has been woken nothing is
-/// kept for it. The same goes for the first writer behind a head that does not come, and for the readers who keep it out.
+/// kept for it. The same goes for the first writer behind a head that does not come, and for the readers who keep it out; and for
+/// the next request for several permits behind one, and for those who take so many that it never finds enough.
 ///
 /// A release under these two that finds the first woken already, and not come, wakes the next as well. (Where threads are on
 /// their way anyway it does so at every fourth time.)
@@ -56,9 +58,10 @@
 /// | [`upgradable_read`](crate::KeyedRwLock::upgradable_read) | its turn | with the readers when a writer leaves, if its place is free (before a writer that came first only once); else as above | no promise |
 /// | [`upgrade`](crate::Guard::upgrade) | before everybody else, when the last reader has left | before everybody who waits; passed by at most 16 readers, or `n`, while others read; then woken under `Adaptive`, handed over under `Bounded` | before everybody who waits, but not before newcomers |
 /// | [`acquire`](crate::KeyedSemaphore::acquire) | its turn | as above; who leaves enough permits for the first passes nobody | no promise |
+/// | [`acquire_n`](crate::KeyedSemaphore::acquire_n) | its turn | as above; until enough permits are free for it at the head, those behind it wait, and others pass it 16 times, or `n` | no promise |
 ///
-/// [`unlock_fair`](crate::Guard::unlock_fair) hands over, once, under every policy. It is the one reservation that
-/// `Barging` makes.
+/// [`unlock_fair`](crate::Guard::unlock_fair) hands over, once, under every policy, and all the permits that a guard has. It is
+/// the one reservation that `Barging` makes.
 ///
 /// A thread in a blocking call tries again for a short while before it queues (not under `Fifo`). Until it queues it is not
 /// a waiter: it has no place and is not counted.

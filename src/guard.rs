@@ -3,7 +3,7 @@ use core::fmt;
 #[cfg(target_has_atomic = "ptr")]
 use crate::core::Identity;
 use crate::core::{For, Live, WakeBatch};
-use crate::mode::{HandOver, Mode};
+use crate::mode::{HandOver, Mode, Permit};
 use crate::plumbing::{CoreOf, HoldOf, PayloadOf, TablePtr};
 
 const HELD: &str = "a guard has its hold until it is dropped";
@@ -50,12 +50,17 @@ const HELD: &str = "a guard has its hold until it is dropped";
 ///     "keylatch::KeyedSemaphore::acquire_blocking", "keylatch::KeyedSemaphore::try_acquire_for",
 ///     "keylatch::KeyedSemaphore::try_acquire_until", "keylatch::KeyedSemaphore::acquire_arc_blocking",
 ///     "keylatch::KeyedSemaphore::try_acquire_arc_for", "keylatch::KeyedSemaphore::try_acquire_arc_until",
+///     "keylatch::KeyedSemaphore::acquire_n_blocking", "keylatch::KeyedSemaphore::try_acquire_n_for",
+///     "keylatch::KeyedSemaphore::try_acquire_n_until", "keylatch::KeyedSemaphore::acquire_n_arc_blocking",
+///     "keylatch::KeyedSemaphore::try_acquire_n_arc_for", "keylatch::KeyedSemaphore::try_acquire_n_arc_until",
 ///     "keylatch::Handle::lock_blocking", "keylatch::Handle::try_lock_for", "keylatch::Handle::try_lock_until",
 ///     "keylatch::Handle::read_blocking", "keylatch::Handle::try_read_for", "keylatch::Handle::try_read_until",
 ///     "keylatch::Handle::upgradable_read_blocking", "keylatch::Handle::try_upgradable_read_for",
 ///     "keylatch::Handle::try_upgradable_read_until", "keylatch::Handle::write_blocking",
 ///     "keylatch::Handle::try_write_for", "keylatch::Handle::try_write_until", "keylatch::Handle::acquire_blocking",
 ///     "keylatch::Handle::try_acquire_for", "keylatch::Handle::try_acquire_until",
+///     "keylatch::Handle::acquire_n_blocking", "keylatch::Handle::try_acquire_n_for",
+///     "keylatch::Handle::try_acquire_n_until",
 ///     "keylatch::Guard::upgrade_blocking", "keylatch::Guard::upgrade_mut_blocking",
 ///     "keylatch::Guard::try_upgrade_for", "keylatch::Guard::try_upgrade_until",
 /// ]
@@ -191,6 +196,7 @@ impl<P: TablePtr, M: HandOver> Guard<P, M> {
     ///
     /// A plain drop frees the key, and under most [policies](crate::Fairness) the next holder is whoever is quickest. This
     /// hands it over, under every policy: the waiter holds it from now on, even before it runs. If nobody waits it is a plain release.
+    /// A guard of several permits hands over all of them, to as many waiters as find enough, in the order of the queue.
     ///
     /// # Examples
     /// ```
@@ -208,6 +214,69 @@ impl<P: TablePtr, M: HandOver> Guard<P, M> {
     pub fn unlock_fair(mut self) {
         if let Some((table, hold)) = self.held.take() {
             table.core().release_for(For::Waiter, hold);
+        }
+    }
+}
+
+/// Permits of a [`KeyedSemaphore`](crate::KeyedSemaphore).
+impl<P: TablePtr> Guard<P, Permit> {
+    /// How many permits the guard holds.
+    ///
+    /// # Examples
+    /// ```
+    /// let hosts = keylatch::KeyedSemaphore::<u64>::new(3);
+    /// assert_eq!(hosts.try_acquire(&7).unwrap().permits(), 1);
+    /// assert_eq!(hosts.try_acquire_n(&7, 3).unwrap().permits(), 3);
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn permits(&self) -> usize {
+        self.held.as_ref().expect(HELD).1.mode().amount()
+    }
+
+    /// Takes `n` of the permits out, into a guard of their own. `None` unless `n` is at least 1 and leaves one here.
+    ///
+    /// Nothing is released and nothing acquired: nobody gets in between.
+    ///
+    /// # Examples
+    /// ```
+    /// let hosts = keylatch::KeyedSemaphore::<u64>::new(3);
+    /// let mut guard = hosts.try_acquire_n(&7, 3).unwrap();
+    /// let part = guard.split(2).unwrap();
+    /// assert_eq!((guard.permits(), part.permits()), (1, 2));
+    /// assert!(guard.split(1).is_none());
+    /// drop(part);
+    /// assert!(hosts.try_acquire_n(&7, 2).is_some());
+    /// ```
+    #[must_use = "bind it: `let _part = …` (`let _ = …` releases it at once)"]
+    pub fn split(&mut self, n: usize) -> Option<Self> {
+        let (table, hold) = self.held.as_mut().expect(HELD);
+        let (part, rest) = hold.mode().split(n)?;
+        let table = table.clone();
+        Some(Guard::new(table, hold.split(rest, part)))
+    }
+
+    /// Adds the permits of another guard of the same key of the same table to this one's.
+    ///
+    /// # Panics
+    /// If the other guard is of another table, or of another key. It is released then.
+    ///
+    /// # Examples
+    /// ```
+    /// let hosts = keylatch::KeyedSemaphore::<u64>::new(3);
+    /// let mut guard = hosts.try_acquire(&7).unwrap();
+    /// guard.merge(hosts.try_acquire_n(&7, 2).unwrap());
+    /// assert_eq!(guard.permits(), 3);
+    /// ```
+    #[track_caller]
+    pub fn merge(&mut self, mut other: Self) {
+        let (core, hold) = self.parts();
+        let (other_core, other_hold) = other.parts();
+        assert!(core::ptr::eq(core, other_core), "keylatch: permits of different tables cannot be merged");
+        assert!(hold.live().is(other_hold.live()), "keylatch: permits of different keys cannot be merged");
+        let sum = hold.mode().merge(other_hold.mode());
+        if let Some((_, other)) = other.held.take() {
+            hold.merge(other, sum);
         }
     }
 }

@@ -60,8 +60,14 @@ impl<P: TablePtr> Handle<P> {
     }
 
     #[inline]
-    pub(crate) fn call<M: Mode>(&self) -> Call<P, Live<'_, P::Key, PayloadOf<P>>, M> {
-        Call::new(self.table.clone(), self.claim().live())
+    pub(crate) fn call<M: Mode>(&self, mode: M) -> Call<P, Live<'_, P::Key, PayloadOf<P>>, M> {
+        Call::new(self.table.clone(), self.claim().live(), mode)
+    }
+
+    /// How many permits the key has.
+    #[inline]
+    pub(crate) fn permits(&self) -> usize {
+        self.table.core().rules().limit()
     }
 }
 

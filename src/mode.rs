@@ -39,7 +39,7 @@ pub struct Shared(());
 #[derive(Clone, Copy, Debug)]
 pub struct Upgradable(pub(crate) Upgrading);
 
-/// The holder of a permit.
+/// The holder of a permit, or of several.
 #[derive(Clone, Copy, Debug)]
 pub struct Permit {
     amount: u32,
@@ -79,6 +79,32 @@ impl Upgradable {
 
 impl Permit {
     pub(crate) const NEW: Permit = Permit { amount: 1 };
+
+    /// So many of the `limit` permits that each key of a table has.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn several(n: usize, limit: usize) -> Permit {
+        assert!((1..=limit).contains(&n), "keylatch: n must be between 1 and {limit}, the table's permits, but is {n}");
+        Permit { amount: n as u32 } // a table has no more than a `u32` counts
+    }
+
+    #[inline]
+    pub(crate) fn amount(self) -> usize {
+        self.amount as usize
+    }
+
+    /// So many, and the rest, if that leaves some to both.
+    #[inline]
+    pub(crate) fn split(self, n: usize) -> Option<(Permit, Permit)> {
+        let amount = u32::try_from(n).ok().filter(|amount| (1..self.amount).contains(amount))?;
+        Some((Permit { amount }, Permit { amount: self.amount - amount }))
+    }
+
+    /// As many as both.
+    #[inline]
+    pub(crate) fn merge(self, other: Permit) -> Permit {
+        Permit { amount: self.amount + other.amount }
+    }
 }
 
 impl ReadOrWrite {

@@ -82,7 +82,7 @@ counts! {
     writers;
     /// How many upgradable readers hold the key: 0 or 1.
     upgradable;
-    /// How many permits of the key are held.
+    /// How many permits of the key are held. A holder of several counts as so many.
     permits;
     /// How many requests wait to read.
     waiting_readers;
@@ -93,7 +93,7 @@ counts! {
     /// How many upgradable holders wait to become writers: 0 or 1. Such a holder is counted by
     /// [`upgradable`](Status::upgradable) as well.
     waiting_upgrades;
-    /// How many requests wait for a permit.
+    /// How many requests wait for permits, each for one or for several.
     waiting_permits;
 }
 

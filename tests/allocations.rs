@@ -85,6 +85,7 @@ fn guarantee_9_uncontended_calls_allocate_nothing() {
     assert_eq!(allocations(|key| drop(pages.upgradable_read_blocking(&key).upgrade_blocking().downgrade())), 0);
     let hosts = KeyedSemaphore::<u64>::builder(2).shards(1).build();
     assert_eq!(allocations(|key| drop((hosts.acquire_blocking(&key), hosts.try_acquire(&key)))), 0);
+    assert_eq!(allocations(|key| drop(hosts.acquire_n_blocking(&key, 2).split(1))), 0);
 
     let names = KeyedMutex::<String>::builder().shards(1).recycle_keys(true).build();
     assert_eq!(allocations(|_| drop(names.lock_blocking(NAME))), 0);

@@ -39,9 +39,9 @@ fn a_circle_of_three_over_two_tables_is_told_from_its_beginning() {
     let (locks, pages) = (KeyedMutex::<u64>::new(), KeyedRwLock::<String>::new());
     let detector = Detector::new();
     let [x, y, z] = ["x", "y", "z"].map(|name| detector.party(name));
-    let _1 = block_on(x.acquire(locks.lock(&1))).unwrap();
-    let _2 = block_on(y.acquire(locks.lock(&2))).unwrap();
-    let _3 = block_on(z.acquire(pages.read("home"))).unwrap();
+    let _one = block_on(x.acquire(locks.lock(&1))).unwrap();
+    let _two = block_on(y.acquire(locks.lock(&2))).unwrap();
+    let _three = block_on(z.acquire(pages.read("home"))).unwrap();
     let mut first = pin!(x.acquire(locks.lock(&2)));
     let mut second = pin!(y.acquire(pages.write("home")));
     assert!(poll(first.as_mut()).is_pending() && poll(second.as_mut()).is_pending());
@@ -114,8 +114,8 @@ fn permits_that_only_those_have_who_wait_are_deadlocked() {
 fn who_is_not_tracked_raises_no_alarm() {
     let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
     let (x, other) = (detector.party("x"), Detector::new().party("of another detector"));
-    let _1 = block_on(x.acquire(locks.lock(&1))).unwrap();
-    let _2 = block_on(other.acquire(locks.lock(&2))).unwrap();
+    let _one = block_on(x.acquire(locks.lock(&1))).unwrap();
+    let _two = block_on(other.acquire(locks.lock(&2))).unwrap();
     let mut first = pin!(x.acquire(locks.lock(&2)));
     let mut second = pin!(other.acquire(locks.lock(&1)));
     assert!(poll(first.as_mut()).is_pending() && poll(second.as_mut()).is_pending());
@@ -148,8 +148,8 @@ fn what_is_released_cancelled_or_taken_out_is_no_edge_any_more() {
 fn holds_are_known_after_their_party_is_dropped() {
     let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
     let (x, y) = (detector.party("x"), detector.party("y"));
-    let _1 = block_on(x.acquire(locks.lock(&1))).unwrap();
-    let _2 = block_on(y.acquire(locks.lock(&2))).unwrap();
+    let _one = block_on(x.acquire(locks.lock(&1))).unwrap();
+    let _two = block_on(y.acquire(locks.lock(&2))).unwrap();
     let mut waiting = pin!(x.acquire(locks.lock(&2)));
     assert!(poll(waiting.as_mut()).is_pending());
     drop(x);
@@ -160,7 +160,7 @@ fn holds_are_known_after_their_party_is_dropped() {
 fn a_party_that_gets_in_and_so_closes_a_circle_fails_where_it_waits() {
     let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
     let (a, b) = (detector.party("a"), detector.party("b"));
-    let _1 = block_on(b.acquire(locks.lock(&1))).unwrap();
+    let _one = block_on(b.acquire(locks.lock(&1))).unwrap();
     let other = block_on(locks.lock(&2));
     let mut first = pin!(a.acquire(locks.lock(&1)));
     let mut of_b = pin!(b.acquire(locks.lock(&2)));
@@ -189,7 +189,8 @@ fn a_limit_that_is_reached_already_is_no_deadlock() {
 fn two_who_upgrade_what_the_other_reads_are_told() {
     let (pages, detector) = (KeyedRwLock::<u64>::new(), Detector::new());
     let (x, y) = (detector.party("x"), detector.party("y"));
-    let (one, _other) = (block_on(x.acquire(pages.upgradable_read(&1))).unwrap(), block_on(y.acquire(pages.read(&1))).unwrap());
+    let (one, _other) =
+        (block_on(x.acquire(pages.upgradable_read(&1))).unwrap(), block_on(y.acquire(pages.read(&1))).unwrap());
     let two = block_on(y.acquire(pages.upgradable_read(&2))).unwrap();
     let _read = block_on(x.acquire(pages.read(&2))).unwrap();
     let mut waiting = pin!(one.upgrade());

@@ -464,7 +464,7 @@ fn a_thread_whose_time_is_up_takes_a_key_that_is_free_by_then() {
 }
 
 #[test]
-fn a_panic_about_a_setting_names_the_line_that_made_the_table() {
+fn a_panic_about_a_number_names_the_line_that_made_the_table_or_asked_for_so_many() {
     use std::sync::Mutex;
     static AT: Mutex<Vec<(String, u32)>> = Mutex::new(vec![]);
     let here = std::thread::current().id();
@@ -483,11 +483,14 @@ fn a_panic_about_a_setting_names_the_line_that_made_the_table() {
         catch_unwind(|| drop(KeyedSemaphore::<u64>::new(0))),
         catch_unwind(|| drop(KeyedSemaphore::<u64>::builder(0))),
         catch_unwind(|| drop(KeyedSemaphore::<u64, _>::with_hasher(0, std::hash::RandomState::new()))),
+        catch_unwind(|| drop(KeyedSemaphore::<u64>::new(1).acquire_n(&7, 2))),
+        catch_unwind(|| drop(Arc::new(KeyedSemaphore::<u64>::new(1)).try_acquire_n_arc_for(&7, 2, Duration::ZERO))),
+        catch_unwind(|| drop(KeyedSemaphore::<u64>::new(1).handle(&7).acquire_n_blocking(0))),
     ];
     drop(std::panic::take_hook());
     assert!(outcomes.iter().all(Result::is_err));
     let at = std::mem::take(&mut *AT.lock().unwrap());
-    let lines = [2, 3, 4, 5].map(|n| (file!().to_owned(), first + n));
+    let lines: Vec<_> = (2..=8).map(|n| (file!().to_owned(), first + n)).collect();
     assert_eq!(at, lines);
 }
 

@@ -2,12 +2,13 @@
 
 mod common;
 
-use std::panic::catch_unwind;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use common::{pending, poll, ready};
+use common::{Bell, pending, poll, poll_with, ready};
 use futures_lite::future::{block_on, yield_now};
 use keylatch::{Fairness, KeyedSemaphore, MAX_PERMITS, PermitGuard, PermitGuardArc};
 
@@ -162,4 +163,428 @@ fn a_released_permit_goes_past_a_waiter_that_gave_up() {
     drop(permit);
     drop(first);
     assert!(poll(&mut second).is_ready());
+}
+
+// ---- several permits ------------------------------------------------------------------------------------------------
+
+const POLICIES: [Fairness; 4] = [Fairness::Adaptive, Fairness::Bounded(3), Fairness::Fifo, Fairness::Barging];
+
+fn semaphore(permits: usize, fairness: Fairness) -> KeyedSemaphore<u64> {
+    KeyedSemaphore::builder(permits).fairness(fairness).build()
+}
+
+/// How many newcomers get in before a request that they keep out, and that has not been woken.
+fn passes(fairness: Fairness) -> usize {
+    match fairness {
+        Fairness::Adaptive => 16,
+        Fairness::Bounded(n) => n.into(),
+        _ => 0,
+    }
+}
+
+#[test]
+fn every_form_takes_n_permits() {
+    let hosts = Arc::new(KeyedSemaphore::<String>::new(36));
+    let handle = hosts.handle("a");
+    let owned = hosts.handle_arc("a");
+    let hour = Duration::from_secs(3600);
+    let deadline = Instant::now() + hour;
+    let borrowed: Vec<PermitGuard<'_, String>> = vec![
+        hosts.acquire_n_blocking("a", 1),
+        hosts.try_acquire_n("a", 2).unwrap(),
+        hosts.try_acquire_n_for("a", 3, hour).unwrap(),
+        hosts.try_acquire_n_until("a", 2, deadline).unwrap(),
+        ready(hosts.acquire_n("a", 2)),
+        block_on(hosts.acquire_n("a", 1).until(std::future::pending::<()>())).unwrap(),
+        handle.acquire_n_blocking(2),
+        handle.try_acquire_n(2).unwrap(),
+        handle.try_acquire_n_for(2, hour).unwrap(),
+        handle.try_acquire_n_until(2, deadline).unwrap(),
+        ready(handle.acquire_n(2)),
+    ];
+    assert!(borrowed.iter().map(PermitGuard::permits).eq([1, 2, 3, 2, 2, 1, 2, 2, 2, 2, 2]));
+    let shared: Vec<PermitGuardArc<String>> = vec![
+        hosts.acquire_n_arc_blocking("a", 2),
+        hosts.try_acquire_n_arc("a", 3).unwrap(),
+        hosts.try_acquire_n_arc_for("a", 1, hour).unwrap(),
+        hosts.try_acquire_n_arc_until("a", 1, deadline).unwrap(),
+        ready(hosts.acquire_n_arc("a", 2)),
+        owned.acquire_n_blocking(1),
+        owned.try_acquire_n(2).unwrap(),
+        owned.try_acquire_n_for(1, hour).unwrap(),
+        owned.try_acquire_n_until(1, deadline).unwrap(),
+        ready(owned.acquire_n(1)),
+    ];
+    assert!(shared.iter().map(PermitGuardArc::permits).eq([2, 3, 1, 1, 2, 1, 2, 1, 1, 1]));
+    assert_eq!(hosts.status("a").unwrap().permits(), 36);
+    let mut shared = shared;
+    drop(shared.pop()); // one is free, and two are too many
+    assert!(hosts.try_acquire_n("a", 2).is_none() && hosts.try_acquire_n_arc("a", 2).is_none());
+    assert!(handle.try_acquire_n(2).is_none() && owned.try_acquire_n(2).is_none());
+    assert!(hosts.try_acquire_n_for("a", 2, Duration::ZERO).is_none());
+    assert!(hosts.try_acquire_n_until("a", 2, Instant::now()).is_none());
+    assert!(hosts.try_acquire_n_arc_for("a", 2, Duration::ZERO).is_none());
+    assert!(hosts.try_acquire_n_arc_until("a", 2, Instant::now()).is_none());
+    assert!(handle.try_acquire_n_for(2, Duration::ZERO).is_none());
+    assert!(owned.try_acquire_n_until(2, Instant::now()).is_none());
+    assert!(block_on(hosts.acquire_n("a", 2).until(std::future::ready(()))).is_err());
+    assert_eq!(hosts.status("a").unwrap().permits(), 35, "who fails takes nothing");
+    assert!(hosts.try_acquire_n("a", 1).is_some() && hosts.try_acquire_n("b", 36).is_some());
+    drop((borrowed, shared, handle, owned));
+    assert!(hosts.is_empty());
+}
+
+/// In every form, the async ones included, and before there is an entry.
+#[test]
+fn no_permits_and_more_than_there_are_panic_at_the_call() {
+    let hosts = Arc::new(KeyedSemaphore::<u64>::new(3));
+    for n in [0, 4, usize::MAX] {
+        let refused = |call: &dyn Fn()| {
+            let panic = catch_unwind(AssertUnwindSafe(call)).unwrap_err();
+            let message = *panic.downcast::<String>().unwrap();
+            assert_eq!(message, format!("keylatch: n must be between 1 and 3, the table's permits, but is {n}"));
+            assert!(hosts.is_empty(), "an entry was left");
+        };
+        let now = Instant::now();
+        refused(&|| drop(hosts.acquire_n(&7, n)));
+        refused(&|| drop(hosts.acquire_n_blocking(&7, n)));
+        refused(&|| drop(hosts.try_acquire_n(&7, n)));
+        refused(&|| drop(hosts.try_acquire_n_for(&7, n, Duration::ZERO)));
+        refused(&|| drop(hosts.try_acquire_n_until(&7, n, now)));
+        refused(&|| drop(hosts.acquire_n_arc(&7, n)));
+        refused(&|| drop(hosts.acquire_n_arc_blocking(&7, n)));
+        refused(&|| drop(hosts.try_acquire_n_arc(&7, n)));
+        refused(&|| drop(hosts.try_acquire_n_arc_for(&7, n, Duration::ZERO)));
+        refused(&|| drop(hosts.try_acquire_n_arc_until(&7, n, now)));
+        refused(&|| drop(hosts.handle(&7).acquire_n(n)));
+        refused(&|| drop(hosts.handle(&7).acquire_n_blocking(n)));
+        refused(&|| drop(hosts.handle(&7).try_acquire_n(n)));
+        refused(&|| drop(hosts.handle_arc(&7).try_acquire_n_for(n, Duration::ZERO)));
+        refused(&|| drop(hosts.handle_arc(&7).try_acquire_n_until(n, now)));
+    }
+}
+
+#[test]
+fn permits_are_split_and_merged_and_nobody_sees_it() {
+    let hosts = Arc::new(KeyedSemaphore::<u64>::new(5));
+    let mut guard = hosts.try_acquire_n_arc(&7, 4).unwrap();
+    assert_eq!((guard.permits(), *guard.key()), (4, 7));
+    for n in [0, 4, 5, usize::MAX] {
+        assert!(guard.split(n).is_none());
+    }
+    let status = hosts.status(&7);
+    let mut three = guard.split(3).unwrap();
+    let one = three.split(1).unwrap();
+    assert_eq!((guard.permits(), three.permits(), one.permits(), *one.key()), (1, 2, 1, 7));
+    assert!(guard.split(1).is_none());
+    assert_eq!(hosts.status(&7), status);
+    drop(guard);
+    assert_eq!(hosts.status(&7).unwrap().permits(), 3);
+    let mut all = hosts.try_acquire_n_arc(&7, 2).unwrap();
+    assert!(hosts.try_acquire(&7).is_none());
+    all.merge(one);
+    all.merge(three);
+    assert_eq!((all.permits(), hosts.status(&7).unwrap().permits()), (5, 5));
+    drop(all);
+    assert!(hosts.is_empty(), "the last unit of several goes with its entry");
+}
+
+/// A part keeps a shared table by itself, and goes its own way.
+#[test]
+fn a_part_of_an_owned_guard_outlives_the_rest() {
+    let hosts = Arc::new(KeyedSemaphore::<u64>::new(2));
+    let mut guard = hosts.try_acquire_n_arc(&7, 2).unwrap();
+    let part = guard.split(1).unwrap();
+    let mut waiter = hosts.acquire_n_arc(&7, 2);
+    pending(&mut waiter);
+    drop((guard, hosts));
+    pending(&mut waiter);
+    std::thread::spawn(move || drop(part)).join().unwrap();
+    assert_eq!(ready(&mut waiter).permits(), 2);
+}
+
+#[test]
+fn what_does_not_fit_is_not_merged_and_is_released() {
+    let (hosts, others) = (KeyedSemaphore::<u64>::new(2), KeyedSemaphore::<u64>::new(2));
+    let mut guard = hosts.try_acquire(&7).unwrap();
+    for (other, fault) in [
+        (hosts.try_acquire(&8).unwrap(), "keylatch: permits of different keys cannot be merged"),
+        (others.try_acquire(&7).unwrap(), "keylatch: permits of different tables cannot be merged"),
+    ] {
+        let panic = catch_unwind(AssertUnwindSafe(|| guard.merge(other))).unwrap_err();
+        assert_eq!(*panic.downcast::<&str>().unwrap(), fault);
+        assert_eq!((guard.permits(), hosts.len(), others.len()), (1, 1, usize::from(fault.contains("keys"))));
+    }
+}
+
+#[test]
+fn a_status_counts_permits_that_are_held_and_requests_that_wait() {
+    let hosts = KeyedSemaphore::<u64>::new(5);
+    let (_two, _one) = (hosts.try_acquire_n(&7, 2).unwrap(), hosts.try_acquire(&7).unwrap());
+    let (mut big, mut small) = (hosts.acquire_n(&7, 5), hosts.acquire_n(&7, 3));
+    pending(&mut big);
+    pending(&mut small);
+    let status = hosts.status(&7).unwrap();
+    assert_eq!((status.permits(), status.waiting_permits(), status.holders(), status.waiters()), (3, 2, 3, 2));
+}
+
+/// Each of `n` permits counts as a user of the key. Nothing wraps.
+#[test]
+fn all_permits_that_a_key_can_count_are_held_at_once() {
+    let hosts = KeyedSemaphore::<u64>::new(MAX_PERMITS);
+    let handle = hosts.handle(&7);
+    let mut all = handle.try_acquire_n(MAX_PERMITS).unwrap();
+    assert_eq!((all.permits(), hosts.status(&7).unwrap().permits()), (MAX_PERMITS, MAX_PERMITS));
+    assert!(hosts.try_acquire(&7).is_none() && handle.try_acquire_n(2).is_none());
+    assert!(catch_unwind(AssertUnwindSafe(|| hosts.acquire(&7))).is_err(), "one user too many");
+    drop(all.split(9));
+    let mut waiters = [MAX_PERMITS; 3].map(|n| hosts.acquire_n(&7, n));
+    waiters.iter_mut().for_each(pending);
+    drop((ready(hosts.acquire_n(&7, 9)), all, handle));
+    for waiter in &mut waiters {
+        assert_eq!(ready(waiter).permits(), MAX_PERMITS);
+    }
+    assert!(hosts.is_empty());
+}
+
+#[test]
+fn a_big_request_takes_all_or_nothing() {
+    for fairness in POLICIES {
+        let hosts = semaphore(3, fairness);
+        let mut held: Vec<_> = (0..3).map(|_| hosts.try_acquire(&7).unwrap()).collect();
+        let mut big = hosts.acquire_n(&7, 3);
+        pending(&mut big);
+        for left in [2, 1] {
+            drop(held.pop());
+            pending(&mut big);
+            assert_eq!(hosts.status(&7).unwrap().permits(), left, "{fairness:?}");
+        }
+        drop(held);
+        let guard = ready(&mut big);
+        assert_eq!((guard.permits(), hosts.status(&7).unwrap().permits()), (3, 3), "{fairness:?}");
+    }
+}
+
+/// Small ones that overlap, so that there is never enough for the big one.
+fn crowd<'a>(hosts: &'a KeyedSemaphore<u64>, held: &mut VecDeque<PermitGuard<'a, u64>>, mut passed: impl FnMut()) {
+    for _ in 0..100 {
+        drop(held.pop_front());
+        let Some(permit) = hosts.try_acquire(&7) else { return };
+        held.push_back(permit);
+        passed();
+    }
+    panic!("there is no end to it");
+}
+
+#[test]
+fn a_big_request_at_the_head_is_not_starved_by_small_ones() {
+    for fairness in &POLICIES[..3] {
+        let hosts = semaphore(4, *fairness);
+        let mut held: VecDeque<_> = (0..4).map(|_| hosts.try_acquire(&7).unwrap()).collect();
+        let mut big = hosts.acquire_n(&7, 3);
+        pending(&mut big);
+        let mut passed = 0;
+        crowd(&hosts, &mut held, || passed += 1);
+        assert_eq!(passed, passes(*fairness), "{fairness:?}");
+        // Nor by those who wait.
+        let mut small = hosts.acquire(&7);
+        pending(&mut small);
+        held.truncate(1);
+        let big = ready(&mut big);
+        drop(held);
+        assert!(poll(&mut small).is_ready(), "{fairness:?}");
+        drop((big, small));
+        assert!(hosts.is_empty());
+    }
+}
+
+#[test]
+fn a_big_request_behind_an_idle_one_is_not_starved_by_small_ones() {
+    for fairness in &POLICIES[..3] {
+        let hosts = semaphore(4, *fairness);
+        let mut held: VecDeque<_> = (0..4).map(|_| hosts.try_acquire(&7).unwrap()).collect();
+        let (mut idle, mut big) = (hosts.acquire(&7), hosts.acquire_n(&7, 3));
+        pending(&mut idle);
+        pending(&mut big);
+        // Two are free from now on: the idle one is woken, and may have one.
+        drop(held.pop_front());
+        let mut passed = 0;
+        crowd(&hosts, &mut held, || passed += 1);
+        assert_eq!(passed, passes(*fairness), "{fairness:?}");
+        drop(held);
+        assert_eq!(ready(&mut big).permits(), 3, "{fairness:?}");
+    }
+}
+
+/// It sleeps, and nobody before it comes: the next release that leaves enough wakes it. Until then it keeps those asleep who came
+/// after it.
+#[test]
+fn a_big_request_that_sleeps_is_woken_when_enough_is_free() {
+    for fairness in [Fairness::Adaptive, Fairness::Bounded(99)] {
+        let hosts = semaphore(3, fairness);
+        let mut held: Vec<_> = (0..3).map(|_| hosts.try_acquire(&7).unwrap()).collect();
+        let (mut idle, mut big, mut small) = (hosts.acquire(&7), hosts.acquire_n(&7, 3), hosts.acquire(&7));
+        let bells = [Bell::new(), Bell::new(), Bell::new()];
+        assert!(poll_with(&mut idle, &bells[0].1).is_pending());
+        assert!(poll_with(&mut big, &bells[1].1).is_pending() && poll_with(&mut small, &bells[2].1).is_pending());
+        let rung = || [0, 1, 2].map(|bell| bells[bell].0.take());
+        drop(held.pop());
+        assert_eq!(rung(), [1, 0, 0], "{fairness:?}");
+        drop(held.pop());
+        assert_eq!(rung(), [0; 3], "{fairness:?}");
+        drop(held.pop());
+        assert_eq!(rung(), [0, 1, 0], "{fairness:?}");
+        let big = ready(&mut big);
+        drop(idle);
+        drop(big);
+        assert!(poll(&mut small).is_ready(), "{fairness:?}");
+    }
+}
+
+#[test]
+fn a_big_request_that_gives_up_lets_the_small_ones_in_at_once() {
+    for fairness in &POLICIES[..3] {
+        let hosts = semaphore(3, *fairness);
+        let held = hosts.try_acquire(&7).unwrap();
+        let mut big = hosts.acquire_n(&7, 3);
+        pending(&mut big);
+        for _ in 0..passes(*fairness) {
+            drop(hosts.try_acquire(&7).unwrap());
+        }
+        let (mut first, mut second) = (hosts.acquire(&7), hosts.acquire(&7));
+        let bells = [Bell::new(), Bell::new()];
+        assert!(poll_with(&mut first, &bells[0].1).is_pending() && poll_with(&mut second, &bells[1].1).is_pending());
+        drop(big);
+        assert!(bells.iter().all(|(bell, _)| bell.take() == 1), "{fairness:?}");
+        drop((ready(&mut first), ready(&mut second), held));
+    }
+}
+
+/// The same behind one that does not come: nothing is kept for that one.
+#[test]
+fn a_big_request_behind_an_idle_one_that_gives_up_lets_a_small_one_in_at_once() {
+    let hosts = semaphore(3, Fairness::Adaptive);
+    let mut held: Vec<_> = (0..3).map(|_| hosts.try_acquire(&7).unwrap()).collect();
+    let (mut idle, mut big) = (hosts.acquire(&7), hosts.acquire_n(&7, 3));
+    pending(&mut idle);
+    pending(&mut big);
+    drop(held.pop());
+    for _ in 0..16 {
+        drop(hosts.try_acquire(&7).unwrap());
+    }
+    let (mut small, (bell, waker)) = (hosts.acquire(&7), Bell::new());
+    assert!(poll_with(&mut small, &waker).is_pending());
+    drop(big);
+    assert_eq!(bell.take(), 1);
+    drop(ready(&mut small));
+}
+
+#[test]
+fn unlock_fair_hands_over_every_permit_that_it_gives_up() {
+    for fairness in POLICIES {
+        let hosts = semaphore(4, fairness);
+        let (guard, rest) = (hosts.try_acquire_n(&7, 3).unwrap(), hosts.try_acquire(&7).unwrap());
+        let mut waiters = [1, 2, 1].map(|n| hosts.acquire_n(&7, n));
+        waiters.iter_mut().for_each(pending);
+        guard.unlock_fair();
+        let status = hosts.status(&7).unwrap();
+        assert_eq!((status.permits(), status.waiting_permits()), (4, 1), "{fairness:?}");
+        assert!(hosts.try_acquire(&7).is_none(), "{fairness:?}");
+        let [first, second, third] = &mut waiters;
+        pending(third);
+        let taken = (ready(first), ready(second));
+        // As far as they find enough, in their order: what is left is anybody's whom the policy lets pass.
+        let mut big = hosts.acquire_n(&7, 4);
+        pending(&mut big);
+        rest.unlock_fair();
+        drop(ready(third));
+        assert_eq!(hosts.status(&7).unwrap().permits(), 3, "{fairness:?}");
+        assert_eq!(hosts.try_acquire(&7).is_some(), fairness != Fairness::Fifo, "{fairness:?}");
+        drop((taken, big, waiters));
+        assert!(hosts.is_empty());
+    }
+}
+
+#[test]
+fn what_was_handed_to_a_big_request_that_gives_up_goes_to_those_behind_it() {
+    for fairness in POLICIES {
+        let hosts = semaphore(3, fairness);
+        let guard = hosts.try_acquire_n(&7, 3).unwrap();
+        let mut big = hosts.acquire_n(&7, 3);
+        pending(&mut big);
+        let mut waiters = [1, 1, 1].map(|n| hosts.acquire_n(&7, n));
+        waiters.iter_mut().for_each(pending);
+        guard.unlock_fair();
+        assert_eq!(hosts.status(&7).unwrap().waiting_permits(), 3, "{fairness:?}");
+        drop(big);
+        let status = hosts.status(&7).unwrap();
+        assert_eq!((status.permits(), status.waiting_permits()), (3, 0), "{fairness:?}");
+        drop(waiters);
+        assert!(hosts.is_empty());
+    }
+}
+
+/// Whoever comes in vain four times is handed what it wants by the next release that it fits, though one that wants more has come in
+/// vain as often, and still does not find enough.
+#[test]
+fn a_small_request_that_is_due_does_not_wait_for_a_big_one_that_does_not_fit() {
+    for fairness in [Fairness::Adaptive, Fairness::Bounded(99)] {
+        let hosts = semaphore(4, fairness);
+        let all = || hosts.try_acquire_n(&7, 4).unwrap();
+        let mut taken = all();
+        let (mut idle, mut big, mut small) = (hosts.acquire(&7), hosts.acquire_n(&7, 4), hosts.acquire(&7));
+        pending(&mut idle);
+        pending(&mut big);
+        pending(&mut small);
+        for _ in 0..4 {
+            // The first does not come, so the others are woken as well, and find all taken again.
+            drop(taken);
+            drop(all());
+            drop(all());
+            taken = all();
+            pending(&mut big);
+            pending(&mut small);
+        }
+        let one = taken.split(1).unwrap();
+        drop(taken);
+        let status = hosts.status(&7).unwrap();
+        assert_eq!((status.permits(), status.waiting_permits()), (2, 2), "{fairness:?}");
+        drop(ready(&mut small));
+        drop(one);
+        assert!(hosts.try_acquire(&7).is_none(), "{fairness:?}: it is handed to the big one");
+        assert_eq!(ready(&mut big).permits(), 4, "{fairness:?}");
+    }
+}
+
+#[test]
+fn threads_that_want_one_and_some_that_want_all_get_in() {
+    const ROUNDS: usize = if cfg!(debug_assertions) { 300 } else { 3_000 };
+    for fairness in POLICIES {
+        let hosts = semaphore(3, fairness);
+        let inside = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (hosts, inside) = (&hosts, &inside);
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        let n = if thread == 0 { 3 } else { 1 + (thread + round) % 2 };
+                        let mut permits = match round % 3 {
+                            0 => block_on(hosts.acquire_n(&7, n)),
+                            _ => hosts.acquire_n_blocking(&7, n),
+                        };
+                        assert!(inside.fetch_add(n, SeqCst) + n <= 3, "too many, under {fairness:?}");
+                        let part = permits.split(1);
+                        inside.fetch_sub(permits.permits(), SeqCst);
+                        if round % 5 == 0 {
+                            permits.unlock_fair()
+                        } else {
+                            drop(permits)
+                        }
+                        inside.fetch_sub(part.as_ref().map_or(0, PermitGuard::permits), SeqCst);
+                    }
+                });
+            }
+        });
+        assert!(hosts.is_empty());
+    }
 }

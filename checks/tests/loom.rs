@@ -645,3 +645,50 @@ fn a_permit_goes_to_somebody_who_still_wants_it() {
         });
     }
 }
+
+/// Two permits come back one by one, while a request for both waits before one for one, and one of the two gives up: the other gets in.
+#[test]
+fn a_request_for_both_permits_and_one_for_one_get_in_or_give_up() {
+    let adaptive = Fairness::Adaptive;
+    for (fairness, gives_up) in
+        [(adaptive, 1), (adaptive, 2), (Fairness::Fifo, 2), (Fairness::Bounded(1), 1), (Fairness::Barging, 2)]
+    {
+        model(move || {
+            let builder = KeyedSemaphore::builder(2).shards(1).fairness(fairness);
+            let hosts: Arc<KeyedSemaphore<u64, Hasher>> = Arc::new(builder.hasher(Hasher::default()).build());
+            let [first, second] = [(); 2].map(|()| hosts.try_acquire_arc(&7).unwrap());
+            let (mut big, mut small) = (hosts.acquire_n_arc(&7, 2), hosts.acquire_arc(&7));
+            assert!(poll(&mut big).is_pending() && poll(&mut small).is_pending());
+            let (quitter, stayer, n) = if gives_up == 2 { (big, small, 1) } else { (small, big, 2) };
+            let releaser = thread::spawn(move || drop(first));
+            let waiter = thread::spawn(move || assert_eq!(block_on(stayer).permits(), n));
+            drop(quitter);
+            drop(second);
+            releaser.join().unwrap();
+            waiter.join().unwrap();
+            assert!(hosts.is_empty());
+        });
+    }
+}
+
+/// What was one hold is released as two, while a request for both permits waits.
+#[test]
+fn permits_that_are_split_are_released_one_by_one() {
+    for fairness in [Fairness::Adaptive, Fairness::Fifo] {
+        model(move || {
+            let builder = KeyedSemaphore::builder(2).shards(1).fairness(fairness);
+            let hosts: Arc<KeyedSemaphore<u64, Hasher>> = Arc::new(builder.hasher(Hasher::default()).build());
+            let mut both = hosts.try_acquire_n_arc(&7, 2).unwrap();
+            let one = both.split(1).unwrap();
+            let releaser = thread::spawn(move || drop(one));
+            let waiter = {
+                let hosts = Arc::clone(&hosts);
+                thread::spawn(move || drop(block_on(hosts.acquire_n(&7, 2))))
+            };
+            drop(both);
+            releaser.join().unwrap();
+            waiter.join().unwrap();
+            assert!(hosts.is_empty());
+        });
+    }
+}

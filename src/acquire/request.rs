@@ -25,8 +25,8 @@ pub(crate) struct Call<P, S, M> {
 
 impl<P, S, M: Mode> Call<P, S, M> {
     #[inline]
-    pub(crate) fn new(table: P, source: S) -> Self {
-        Call { table, source, mode: M::ONE }
+    pub(crate) fn new(table: P, source: S, mode: M) -> Self {
+        Call { table, source, mode }
     }
 }
 

@@ -20,7 +20,7 @@
 //! | slot, chunk | the memory of one entry; up to 16 of them in one allocation |
 //! | payload | what an entry has beside its key; nothing, for locks |
 //! | word, state | the packed integer that says who uses an entry; it, and what else of an entry has no key in it |
-//! | unit | one of those whom a word counts: a claim or a hold |
+//! | unit | what a word counts: a claim or a hold; a hold of several permits is as many |
 //! | claim | keeps an entry alive, and no more: a handle, a future, a waiter, a visit |
 //! | hold | keeps others out, by its access: exclusive, shared, upgradable, or a number of permits |
 //! | mode | a type that says a hold's access; what guards are generic over |

@@ -85,10 +85,6 @@ impl Registry {
         self.parties.remove(party).name
     }
 
-    pub(super) fn name(&self, party: u32) -> &str {
-        &self.parties[party].name
-    }
-
     /// A request of the party has its hold.
     pub(super) fn add_hold(&mut self, party: u32, entry: Identity, access: Access) -> u32 {
         self.add(party, entry, What::Holds(access))
@@ -302,7 +298,7 @@ fn excludes(want: Want, held: Access) -> bool {
     match want {
         Want::Upgrade => held != Access::Upgradable,
         Want::Hold(Access::Permits(_)) => true,
-        want => !holds.allows(want, 0),
+        Want::Hold(_) => !holds.allows(want, 0),
     }
 }
 
@@ -422,12 +418,7 @@ impl Scene {
         None
     }
 
-    fn report(
-        &self,
-        registry: &Registry,
-        party: u32,
-        came_from: &HashMap<u32, (u32, u32, Reason)>,
-    ) -> (Deadlock, u32) {
+    fn report(&self, registry: &Registry, party: u32, came_from: &HashMap<u32, (u32, u32, Reason)>) -> (Deadlock, u32) {
         let mut cycle = Vec::new();
         let mut at = party;
         loop {
@@ -499,9 +490,10 @@ impl Seen {
                 None => wants.push(queued.want),
             }
         }
-        let holders = self.holders.iter().filter(|&&(party, access)| {
-            stuck.contains_key(&party) && wants.iter().any(|&want| excludes(want, access))
-        });
+        let holders = self
+            .holders
+            .iter()
+            .filter(|&&(party, access)| stuck.contains_key(&party) && wants.iter().any(|&want| excludes(want, access)));
         holders.map(|&(party, _)| (party, Reason::Holds)).chain(before).collect()
     }
 }

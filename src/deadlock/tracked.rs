@@ -12,16 +12,16 @@ use std::time::Duration;
 
 use super::report::{Deadlock, Refused};
 use super::step::{self, Step};
-use super::{Member, Party, Record};
+use super::{Party, Record};
 #[cfg(feature = "std")]
 use crate::acquire::blocking::{Wait, block, deadline_after};
 use crate::acquire::future::{Acquire, race};
 use crate::acquire::request::Request;
 #[cfg(feature = "std")]
 use crate::core::Outlook;
-use crate::core::{Identity, Place, Presence, Waiter, WakeBatch, Want};
+use crate::core::{Identity, Place, Presence, TypedAccess, Waiter, WakeBatch, Want};
 use crate::guard::Guard;
-use crate::mode::Mode;
+use crate::mode::{Mode, Permit};
 use crate::plumbing::TablePtr;
 
 const FINISHED: &str = "keylatch: a lock future was polled after it had finished";
@@ -249,7 +249,10 @@ where
 {
     /// Tries once, without beginning to wait.
     #[inline]
-    fn attempt(&mut self, enter: impl FnOnce(&mut Request<P, M>) -> Option<Guard<P, M>>) -> Option<Tracked<Guard<P, M>>> {
+    fn attempt(
+        &mut self,
+        enter: impl FnOnce(&mut Request<P, M>) -> Option<Guard<P, M>>,
+    ) -> Option<Tracked<Guard<P, M>>> {
         let request = self.request.as_mut().expect(FINISHED);
         if request.is_queued() {
             return None;
@@ -383,15 +386,52 @@ impl<P: TablePtr, M: Mode> fmt::Debug for TrackedAcquire<P, M> {
     }
 }
 
-impl Member {
-    /// Makes sure that the parties are the same.
+/// Permits.
+impl<P: TablePtr> Tracked<Guard<P, Permit>> {
+    /// Takes `n` of the permits out, for a tracked guard of their own. As [`Guard::split`].
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::{KeyedSemaphore, deadlock::Detector};
+    ///
+    /// let (hosts, detector) = (KeyedSemaphore::<u64>::new(3), Detector::new());
+    /// let mut three = detector.party("crawler").acquire_blocking(hosts.acquire_n(&7, 3)).unwrap();
+    /// let one = three.split(1).unwrap();
+    /// assert_eq!((one.permits(), three.permits()), (1, 2));
+    /// ```
+    #[must_use = "the permits are released at once unless they are kept"]
+    pub fn split(&mut self, n: usize) -> Option<Self> {
+        let part = self.guard.split(n)?;
+        self.record.set_access(self.guard.mode().access());
+        let record = Record::of_hold(Arc::clone(&self.record.member), part.identity(), part.mode().access());
+        Some(Tracked { record, guard: part })
+    }
+
+    /// Adds the permits of another tracked guard. As [`Guard::merge`].
+    ///
+    /// # Panics
+    /// If the other guard is of another party, and as [`Guard::merge`]. The argument is released by the unwinding.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::{KeyedSemaphore, deadlock::Detector};
+    ///
+    /// let (hosts, detector) = (KeyedSemaphore::<u64>::new(3), Detector::new());
+    /// let party = detector.party("crawler");
+    /// let mut permits = party.acquire_blocking(hosts.acquire(&7)).unwrap();
+    /// permits.merge(party.acquire_blocking(hosts.acquire_n(&7, 2)).unwrap());
+    /// assert_eq!(permits.permits(), 3);
+    /// ```
     #[track_caller]
-    pub(super) fn assert_same(&self, other: &Member) {
+    pub fn merge(&mut self, other: Self) {
+        let (own, its) = (&self.record.member, &other.record.member);
         assert!(
-            core::ptr::eq(self, other),
-            "keylatch: permits of the party {:?} cannot be merged with those of another, {:?}",
-            self.name,
-            other.name
+            Arc::ptr_eq(own, its),
+            "keylatch: permits of the party {:?} cannot be merged with those of another party, {:?}",
+            own.name,
+            its.name
         );
+        self.guard.merge(other.into_inner());
+        self.record.set_access(self.guard.mode().access());
     }
 }

@@ -123,7 +123,11 @@ where
 
 impl<P: TablePtr, M: Mode> Tracked<Guard<P, M>> {
     /// A weaker hold, as the detector is told first: it may see less than there is, but no more.
-    fn becomes<N: Mode>(self, access: Access, downgrade: impl FnOnce(Guard<P, M>) -> Guard<P, N>) -> Tracked<Guard<P, N>> {
+    fn becomes<N: Mode>(
+        self,
+        access: Access,
+        downgrade: impl FnOnce(Guard<P, M>) -> Guard<P, N>,
+    ) -> Tracked<Guard<P, N>> {
         let Tracked { record, guard } = self;
         record.set_access(access);
         Tracked { record, guard: downgrade(guard) }

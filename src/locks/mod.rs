@@ -18,7 +18,7 @@ pub use self::semaphore::{AcquirePermit, KeyedSemaphore, MAX_PERMITS, PermitGuar
 pub use self::semaphore::{AcquirePermitArc, PermitGuardArc};
 
 /// How many users a key can have. The users of a key: its holders, waiters, handles and unfinished futures, and the
-/// visits of `for_each_key` that are at it.
+/// visits of `for_each_key` that are at it. A holder of `n` permits counts as `n`, one that waits for them as one.
 ///
 /// 2^30 − 1 on 64-bit targets, 16,383 on 32-bit ones. One more panics, whichever form asks, and changes nothing.
 pub const MAX_USERS: usize = MAX_UNITS;

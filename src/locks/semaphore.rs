@@ -8,7 +8,8 @@ use crate::core::{Core, Counted, MAX_UNITS};
 use crate::key::ToKey;
 use crate::mode::Permit;
 
-/// A semaphore for each key: a number of permits, the same for every key; each call takes one of them.
+/// A semaphore for each key: a number of permits, the same for every key; each call takes one of them, or as many as it
+/// asks for.
 ///
 /// For limits such as "at most four requests to one host at a time". All else is as for
 /// [`KeyedMutex`](crate::KeyedMutex), which is a semaphore with one permit: entries live only while they are used, the
@@ -25,6 +26,7 @@ use crate::mode::Permit;
 /// | blocking, with a limit | [`try_acquire_for`](KeyedSemaphore::try_acquire_for), [`try_acquire_until`](KeyedSemaphore::try_acquire_until) |
 /// | async, with an owned guard | [`acquire_arc`](KeyedSemaphore::acquire_arc) |
 /// | the others with an owned guard | [`try_acquire_arc`](KeyedSemaphore::try_acquire_arc), [`acquire_arc_blocking`](KeyedSemaphore::acquire_arc_blocking), [`try_acquire_arc_for`](KeyedSemaphore::try_acquire_arc_for), [`try_acquire_arc_until`](KeyedSemaphore::try_acquire_arc_until) |
+/// | several permits at once | each of these with `_n` after `acquire`, and the number after the key: [`acquire_n`](KeyedSemaphore::acquire_n), [`try_acquire_n`](KeyedSemaphore::try_acquire_n), [`acquire_n_blocking`](KeyedSemaphore::acquire_n_blocking), [`try_acquire_n_for`](KeyedSemaphore::try_acquire_n_for), [`try_acquire_n_until`](KeyedSemaphore::try_acquire_n_until), [`acquire_n_arc`](KeyedSemaphore::acquire_n_arc), [`try_acquire_n_arc`](KeyedSemaphore::try_acquire_n_arc), [`acquire_n_arc_blocking`](KeyedSemaphore::acquire_n_arc_blocking), [`try_acquire_n_arc_for`](KeyedSemaphore::try_acquire_n_arc_for), [`try_acquire_n_arc_until`](KeyedSemaphore::try_acquire_n_arc_until) |
 /// | again and again on one key | all but the owned ones, without a key, on [`handle`](KeyedSemaphore::handle); with owned guards on [`handle_arc`](KeyedSemaphore::handle_arc) |
 ///
 /// Blocking calls need the feature `std`. The output is a [`PermitGuard`], in an `Option` or a `Result` where there is
@@ -35,8 +37,35 @@ use crate::mode::Permit;
 /// [`Fairness::Adaptive`](crate::Fairness::Adaptive) and [`Fairness::Bounded`](crate::Fairness::Bounded) a newcomer that
 /// takes the last free permit passes the waiter at the head, which is counted; one that leaves a permit for it does not.
 ///
+/// # Several permits of one key
+/// [`acquire_n`](KeyedSemaphore::acquire_n) takes `n` permits of a key, all of them or none, for work that counts as much as
+/// `n` others. Its guard holds them all ([`permits`](PermitGuard::permits) tells how many), and can be
+/// [split](PermitGuard::split) into two, to give some of them back earlier or to pass them on, and
+/// [merged](PermitGuard::merge) with another of the same key.
+///
+/// A request is one waiter in the key's queue, however many it asks for. Nothing is put aside for it permit by permit: it
+/// gets in when enough are free at once. So that small requests, each of which finds a permit, do not keep it waiting for
+/// ever, those behind it in the queue wait when it is at the head, and newcomers pass it only as often as the
+/// [policy](crate::Fairness) says: 16 times by default, `n` times under `Bounded(n)`, never under `Fifo`. When it gives up,
+/// those that it kept out get in at once.
+///
+/// To hold some permits of a key while asking for more is a way to deadlock, as with any lock that is not reentrant: ask
+/// for all of them in one call.
+///
+/// ```
+/// use keylatch::KeyedSemaphore;
+///
+/// let disks = KeyedSemaphore::<String>::new(4);
+/// let mut copy = disks.acquire_n_blocking("sda", 3);
+/// assert!(disks.try_acquire_n("sda", 2).is_none());
+/// drop(copy.split(1)); // the rest of the work needs two
+/// assert!(disks.try_acquire_n("sda", 2).is_some());
+/// assert_eq!(copy.permits(), 2);
+/// ```
+///
 /// # Panics
-/// As [`KeyedMutex`](crate::KeyedMutex#panics).
+/// As [`KeyedMutex`](crate::KeyedMutex#panics). And the calls for `n` permits if `n` is 0 or more than
+/// [`permits`](KeyedSemaphore::permits): at the call, in every form.
 ///
 /// # Examples
 /// ```
@@ -142,6 +171,24 @@ forms! {
     try try_acquire, for try_acquire_for, until try_acquire_until,
     arc acquire_arc, acquire_arc_blocking, try_acquire_arc, try_acquire_arc_for, try_acquire_arc_until,
     aliases ["blocking_acquire", "acquire_owned", "try_acquire_owned"],
+}
+
+forms! {
+    KeyedSemaphore, Permit,
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    new = "KeyedSemaphore::<String>::new(3)", excludes = "try_acquire",
+    guards PermitGuard, PermitGuardArc, futures AcquirePermit, AcquirePermitArc,
+    /// Acquires `n` permits of a key, all of them or none
+    ///
+    /// The guard holds them all, and [can be split](PermitGuard::split). A request is one waiter, however many it asks for:
+    /// see [several permits of one key](KeyedSemaphore#several-permits-of-one-key).
+    async acquire_n, blocking acquire_n_blocking,
+    /// `None` if fewer than `n` permits of the key are free, or the rest has been handed to waiters that have not run yet;
+    /// or if others wait and the [policy](crate::Fairness) lets nobody pass them any more.
+    try try_acquire_n, for try_acquire_n_for, until try_acquire_n_until,
+    arc acquire_n_arc, acquire_n_arc_blocking, try_acquire_n_arc, try_acquire_n_arc_for, try_acquire_n_arc_until,
+    aliases ["blocking_acquire_many", "acquire_many_owned", "try_acquire_many_owned"],
+    takes n: usize = "3",
 }
 
 many! {

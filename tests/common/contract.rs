@@ -13,12 +13,25 @@ pub enum Want {
     Read,
     Upgradable,
     Write,
-    Permit,
+    /// So many permits.
+    Permits(u32),
     /// By the upgradable reader, who becomes a writer.
     Upgrade,
 }
 
-use Want::{Permit, Read, Upgradable, Upgrade, Write};
+use Want::{Permits, Read, Upgradable, Upgrade, Write};
+
+impl Want {
+    /// For how many holders, or permits, one that has this counts.
+    pub fn weight(self) -> usize {
+        if let Permits(n) = self { n as usize } else { 1 }
+    }
+
+    /// Whether both ask for the same thing, be it for more or fewer of it.
+    pub fn is_like(self, other: Want) -> bool {
+        std::mem::discriminant(&self) == std::mem::discriminant(&other)
+    }
+}
 
 /// Names a request, from its first poll to its end.
 pub type Id = u32;
@@ -45,7 +58,7 @@ impl Holds {
             Read => &mut self.readers,
             Upgradable => &mut self.upgradable,
             Write | Upgrade => &mut self.writers,
-            Permit => &mut self.permits,
+            Permits(_) => &mut self.permits,
         }
     }
 
@@ -55,12 +68,12 @@ impl Holds {
             Upgradable => self.writers + self.upgradable == 0,
             Write => self.writers + self.upgradable + self.readers == 0,
             Upgrade => self.upgradable == 1 && self.readers == 0,
-            Permit => self.permits < permits,
+            Permits(n) => self.permits + n as usize <= permits,
         }
     }
 
     fn enter(&mut self, want: Want) {
-        *self.of(want) += 1;
+        *self.of(want) += want.weight();
         if want == Upgrade {
             self.upgradable -= 1;
         }
@@ -174,7 +187,7 @@ impl Key {
     pub fn keeps_out_the_head(&self, want: Want) -> bool {
         match (want, self.queue[0].want) {
             (Read, Read | Upgradable) | (Upgradable, Read) => false,
-            (Permit, Permit) => self.holds.permits + 1 == self.rules.permits,
+            (Permits(n), Permits(head)) => self.holds.permits + (n + head) as usize > self.rules.permits,
             _ => true,
         }
     }
@@ -216,17 +229,19 @@ impl Key {
             return self.rules.fairness == Fairness::Barging;
         }
         let writer_waits = self.queue.iter().any(|waiter| matches!(waiter.want, Write | Upgrade));
-        if !writer_waits && !self.keeps_out_the_head(want) {
-            return true;
-        }
-        // While an upgrade stands before it, the first in the queue is passed as well; and the first writer that sleeps, by readers,
-        // while the head does not come and so keeps nobody out.
+        let keeps_out_the_head = writer_waits || self.keeps_out_the_head(want);
+        // While an upgrade stands before it, the first in the queue is passed as well. While the head does not come, and so keeps
+        // nobody out, so is the first writer that sleeps, by readers; and the next for permits, if those who hold keep it out.
         let second = match want {
             _ if self.queue[0].want == Upgrade => (self.queue.len() > 1).then_some(1),
             Read | Upgradable if self.queue[0].woken => self.first_asleep(Write),
+            Permits(_) if self.queue[0].woken => {
+                let due = self.handed.first().map(|&due| self.place(due));
+                due.or_else(|| self.first_asleep(want)).filter(|&next| !self.admits(self.queue[next].want))
+            }
             _ => None,
         };
-        let passed = [Some(0), second].into_iter().flatten();
+        let passed = [keeps_out_the_head.then_some(0), second].into_iter().flatten();
         let may = passed.clone().all(|at| self.lets_pass(&self.queue[at]));
         for at in passed.filter(|_| may) {
             let waiter = &mut self.queue[at];
@@ -271,7 +286,7 @@ impl Key {
                 let waiter = &mut self.queue[place];
                 waiter.woken = false;
                 waiter.visits += 1;
-                if waiter.visits >= VISITS && matches!(want, Write | Upgradable | Permit) && self.hands_over() {
+                if waiter.visits >= VISITS && matches!(want, Write | Upgradable | Permits(_)) && self.hands_over() {
                     self.handed.push(id);
                 } else {
                     self.asleep.insert(0, id);
@@ -300,14 +315,22 @@ impl Key {
         self.queue.iter_mut().filter(|waiter| waiter.id == id).for_each(|waiter| waiter.woken = true);
     }
 
-    /// The first of those that sleep and want this.
+    fn place(&self, id: Id) -> usize {
+        self.queue.iter().position(|waiter| waiter.id == id).expect("it waits")
+    }
+
+    /// The first of those that sleep and want this, or more or fewer of it.
     fn first_asleep(&self, want: Want) -> Option<usize> {
-        let mut places = self.asleep.iter().map(|id| self.queue.iter().position(|waiter| waiter.id == *id));
-        places.find_map(|place| place.filter(|&place| self.queue[place].want == want))
+        self.asleep.iter().map(|&id| self.place(id)).find(|&place| self.queue[place].want.is_like(want))
     }
 
     /// Lets in whoever gets in without being polled.
     fn settle(&mut self, cause: Cause, whom: For) {
+        self.settle_after(cause, whom, 1);
+    }
+
+    /// So many were given up.
+    fn settle_after(&mut self, cause: Cause, whom: For, given_up: usize) {
         let Some(&head) = self.queue.first() else { return };
         let keeps_nothing = self.rules.fairness == Fairness::Adaptive && head.woken;
         let mut fair = whom == For::Waiter || whom == For::NextWaiter && !keeps_nothing;
@@ -329,18 +352,23 @@ impl Key {
         }
         // The first grant of a fair release is the one exception to what the policy says.
         let mut others_come = false;
-        if head.want == Permit {
-            while let Some(&first) = self.queue.first().filter(|_| self.admits(Permit)) {
-                if std::mem::take(&mut fair) || self.grants(&first) {
+        if let Permits(_) = head.want {
+            // Of permits all that were given up are for those who wait. By default none are for one that does not come.
+            let mut kept = if whom == For::Anybody { 0 } else { given_up };
+            while let Some(&first) = self.queue.first().filter(|first| self.admits(first.want)) {
+                let keeps_nothing = self.rules.fairness == Fairness::Adaptive && whom == For::NextWaiter && first.woken;
+                if kept > 0 && !keeps_nothing || self.grants(&first) {
+                    kept = kept.saturating_sub(first.want.weight());
                     self.grant(first.id);
                     continue;
                 }
                 self.wake(first.id);
                 others_come = self.hand_over();
                 // The others are woken for what those leave that have been woken already.
-                while let Some(place) = self.first_asleep(Permit) {
-                    let woken = self.queue.iter().filter(|waiter| waiter.woken).count();
-                    if self.holds.permits + woken >= self.rules.permits {
+                while let Some(place) = self.first_asleep(head.want) {
+                    let woken: usize =
+                        self.queue.iter().filter(|waiter| waiter.woken).map(|waiter| waiter.want.weight()).sum();
+                    if self.holds.permits + woken + self.queue[place].want.weight() > self.rules.permits {
                         break;
                     }
                     self.wake(self.queue[place].id);
@@ -367,12 +395,13 @@ impl Key {
     /// Hands what is free to those who have come in vain too often, as if they asked for it now.
     fn hand_over(&mut self) -> bool {
         let before = self.holds;
-        while let Some(&next) = self.handed.first() {
-            let want = self.queue.iter().find(|waiter| waiter.id == next).expect("it waits").want;
-            if !self.admits(want) || !self.pass(want) {
-                break;
+        for next in self.handed.clone() {
+            let want = self.queue[self.place(next)].want;
+            if self.admits(want) && self.pass(want) {
+                self.grant(next);
+            } else if !matches!(want, Permits(_)) || self.holds.permits == self.rules.permits {
+                break; // of permits, those that are left may be enough for the next
             }
-            self.grant(next);
         }
         self.holds != before
     }
@@ -384,14 +413,15 @@ impl Key {
         if others_come && (head.passed_woken == 0 || head.passed_woken % 4 != 0) {
             return;
         }
-        let wants = [Read, Upgradable, Write, Permit].into_iter().filter(|&want| left.admit(want, self.rules.permits));
-        if let Some(place) = wants.filter_map(|want| self.first_asleep(want)).min() {
+        let firsts = [Read, Upgradable, Write, Permits(1)].into_iter().filter_map(|want| self.first_asleep(want));
+        if let Some(place) = firsts.filter(|&first| left.admit(self.queue[first].want, self.rules.permits)).min() {
             self.wake(self.queue[place].id);
         }
     }
 
     /// Those who could get in now, one after another, in the order of the queue. An upgradable reader whose place is taken
-    /// does not stand in the way, unless order is all that counts.
+    /// does not stand in the way, unless order is all that counts. (For permits the head alone: the others are woken for what those
+    /// leave who have been woken, wherever these stand.)
     pub fn due(&self) -> Vec<Waiter> {
         let mut holds = self.holds;
         let mut due = vec![];
@@ -399,6 +429,9 @@ impl Key {
             if holds.admit(waiter.want, self.rules.permits) {
                 holds.enter(waiter.want);
                 due.push(*waiter);
+                if matches!(waiter.want, Permits(_)) {
+                    break;
+                }
             } else if waiter.want != Upgradable || self.rules.fairness == Fairness::Fifo {
                 break;
             }
@@ -407,8 +440,8 @@ impl Key {
     }
 
     pub fn release(&mut self, held: Want, whom: For) {
-        *self.holds.of(held) -= 1;
-        self.settle(Cause::of_leaving(held), whom);
+        *self.holds.of(held) -= held.weight();
+        self.settle_after(Cause::of_leaving(held), whom, held.weight());
     }
 
     /// A hold becomes a weaker one.
@@ -424,8 +457,9 @@ impl Key {
             return Some(true);
         }
         let waiter = self.take_out(id)?;
-        // It may have been woken in the place of others.
-        self.settle(if waiter.woken { Cause::Released } else { Cause::Settled }, For::Anybody);
+        // It may have been woken in the place of others, or those for permits may have queued because of it.
+        let kept_out = matches!(waiter.want, Permits(_)) && waiter.passed_asleep > 0;
+        self.settle(if waiter.woken || kept_out { Cause::Released } else { Cause::Settled }, For::Anybody);
         Some(false)
     }
 
@@ -443,12 +477,12 @@ impl Key {
     }
 
     pub fn waiting(&self, want: Want) -> usize {
-        self.queue.iter().filter(|waiter| waiter.want == want).count()
+        self.queue.iter().filter(|waiter| waiter.want.is_like(want)).count()
     }
 
     pub fn seen(&self) -> Seen {
         let Holds { readers, upgradable, writers, permits } = self.holds;
-        let waiters = [Read, Upgradable, Write, Permit, Upgrade].map(|want| self.waiting(want));
+        let waiters = [Read, Upgradable, Write, Permits(1), Upgrade].map(|want| self.waiting(want));
         Seen { holders: [readers, upgradable, writers, permits], waiters }
     }
 }

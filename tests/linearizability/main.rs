@@ -27,7 +27,7 @@ use keylatch::Fairness;
 use spec::{Clock, Id, Log, Op, Record, Rules, Seen, Want, is_linearizable};
 use walk::{Kind, Met, RwLock, Semaphore, Table, Walk};
 
-const KINDS: [Kind; 4] = [Kind::Mutex, Kind::RwLock, Kind::Semaphore(1), Kind::Semaphore(2)];
+const KINDS: [Kind; 5] = [Kind::Mutex, Kind::RwLock, Kind::Semaphore(1), Kind::Semaphore(2), Kind::Semaphore(3)];
 const POLICIES: [Fairness; 6] = [
     Fairness::Adaptive,
     Fairness::Bounded(0),
@@ -151,6 +151,7 @@ fn walks_on_a_reader_writer_lock_are_linearizable() {
 fn walks_on_a_semaphore_are_linearizable() {
     walks(Kind::Semaphore(1), 1);
     walks(Kind::Semaphore(2), 1);
+    walks(Kind::Semaphore(3), 1);
 }
 
 /// One who calls and waits, in whatever form, and holds at most one key at a time.
@@ -175,23 +176,23 @@ async fn after(polls: u64) {
 
 /// `$form` is the blocking call, `$timed` the timed one, `$future` the async one, `$try` the one that does not wait.
 macro_rules! acquire {
-    ($caller:ident, $on:expr, $key:ident, $want:expr, $future:ident, $form:ident, $timed:ident, $try:ident) => {{
+    ($caller:ident, $on:expr, $key:ident $(($n:ident))?, $want:expr, $future:ident, $form:ident, $timed:ident, $try:ident) => {{
         let Caller { log, random, .. } = $caller;
         let (id, want) = (log.id(), $want);
         let polls = random.below(3);
         let both = |got: bool| waited(id, want, got).map(|op| ($key, op));
         match random.below(5) {
-            0 => log.call($key, || $on.$try(&$key), |got| Op::Try { want, got: got.is_some() }),
+            0 => log.call($key, || $on.$try(&$key $(, $n)?), |got| Op::Try { want, got: got.is_some() }),
             1 => {
                 let limit = Duration::from_micros(random.below(20));
-                log.call_all(|| $on.$timed(&$key, limit), |got| both(got.is_some()))
+                log.call_all(|| $on.$timed(&$key, $($n,)? limit), |got| both(got.is_some()))
             }
             2 => log.call_all(
-                || futures_lite::future::block_on($on.$future(&$key).until(after(polls))).ok(),
+                || futures_lite::future::block_on($on.$future(&$key $(, $n)?).until(after(polls))).ok(),
                 |got| both(got.is_some()),
             ),
-            3 => Some(log.call_all(|| futures_lite::future::block_on($on.$future(&$key)), |_| both(true))),
-            _ => Some(log.call_all(|| $on.$form(&$key), |_| both(true))),
+            3 => Some(log.call_all(|| futures_lite::future::block_on($on.$future(&$key $(, $n)?)), |_| both(true))),
+            _ => Some(log.call_all(|| $on.$form(&$key $(, $n)?), |_| both(true))),
         }
     }};
 }
@@ -241,12 +242,20 @@ impl Caller {
     }
 
     fn permit(&mut self, table: &Semaphore, key: u64) {
-        let permit = acquire!(self, table, key, Want::Permit, acquire, acquire_blocking, try_acquire_for, try_acquire);
-        if let Some(permit) = permit {
+        // Mostly one.
+        let n = 1 + (self.random.below(2) * self.random.below(table.permits() as u64)) as usize;
+        let want = Want::Permits(n as u32);
+        let permit =
+            acquire!(self, table, key(n), want, acquire_n, acquire_n_blocking, try_acquire_n_for, try_acquire_n);
+        let Some(mut permits) = permit else { return };
+        self.look(key);
+        if n > 1 && self.random.below(2) == 0 {
+            let part = permits.split(1);
+            self.release(key, Want::Permits(1), false, || drop(part));
             self.look(key);
-            let fair = self.random.below(4) == 0;
-            self.release(key, Want::Permit, fair, || if fair { permit.unlock_fair() } else { drop(permit) });
         }
+        let (held, fair) = (Want::Permits(permits.permits() as u32), self.random.below(4) == 0);
+        self.release(key, held, fair, || if fair { permits.unlock_fair() } else { drop(permits) });
     }
 
     fn upgrade(&mut self, table: &RwLock, key: u64) {
@@ -439,7 +448,7 @@ fn saw(holders: [usize; 4], waiters: [usize; 5]) -> Op {
     Op::Look(Some(Seen { holders, waiters }))
 }
 
-use Want::{Permit, Read, Upgradable, Upgrade, Write};
+use Want::{Permits, Read, Upgradable, Upgrade, Write};
 
 #[test]
 fn two_holders_at_once_are_rejected() {
@@ -600,11 +609,11 @@ fn a_readers_phase_that_leaves_somebody_out_is_rejected() {
 #[test]
 fn one_permit_too_many_is_rejected() {
     let rules = under(Fairness::default());
-    let two = [(1, 2, tried(Permit, true)), (3, 4, tried(Permit, true))];
+    let two = [(1, 2, tried(Permits(1), true)), (3, 4, tried(Permits(1), true))];
     let with = |third| [two[0], two[1], third];
-    assert!(accepts(rules, &with((5, 6, tried(Permit, false)))));
-    assert!(!accepts(rules, &with((5, 6, tried(Permit, true)))));
-    assert!(!accepts(rules, &[two[0], (3, 4, tried(Permit, false))]));
+    assert!(accepts(rules, &with((5, 6, tried(Permits(1), false)))));
+    assert!(!accepts(rules, &with((5, 6, tried(Permits(1), true)))));
+    assert!(!accepts(rules, &[two[0], (3, 4, tried(Permits(1), false))]));
 }
 
 #[test]

@@ -124,7 +124,9 @@ impl State {
                 None => return false,
             },
             // What is not held cannot be given up: the history is wrong before this.
-            Op::Release { held, .. } | Op::Change { from: held, .. } if *self.key.holds.of(held) == 0 => return false,
+            Op::Release { held, .. } | Op::Change { from: held, .. } if *self.key.holds.of(held) < held.weight() => {
+                return false;
+            }
             Op::Release { held, fair } => self.key.release(held, if fair { For::Waiter } else { For::Anybody }),
             Op::Change { from, to } => self.key.change(from, to),
             // A key without an entry, and one whose entry is kept by a handle, look the same here.

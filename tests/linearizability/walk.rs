@@ -13,6 +13,7 @@ use keylatch::{
     UpgradableGuardArc, WriteGuardArc,
 };
 
+use crate::common::contract::take;
 use crate::common::{Bell, poll_with};
 use crate::spec::{Id, Log, Op, Record, Rules, Want};
 
@@ -76,7 +77,7 @@ impl Table {
             (Table::RwLock(table), Want::Read) => Request::Read(table.read_arc(&key)),
             (Table::RwLock(table), Want::Upgradable) => Request::Upgradable(table.upgradable_read_arc(&key)),
             (Table::RwLock(table), _) => Request::Write(table.write_arc(&key)),
-            (Table::Semaphore(table), _) => Request::Permit(table.acquire_arc(&key)),
+            (Table::Semaphore(table), want) => Request::Permit(table.acquire_n_arc(&key, want.weight())),
         }
     }
 
@@ -86,7 +87,7 @@ impl Table {
             (Table::RwLock(table), Want::Read) => table.try_read_arc(&key).map(Hold::Read),
             (Table::RwLock(table), Want::Upgradable) => table.try_upgradable_read_arc(&key).map(Hold::Upgradable),
             (Table::RwLock(table), _) => table.try_write_arc(&key).map(Hold::Write),
-            (Table::Semaphore(table), _) => table.try_acquire_arc(&key).map(Hold::Permit),
+            (Table::Semaphore(table), want) => table.try_acquire_n_arc(&key, want.weight()).map(Hold::Permit),
         }
     }
 
@@ -95,7 +96,11 @@ impl Table {
         match self {
             Table::Mutex(_) => &[Want::Write],
             Table::RwLock(_) => &[Want::Read, Want::Read, Want::Write, Want::Upgradable],
-            Table::Semaphore(_) => &[Want::Permit],
+            Table::Semaphore(table) => match table.permits() {
+                1 => &[Want::Permits(1)],
+                2 => &[Want::Permits(1), Want::Permits(1), Want::Permits(2)],
+                _ => &[Want::Permits(1), Want::Permits(1), Want::Permits(2), Want::Permits(3)],
+            },
         }
     }
 
@@ -134,7 +139,7 @@ impl Handle {
             (Handle::RwLock(handle), Want::Read) => Request::Read(handle.read()),
             (Handle::RwLock(handle), Want::Upgradable) => Request::Upgradable(handle.upgradable_read()),
             (Handle::RwLock(handle), _) => Request::Write(handle.write()),
-            (Handle::Semaphore(handle), _) => Request::Permit(handle.acquire()),
+            (Handle::Semaphore(handle), want) => Request::Permit(handle.acquire_n(want.weight())),
         }
     }
 
@@ -144,7 +149,7 @@ impl Handle {
             (Handle::RwLock(handle), Want::Read) => handle.try_read().map(Hold::Read),
             (Handle::RwLock(handle), Want::Upgradable) => handle.try_upgradable_read().map(Hold::Upgradable),
             (Handle::RwLock(handle), _) => handle.try_write().map(Hold::Write),
-            (Handle::Semaphore(handle), _) => handle.try_acquire().map(Hold::Permit),
+            (Handle::Semaphore(handle), want) => handle.try_acquire_n(want.weight()).map(Hold::Permit),
         }
     }
 }
@@ -172,7 +177,7 @@ impl Hold {
             Hold::Mutex(_) | Hold::Write(_) => Want::Write,
             Hold::Read(_) => Want::Read,
             Hold::Upgradable(_) => Want::Upgradable,
-            Hold::Permit(_) => Want::Permit,
+            Hold::Permit(guard) => Want::Permits(guard.permits() as u32),
         }
     }
 
@@ -294,6 +299,8 @@ impl Walk {
             15..17 if self.held.iter().any(|hold| matches!(hold, Hold::Upgradable(_) | Hold::Write(_))) => {
                 self.change(random(5));
             }
+            15 => self.split(),
+            16 => self.merge(),
             17 => drop(self.log.call(key, || self.table.status(key), |status| Op::Look(status.map(Into::into)))),
             18 => drop(self.log.call(key, || self.table.is_locked(key), |&locked| Op::IsLocked(locked))),
             _ if at % 2 == 0 => {
@@ -340,8 +347,28 @@ impl Walk {
     fn release(&mut self, at: usize, fair: bool) {
         let hold = self.held.swap_remove(at);
         let (key, held) = (hold.key(), hold.want());
-        let fair = fair && matches!(held, Want::Write | Want::Permit);
+        let fair = fair && matches!(held, Want::Write | Want::Permits(_));
         self.log.call(key, || if fair { hold.unlock_fair() } else { drop(hold) }, |()| Op::Release { held, fair });
+    }
+
+    /// One permit of several becomes a hold of its own. No call, for the table.
+    fn split(&mut self) {
+        let part =
+            self.held.iter_mut().find_map(|hold| if let Hold::Permit(guard) = hold { guard.split(1) } else { None });
+        self.held.extend(part.map(Hold::Permit));
+    }
+
+    /// Permits of one key become one hold.
+    fn merge(&mut self) {
+        let Some(Hold::Permit(mut guard)) = take(&mut self.held, |hold| matches!(hold, Hold::Permit(_))) else {
+            return;
+        };
+        while let Some(at) = self.held.iter().position(|hold| hold.key() == *guard.key()) {
+            if let Hold::Permit(other) = self.held.swap_remove(at) {
+                guard.merge(other);
+            }
+        }
+        self.held.push(Hold::Permit(guard));
     }
 
     /// An upgrade or a downgrade.
@@ -443,7 +470,8 @@ pub fn finish(mut walks: Vec<Walk>, fairness: Fairness) -> (Vec<Record>, Met) {
 fn check_quiet(walk: &Walk, fairness: Fairness) {
     for key in 0..walk.keys {
         let Some(status) = walk.table.status(key) else { continue };
-        let holders = walk.held.iter().filter(|hold| hold.key() == key).count();
+        let held = walk.held.iter().filter(|hold| hold.key() == key);
+        let holders: usize = held.map(|hold| hold.want().weight()).sum();
         let upgrading = walk.pending.iter().filter(|pending| pending.key == key && pending.want == Want::Upgrade);
         assert_eq!(status.holders(), holders + upgrading.count(), "somebody was let in and not woken: {status:?}");
         assert!(

@@ -98,7 +98,7 @@ type Asked<'t> = Box<dyn Ask<'t> + 't>;
 
 /// A table: its operations, in all forms.
 trait Locks: Table + Sized {
-    /// What can be asked for.
+    /// What can be asked for. One permit stands for as many as there are.
     const WANTS: &'static [Want];
 
     fn start<'t>(self: &'t Arc<Self>, source: Source<'_, 't, Self>, want: Want) -> Asked<'t>;
@@ -113,32 +113,32 @@ trait Locks: Table + Sized {
 
 /// One operation in one form, on a table with its key or on a handle.
 macro_rules! in_form {
-    ($form:ident $on:ident($($key:expr)?) $lock:ident $blocking:ident $try_now:ident $try_for:ident $try_until:ident) => {
+    ($form:ident $on:ident($($key:expr),*) $lock:ident $blocking:ident $try_now:ident $try_for:ident $try_until:ident) => {
         match $form {
-            Form::Try => $on.$try_now($($key)?).map(held),
-            Form::For => $on.$try_for($($key,)? Duration::ZERO).map(held),
-            Form::Until => $on.$try_until($($key,)? Instant::now()).map(held),
-            Form::Limited => finished($on.$lock($($key)?).until(ready(()))).ok().map(held),
-            Form::Blocking => Some(held($on.$blocking($($key)?))),
+            Form::Try => $on.$try_now($($key),*).map(held),
+            Form::For => $on.$try_for($($key,)* Duration::ZERO).map(held),
+            Form::Until => $on.$try_until($($key,)* Instant::now()).map(held),
+            Form::Limited => finished($on.$lock($($key),*).until(ready(()))).ok().map(held),
+            Form::Blocking => Some(held($on.$blocking($($key),*))),
         }
     };
 }
 
 macro_rules! locks {
     ($($Table:ident {$(
-        $want:ident: $lock:ident $lock_blocking:ident $try_lock:ident $try_for:ident $try_until:ident,
+        $want:ident $(($one:literal, $n:ident))?: $lock:ident $lock_blocking:ident $try_lock:ident $try_for:ident $try_until:ident,
         $lock_arc:ident $lock_arc_blocking:ident $try_lock_arc:ident $try_arc_for:ident $try_arc_until:ident;
     )+})+) => {$(
         impl Locks for $Table {
-            const WANTS: &'static [Want] = &[$(Want::$want),+];
+            const WANTS: &'static [Want] = &[$(Want::$want $(($one))?),+];
 
             fn start<'t>(self: &'t Arc<Self>, source: Source<'_, 't, Self>, want: Want) -> Asked<'t> {
                 match (want, source) {
                     $(
-                        (Want::$want, Source::Table(key)) => Box::new(self.$lock(&key)),
-                        (Want::$want, Source::TableArc(key)) => Box::new(self.$lock_arc(&key)),
-                        (Want::$want, Source::Handle(handle)) => Box::new(handle.$lock()),
-                        (Want::$want, Source::HandleArc(handle)) => Box::new(handle.$lock()),
+                        (Want::$want $(($n))?, Source::Table(key)) => Box::new(self.$lock(&key $(, $n as usize)?)),
+                        (Want::$want $(($n))?, Source::TableArc(key)) => Box::new(self.$lock_arc(&key $(, $n as usize)?)),
+                        (Want::$want $(($n))?, Source::Handle(handle)) => Box::new(handle.$lock($($n as usize)?)),
+                        (Want::$want $(($n))?, Source::HandleArc(handle)) => Box::new(handle.$lock($($n as usize)?)),
                     )+
                     _ => unreachable!(),
                 }
@@ -147,17 +147,17 @@ macro_rules! locks {
             fn call<'t>(self: &'t Arc<Self>, source: Source<'_, 't, Self>, want: Want, form: Form) -> Option<Held<'t>> {
                 match (want, source) {
                     $(
-                        (Want::$want, Source::Table(key)) => {
-                            in_form!(form self(&key) $lock $lock_blocking $try_lock $try_for $try_until)
+                        (Want::$want $(($n))?, Source::Table(key)) => {
+                            in_form!(form self(&key $(, $n as usize)?) $lock $lock_blocking $try_lock $try_for $try_until)
                         }
-                        (Want::$want, Source::TableArc(key)) => in_form!(
-                            form self(&key) $lock_arc $lock_arc_blocking $try_lock_arc $try_arc_for $try_arc_until
+                        (Want::$want $(($n))?, Source::TableArc(key)) => in_form!(
+                            form self(&key $(, $n as usize)?) $lock_arc $lock_arc_blocking $try_lock_arc $try_arc_for $try_arc_until
                         ),
-                        (Want::$want, Source::Handle(handle)) => {
-                            in_form!(form handle() $lock $lock_blocking $try_lock $try_for $try_until)
+                        (Want::$want $(($n))?, Source::Handle(handle)) => {
+                            in_form!(form handle($($n as usize)?) $lock $lock_blocking $try_lock $try_for $try_until)
                         }
-                        (Want::$want, Source::HandleArc(handle)) => {
-                            in_form!(form handle() $lock $lock_blocking $try_lock $try_for $try_until)
+                        (Want::$want $(($n))?, Source::HandleArc(handle)) => {
+                            in_form!(form handle($($n as usize)?) $lock $lock_blocking $try_lock $try_for $try_until)
                         }
                     )+
                     _ => unreachable!(),
@@ -206,8 +206,8 @@ locks! {
             write_arc write_arc_blocking try_write_arc try_write_arc_for try_write_arc_until;
     }
     Semaphore {
-        Permit: acquire acquire_blocking try_acquire try_acquire_for try_acquire_until,
-            acquire_arc acquire_arc_blocking try_acquire_arc try_acquire_arc_for try_acquire_arc_until;
+        Permits(1, n): acquire_n acquire_n_blocking try_acquire_n try_acquire_n_for try_acquire_n_until,
+            acquire_n_arc acquire_n_arc_blocking try_acquire_n_arc try_acquire_n_arc_for try_acquire_n_arc_until;
     }
 }
 
@@ -259,6 +259,11 @@ trait Hold<'t> {
     }
 
     fn upgrade_now(self: Box<Self>, _form: Form) -> Held<'t> {
+        unreachable!()
+    }
+
+    /// Takes so many of its permits out.
+    fn split(&mut self, _n: usize) -> Option<Held<'t>> {
         unreachable!()
     }
 
@@ -325,7 +330,11 @@ impl<'t, P: TablePtr<Key = u8> + 't> Hold<'t> for Guard<P, Permit> {
     }
 
     fn want(&self) -> Want {
-        Want::Permit
+        Want::Permits(self.permits() as u32)
+    }
+
+    fn split(&mut self, n: usize) -> Option<Held<'t>> {
+        Guard::split(self, n).map(held)
     }
 
     fn forget(self: Box<Self>) {
@@ -537,7 +546,13 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
     /// One operation. `what` says which and in which form, `whom` says on which key, request, holder or handle.
     fn step(&mut self, what: u8, whom: u8, rises: bool) {
         let (form, at) = (what / 16, usize::from(whom));
-        let want = T::WANTS[usize::from(whom / 64) % T::WANTS.len()];
+        let want = match T::WANTS[usize::from(whom / 64) % T::WANTS.len()] {
+            Want::Permits(_) => {
+                let all = self.rules.permits as u32;
+                Want::Permits([1, 1, all.min(2), all][usize::from(whom / 64)])
+            }
+            want => want,
+        };
         match what % 16 {
             0 | 1 => self.start(whom, want),
             2..=5 if !self.requests.is_empty() => self.poll(at % self.requests.len(), form == 0),
@@ -697,7 +712,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
 
     fn release(&mut self, at: usize, fair: bool) {
         let Holder { key, held, upgrading, .. } = self.holders.swap_remove(at);
-        let fair = fair && matches!(held.want(), Want::Write | Want::Permit);
+        let fair = fair && matches!(held.want(), Want::Write | Want::Permits(_));
         let (want, whom) = match upgrading {
             Upgrading::No => (held.want(), if fair { For::Waiter } else { For::Anybody }),
             Upgrading::Waiting(sleeper) => Key::held_after_upgrade(self.model(key).leave_queue(sleeper.id)),
@@ -717,6 +732,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
             Want::Write if T::WANTS.len() > 1 && form % 2 == 1 => Want::Upgradable,
             Want::Write if T::WANTS.len() > 1 => Want::Read,
             Want::Upgradable => Want::Read,
+            Want::Permits(n) => return self.split(at, n, form),
             _ => return,
         };
         self.fall_back(at);
@@ -726,6 +742,18 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         self.model(key).change(from, to);
         self.check_phase(key, from);
         self.push_holder(key, owns, held);
+    }
+
+    /// The table sees nothing of it.
+    fn split(&mut self, at: usize, n: u32, form: u8) {
+        let part = u32::from(form % 4);
+        let Holder { key, owns, ref mut held, .. } = self.holders[at];
+        let taken = held.split(part as usize);
+        assert_eq!(taken.is_some(), (1..n).contains(&part), "{part} of {n}");
+        if let Some(taken) = taken {
+            assert_eq!((held.want(), taken.want()), (Want::Permits(n - part), Want::Permits(part)));
+            self.push_holder(key, owns, taken);
+        }
     }
 
     fn upgrade(&mut self, at: usize, form: u8) {
@@ -892,7 +920,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
             None => forgotten.held,
         });
         let mut holds = Holds::default();
-        held.chain(forgotten).for_each(|held| *holds.of(held) += 1);
+        held.chain(forgotten).for_each(|held| *holds.of(held) += held.weight());
         assert!(holds.go_together(self.rules.permits), "{holds:?}");
         let counted = model.holds;
         assert!(holds.readers <= counted.readers && holds.writers <= counted.writers, "{holds:?}, {counted:?}");

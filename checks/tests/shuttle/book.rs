@@ -45,7 +45,7 @@ impl Inside {
             Want::Read => &mut self.readers,
             Want::Upgradable => &mut self.upgradable,
             Want::Write | Want::Upgrade => &mut self.writers,
-            Want::Permit => &mut self.permits,
+            Want::Permits(_) => &mut self.permits,
         }
     }
 
@@ -124,7 +124,7 @@ impl Book {
             pages.requests[upgraded].live = false;
         }
         let inside = pages.inside.entry(key).or_default();
-        *inside.count(want) += 1;
+        *inside.count(want) += want.weight();
         inside.check(self.permits);
     }
 
@@ -139,7 +139,7 @@ impl Book {
     fn leaving(&self, number: Number, held: Want) {
         let mut pages = self.pages();
         let key = pages.requests[number].key;
-        *pages.inside.entry(key).or_default().count(held) -= 1;
+        *pages.inside.entry(key).or_default().count(held) -= held.weight();
     }
 
     fn left(&self, number: Number) {
@@ -151,7 +151,7 @@ impl Book {
         self.leaving(number, from);
         let mut pages = self.pages();
         let key = pages.requests[number].key;
-        *pages.inside.entry(key).or_default().count(to) += 1;
+        *pages.inside.entry(key).or_default().count(to) += to.weight();
     }
 
     /// A try: a request that is settled when it returns.
@@ -226,7 +226,7 @@ impl Book {
         if self.fairness == Fairness::Fifo && request.want != Want::Upgrade {
             let overtaken = all.iter().filter(before).find(|other| {
                 let together = match (request.want, other.want) {
-                    (Want::Permit, _) => self.permits > 1,
+                    (Want::Permits(mine), Want::Permits(its)) => (mine + its) as usize <= self.permits,
                     (Want::Upgradable, Want::Upgradable) => false,
                     (mine, its) => !writes(mine) && !writes(its),
                 };
@@ -270,7 +270,8 @@ impl Book {
                 // Those who waited came in with others when a writer left.
                 (_, Want::Read | Want::Upgradable) if !other.at_once => false,
                 (Want::Read, Want::Read | Want::Upgradable) | (Want::Upgradable, Want::Read) => false,
-                (Want::Permit, _) => self.permits == 1,
+                // For certain, whoever else is there.
+                (Want::Permits(mine), Want::Permits(its)) => (mine + its) as usize > self.permits,
                 _ => true,
             };
             keeps_out && other.asked > head && other.entered.is_some_and(|other| other < entered)
@@ -304,6 +305,16 @@ impl<G> Held<G> {
         self.book.leaving(self.number, self.want);
         release(self.guard.take().expect("the guard goes with the hold"));
         self.book.left(self.number);
+    }
+
+    /// Takes so many of its permits out.
+    pub fn split(&mut self, part: u32, split: impl FnOnce(&mut G) -> Option<G>) -> Option<Held<G>> {
+        let Want::Permits(n) = self.want else { return None };
+        let guard = split(self.guard())?;
+        self.want = Want::Permits(n - part);
+        let book = Arc::clone(&self.book);
+        let want = Want::Permits(part);
+        Some(Held { book, key: self.key, number: self.number, want, base: None, guard: Some(guard) })
     }
 
     pub fn weaken<H>(mut self, to: Want, weaken: impl FnOnce(G) -> H) -> Held<H> {

@@ -31,7 +31,7 @@ pub fn walks() {
     match random(3) {
         0 => histories(Kind::Mutex, 2),
         1 => histories(Kind::RwLock, 1),
-        _ => histories(Kind::Semaphore(1 + random(2) as usize), 1),
+        _ => histories(Kind::Semaphore(1 + random(3) as usize), 1),
     }
 }
 
@@ -47,5 +47,5 @@ fn of_a_reader_writer_lock_are_linearizable() {
 
 #[test]
 fn of_a_semaphore_are_linearizable() {
-    explore(|| histories(Kind::Semaphore(1 + random(2) as usize), 1));
+    explore(|| histories(Kind::Semaphore(1 + random(3) as usize), 1));
 }

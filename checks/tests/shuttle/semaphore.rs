@@ -7,9 +7,11 @@ use shuttle::future::{block_on, spawn, yield_now};
 use shuttle::thread;
 
 use crate::book::{Book, after, impatient};
-use crate::spec::Want::Permit;
+use crate::spec::Want::{self, Permits};
 use crate::walk::{Hasher, Semaphore};
 use crate::{any_policy, crowd, explore, join, quit_and_stay, random, reaches};
+
+const ONE: Want = Permits(1);
 
 struct World {
     hosts: Arc<Semaphore>,
@@ -34,39 +36,51 @@ impl World {
     /// What a task or a thread does once.
     async fn step(self: &Arc<Self>) {
         let World { hosts, book } = &**self;
-        // Mostly the same key.
+        // Mostly the same key, and one permit.
         let key = random(4) / 3;
-        match random(8) {
+        let n = 1 + (random(2) * random(hosts.permits() as u64)) as usize;
+        let want = Permits(n as u32);
+        match random(9) {
             0 => {
-                let permits = [0; 2].map(|_| book.tried(key, Permit, || hosts.try_acquire(&key)));
+                let permits = [0; 2].map(|_| book.tried(key, ONE, || hosts.try_acquire(&key)));
+                let several = book.tried(key, want, || hosts.try_acquire_n(&key, n));
                 yield_now().await;
-                drop(permits);
+                drop((permits, several));
             }
             1 => {
-                let until = hosts.acquire(&key).until(after(random(3)));
-                drop(book.asked_until(key, Permit, until, |output| output).await);
+                let until = hosts.acquire_n(&key, n).until(after(random(3)));
+                drop(book.asked_until(key, want, until, |output| output).await);
             }
             // Dropped in the middle of the wait, perhaps after the hand-over.
-            2 => drop(impatient(random(4), book.asked(key, Permit, hosts.acquire(&key))).await),
+            2 => drop(impatient(random(4), book.asked(key, want, hosts.acquire_n(&key, n))).await),
             3 => {
                 let handle = hosts.handle(&key);
-                let held = book.asked(key, Permit, handle.acquire()).await;
+                let held = book.asked(key, want, handle.acquire_n(n)).await;
                 drop(handle);
                 yield_now().await;
                 drop(held);
             }
             4 => {
-                if let Ok(held) = book.asked(key, Permit, hosts.acquire(&key)).await {
+                if let Ok(held) = book.asked(key, want, hosts.acquire_n(&key, n)).await {
                     yield_now().await;
-                    held.release(|permit| permit.unlock_fair());
+                    held.release(|permits| permits.unlock_fair());
                 }
             }
             5 => {
                 book.look(hosts.status(&key));
                 hosts.for_each_key(|_, status| book.look(Some(status)));
             }
+            6 => {
+                if let Ok(mut held) = book.asked(key, want, hosts.acquire_n(&key, n)).await {
+                    let part = held.split(1, |permits| permits.split(1));
+                    yield_now().await;
+                    drop(held);
+                    yield_now().await;
+                    drop(part);
+                }
+            }
             _ => {
-                if let Ok(_held) = book.asked(key, Permit, hosts.acquire(&key)).await {
+                if let Ok(_held) = book.asked(key, ONE, hosts.acquire(&key)).await {
                     let status = hosts.status(&key).expect("it is held");
                     assert!((1..=hosts.permits()).contains(&status.permits()), "{status:?}");
                     yield_now().await;
@@ -99,8 +113,8 @@ fn a_waiter_at_the_head_is_passed_as_often_as_the_bound_says_and_no_more() {
     reaches::<3>(|fairness| {
         let world = World::new(1, fairness);
         let World { hosts, book } = &*world;
-        let first = book.tried(0, Permit, || hosts.try_acquire_arc(&0));
-        let mut head = book.asked(0, Permit, hosts.acquire_arc(&0));
+        let first = book.tried(0, ONE, || hosts.try_acquire_arc(&0));
+        let mut head = book.asked(0, ONE, hosts.acquire_arc(&0));
         assert!(head.poll_once().is_pending());
         let head = thread::spawn(move || drop(block_on(head)));
         let newcomers = [true, false].map(|tries| {
@@ -109,8 +123,8 @@ fn a_waiter_at_the_head_is_passed_as_often_as_the_bound_says_and_no_more() {
                 let World { hosts, book } = &*world;
                 for _ in 0..4 {
                     match tries {
-                        true => drop(book.tried(0, Permit, || hosts.try_acquire(&0))),
-                        false => drop(block_on(book.asked(0, Permit, hosts.acquire(&0)))),
+                        true => drop(book.tried(0, ONE, || hosts.try_acquire(&0))),
+                        false => drop(block_on(book.asked(0, ONE, hosts.acquire(&0)))),
                     }
                 }
             })
@@ -122,21 +136,52 @@ fn a_waiter_at_the_head_is_passed_as_often_as_the_bound_says_and_no_more() {
     });
 }
 
+/// A big request at the head, small ones that come and go, and a bound: it is passed as often as that says, and no more.
+#[test]
+fn a_request_for_all_permits_at_the_head_is_passed_as_often_as_the_bound_says() {
+    reaches::<3>(|fairness| {
+        let world = World::new(2, fairness);
+        let World { hosts, book } = &*world;
+        let held = [0; 2].map(|_| book.tried(0, ONE, || hosts.try_acquire_arc(&0)));
+        let mut head = book.asked(0, Permits(2), hosts.acquire_n_arc(&0, 2));
+        assert!(head.poll_once().is_pending());
+        let head = thread::spawn(move || drop(block_on(head)));
+        let newcomers = [true, false].map(|tries| {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                let World { hosts, book } = &*world;
+                for _ in 0..4 {
+                    match tries {
+                        true => drop(book.tried(0, ONE, || hosts.try_acquire(&0))),
+                        false => drop(block_on(book.asked(0, ONE, hosts.acquire(&0)))),
+                    }
+                }
+            })
+        });
+        let releasers = held.map(|permit| thread::spawn(move || drop(permit)));
+        head.join().unwrap();
+        join(newcomers);
+        join(releasers);
+        world.close()
+    });
+}
+
 /// Several permits come back while some of those they are for give up.
 #[test]
 fn permits_go_to_those_who_still_want_them() {
     explore(|| {
         let world = World::new(2, any_policy());
         let World { hosts, book } = &*world;
-        let held = [0; 2].map(|_| book.tried(0, Permit, || hosts.try_acquire_arc(&0)));
-        let wait = || {
-            let asked = book.asked(0, Permit, hosts.acquire_arc(&0));
+        let held = [0; 2].map(|_| book.tried(0, ONE, || hosts.try_acquire_arc(&0)));
+        let wait = |n: u32| {
+            let asked = book.asked(0, Permits(n), hosts.acquire_n_arc(&0, n as usize));
             spawn(async move {
                 let _held = asked.await;
                 yield_now().await;
             })
         };
-        let (quitters, stayers) = ([wait(), wait()], [wait(), wait(), wait()]);
+        let any = || wait(1 + random(2) as u32);
+        let (quitters, stayers) = ([any(), wait(1)], [wait(1), any(), any()]);
         let releasers = held.map(|permit| thread::spawn(move || drop(permit)));
         quit_and_stay(quitters, stayers);
         join(releasers);

@@ -12,8 +12,9 @@
 //! The invariants that every `unsafe` below refers to:
 //!
 //! 1. A slot is live from [`Spare::publish`] to [`Resident::vacate`]; while it is live its key and its payload are initialised.
-//! 2. The units in a live slot's word are those of the tokens in existence (forgotten ones included): a token is made in the
-//!    step that counts it, and used up by the step that takes its unit away.
+//! 2. The units in a live slot's word are those of the tokens in existence (forgotten ones included), a hold of permits being as
+//!    many units as its amount says: a token is made in the step that counts it, and used up by the step that takes its units
+//!    away; or it is split in two, or two are merged, whose amounts are the same in sum.
 //! 3. A slot dies only in `vacate`, which owns the resident and the last unit ([`Last`]). New units come from a resident,
 //!    under the shard lock, or from another unit, so none can appear meanwhile.
 //! 4. Between `vacate` and the next `publish` one token or the chunk's mark speaks for the slot: that is unique ownership.
@@ -461,6 +462,16 @@ impl<K, V> Claim<K, V> {
     }
 }
 
+/// Whether the word counts one hold as `sum` and two as `one` and `other` alike.
+fn add_up(one: Access, other: Access, sum: Access) -> bool {
+    match (one, other, sum) {
+        (Access::Permits(one), Access::Permits(other), Access::Permits(sum)) => {
+            one > 0 && other > 0 && one.checked_add(other) == Some(sum)
+        }
+        _ => false,
+    }
+}
+
 impl<K, V, M: TypedAccess> Hold<K, V, M> {
     #[inline]
     pub(crate) fn live(&self) -> Live<'_, K, V> {
@@ -476,6 +487,20 @@ impl<K, V, M: TypedAccess> Hold<K, V, M> {
     #[inline]
     pub(crate) fn set_mode(&mut self, mode: M) {
         self.mode = mode;
+    }
+
+    /// Makes two holds of one: of `rest`, which this one is from now on, and of `part`. The word counts both as it counted the one.
+    pub(crate) fn split(&mut self, rest: M, part: M) -> Hold<K, V, M> {
+        assert!(add_up(rest.access(), part.access(), self.mode.access()), "what is split stays the same in sum");
+        self.mode = rest;
+        Hold { unit: UnitOf(self.unit.0), mode: part }
+    }
+
+    /// Makes one hold of two of the same entry. The word counts it as it counted the two.
+    pub(crate) fn merge(&mut self, other: Hold<K, V, M>, sum: M) {
+        assert!(self.live().is(other.live()), "what is merged is of one entry");
+        assert!(add_up(self.mode.access(), other.mode.access(), sum.access()), "what is merged stays the same in sum");
+        self.mode = sum;
     }
 
     /// The same hold with a mode of another type. The word counts it as that by now.

@@ -283,15 +283,11 @@ impl WaitQueues {
         // In one step: that the waiter is gone and whom it kept out is in must be seen at one instant.
         self.step(state, batch, None, |queues, batch| {
             let queue = state.queue();
-            let cause = match queues.state(ticket) {
-                WaitState::Granted => {
-                    batch.old = queues.remove(queue, ticket);
-                    return Ok(Some(Entered(())));
-                }
-                // In the place of others, who have to be woken now.
-                WaitState::Woken => Cause::Released,
-                WaitState::Asleep => Cause::Settled,
-            };
+            if queues.state(ticket) == WaitState::Granted {
+                batch.old = queues.remove(queue, ticket);
+                return Ok(Some(Entered(())));
+            }
+            let cause = queues.cause_of_giving_up(ticket);
             let holds = state.word().holds();
             self.room_for_due(queues, state, ticket, holds, cause, batch)?;
             batch.old = queues.remove(queue, ticket);

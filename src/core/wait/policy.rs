@@ -118,6 +118,12 @@ impl Standing {
         *passed = passed.wrapping_add(1); // of a task without a bound, over and over
     }
 
+    /// Whether a later request has got in before it when it had not been woken: then others may have queued because of it.
+    pub(super) fn was_passed_asleep(&self) -> bool {
+        let [absent, _] = self.passed;
+        absent > 0
+    }
+
     /// Whether it is handed what it wants as soon as that is free, before any newcomer.
     #[inline]
     pub(super) fn is_due(&self) -> bool {
@@ -209,25 +215,32 @@ pub(crate) enum Cause {
     Released,
     /// A writer has left.
     WriterLeft,
-    /// The first that can get in must get in, before any newcomer.
-    Fair { writer_left: bool, passed_on: bool },
+    /// The first that can get in must get in, before any newcomer. Where permits are given up: the first of those who wait, in their
+    /// order, for as many.
+    Fair { writer_left: bool, passed_on: bool, permits: u32 },
 }
 
 impl Cause {
     /// A hold is given up, or becomes a weaker one.
     pub(crate) fn of_leaving(access: Access, whom: For) -> Cause {
         let writer_left = access == Access::Exclusive;
+        let permits = if let Access::Permits(amount) = access { amount } else { 0 };
         match whom {
             For::Anybody if writer_left => Cause::WriterLeft,
             For::Anybody => Cause::Released,
-            For::Waiter => Cause::Fair { writer_left, passed_on: false },
-            For::NextWaiter => Cause::Fair { writer_left, passed_on: true },
+            For::Waiter => Cause::Fair { writer_left, passed_on: false, permits },
+            For::NextWaiter => Cause::Fair { writer_left, passed_on: true, permits },
         }
     }
 
     /// Whether a phase of readers begins.
     pub(super) fn begins_phase(self, rules: &Rules) -> bool {
         matches!(self, Cause::WriterLeft | Cause::Fair { writer_left: true, .. }) && rules.hands_over()
+    }
+
+    /// How many permits are kept for those who wait.
+    pub(super) fn kept(self) -> u32 {
+        if let Cause::Fair { permits, .. } = self { permits } else { 0 }
     }
 
     /// Whether the first that can get in is given its hold, whatever the policy. `woken` is the head, if it has been woken before.

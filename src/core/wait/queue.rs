@@ -22,11 +22,22 @@
 //! | the next one asleep, when the head had been opened before this release | – | open | open | – |
 //! | reader that nobody before it keeps out | grant | grant | grant | open |
 //! | when a writer has left: every waiting reader, one upgradable reader (`Adaptive`: with readers only) | in order only | grant | grant | in order only |
-//! | `unlock_fair`: the first that the holds allow | grant | grant | grant | grant |
+//! | `unlock_fair`: the first that the holds allow; of permits, in order, while some are left of those given up | grant | grant | grant | grant |
 //! | a waiting upgrade, when the last reader has left | grant | grant | as any head | open |
 //!
 //! [`Queues::bypass`] is asked when somebody finds the key free for it, but others waiting; and for those behind the head that are
 //! due, who are newcomers to it as well. The numbers are in [`policy`](super::policy).
+//!
+//! # Several permits
+//! A request for several permits is one waiter, and gets all of them or none. What is free is not saved up for it; who would keep
+//! it out is:
+//! - At the head, while it does not find enough, it keeps out all who queue behind it. Newcomers pass it within the policy's
+//!   bounds, as they pass a writer behind readers; those who leave it enough are not counted.
+//! - An idle head keeps nobody out. So the next behind it is passed within the same bounds, if what is held keeps it out: the first
+//!   that is due, or else the first that sleeps.
+//! - One that is due, and does not find enough, is left out when the others that are due are handed what is free. They count as
+//!   passing it if it is the next in the sense above.
+//! - Who sleeps is woken in order. One that does not find enough keeps those asleep who would be woken after it.
 
 use core::task::Waker;
 
@@ -372,6 +383,18 @@ impl Queues {
         self.queues[queue].len as usize
     }
 
+    /// Why those who wait are looked at when this one gives up.
+    pub(crate) fn cause_of_giving_up(&self, ticket: Ticket) -> Cause {
+        let Node { kind, standing, .. } = &self.nodes[ticket.0];
+        match standing.state {
+            // In the place of others, who have to be woken now.
+            WaitState::Woken => Cause::Released,
+            // Of those whom it kept out behind an idle head one is woken.
+            _ if *kind == Kind::Permits && standing.was_passed_asleep() => Cause::Released,
+            _ => Cause::Settled,
+        }
+    }
+
     /// Takes a waiter out, queued or granted. Returns its waker, to be dropped outside the lock.
     #[inline]
     pub(crate) fn remove(&mut self, queue: u32, ticket: Ticket) -> Option<Waker> {
@@ -401,24 +424,32 @@ impl Queues {
             Access::Permits(_) => (holds, false),
             _ => (Holds::NONE, queue.lines[WRITERS].len > 0 || upgrade != NONE),
         };
-        if !writers && beside.with(access).allow(self.nodes[head].want(), rules.limit()) {
-            return true;
-        }
-        // While an upgrade stands before it, the first in the queue is still passed; and so is a writer whom these readers keep out,
-        // while an idle head does not keep them out.
+        let keeps_out = writers || !beside.with(access).allow(self.nodes[head].want(), rules.limit());
+        // While an upgrade stands before it, the first in the queue is still passed; and so are those whom these keep out for longer,
+        // while an idle head does not keep these out: a writer behind it, or a request for several permits.
         let second = match access {
             _ if upgrade != NONE => self.first(queue),
-            Access::Shared | Access::Upgradable if self.nodes[head].standing.is_idle() => {
-                self.first_asleep(&queue.lines[WRITERS])
-            }
-            _ => NONE,
+            _ if !self.nodes[head].standing.is_idle() => NONE,
+            Access::Shared | Access::Upgradable => self.first_asleep(&queue.lines[WRITERS]),
+            Access::Permits(_) => self.kept_out(queue, holds, rules),
+            Access::Exclusive => NONE,
         };
-        let passed = [head, second].into_iter().filter(|&node| node != NONE);
+        let passed = [if keeps_out { head } else { NONE }, second].into_iter().filter(|&node| node != NONE);
         let may = passed.clone().all(|node| rules.lets_pass(&self.nodes[node].standing));
         if may {
             passed.for_each(|node| self.nodes[node].standing.is_passed());
         }
         may
+    }
+
+    /// The next for permits behind an idle head, if what is held keeps it out. (One permit is never kept out by whoever finds one
+    /// free.)
+    fn kept_out(&self, queue: &Queue, holds: Holds, rules: &Rules) -> u32 {
+        let next = match queue.due[FIRST] {
+            NONE => self.first_asleep(&queue.lines[PERMITS]),
+            due => due,
+        };
+        if next == NONE || holds.allow(self.nodes[next].want(), rules.limit()) { NONE } else { next }
     }
 
     /// Lets in whoever the rules admit now, beside `holds`. See the module's table.
@@ -453,7 +484,7 @@ impl Queues {
                 self.let_in(queue, upgrade, grant, &mut admitted, due);
             }
         } else if let Counted::Permits(limit) = rules.counted {
-            others_come = self.admit_permits(queue, limit, rules, fair, &mut admitted, due);
+            others_come = self.admit_permits(queue, limit, rules, cause, &mut admitted, due);
         } else if others == 0 {
             self.admit_writer(queue, writer, rules, fair, &mut admitted, due);
         } else {
@@ -482,19 +513,19 @@ impl Queues {
 
     #[inline(never)]
     fn hand_to_those_due(&mut self, queue: u32, rules: &Rules, admitted: &mut Admitted, batch: &mut WakeBatch) -> bool {
-        let holds = admitted.holds;
-        loop {
-            let next = self.queues[queue].due[FIRST];
-            if next == NONE {
-                break;
-            }
+        let (holds, limit) = (admitted.holds, rules.limit());
+        let mut next = self.queues[queue].due[FIRST];
+        while next != NONE {
+            let [_, after] = self.nodes[next].links;
             let Want::Hold(access) = self.nodes[next].want() else { break };
-            if !admitted.holds.fits(access, rules.limit()) || !self.bypass(queue, admitted.holds, access, rules) {
-                break;
+            if admitted.holds.fits(access, limit) && self.bypass(queue, admitted.holds, access, rules) {
+                let waker = self.grant(queue, next, admitted);
+                // Before that of the head, which may take a system call.
+                batch.wake_first(waker);
+            } else if admitted.holds.count() >= limit {
+                break; // what one does not get is for nobody; of permits, those that are left may be enough for the next
             }
-            let waker = self.grant(queue, next, admitted);
-            // Before that of the head, which may take a system call.
-            batch.wake_first(waker);
+            next = after;
         }
         admitted.holds != holds
     }
@@ -516,6 +547,7 @@ impl Queues {
         if !standing.is_woken() || !standing.lets_wake_the_next(others_come) {
             return;
         }
+        // Of each line the first alone: one that does not find enough permits keeps those behind it asleep, as it would at the head.
         let asleep = lines.each_ref().map(|line| self.first_asleep(line));
         let fits = |node: u32| node != NONE && left.allow(self.nodes[node].want(), rules.limit());
         let next = asleep.into_iter().filter(|&node| fits(node)).fold(NONE, |first, node| self.earlier(first, node));
@@ -556,30 +588,33 @@ impl Queues {
         }
     }
 
-    /// Those of a semaphore: as many as there are permits for. Who does not find enough keeps out all behind it. Returns whether
-    /// somebody behind the head has been let in.
+    /// Those of a semaphore: as many as there are permits for. Who does not find enough keeps out all behind it (but for those who
+    /// are [handed](Queues::hand_to_due) what is left). Returns whether somebody behind the head has been let in.
     fn admit_permits(
         &mut self,
         queue: u32,
         limit: usize,
         rules: &Rules,
-        mut fair: bool,
+        cause: Cause,
         admitted: &mut Admitted,
         due: &mut WakeBatch,
     ) -> bool {
+        let mut kept = cause.kept();
         loop {
             let head = self.queues[queue].lines[PERMITS].head;
             if head == NONE || !admitted.holds.allow(self.nodes[head].want(), limit) {
                 return false;
             }
-            let grant = core::mem::take(&mut fair) || rules.grants(&self.nodes[head].standing);
+            let grant = self.grants_permits(head, kept, rules, cause);
+            kept = kept.saturating_sub(self.nodes[head].amount);
             self.let_in(queue, head, grant, admitted, due);
             if !grant {
                 break;
             }
         }
         let mut others = self.hand_to_due(queue, rules, admitted, due);
-        // The others are woken for what those leave that have been woken already.
+        // The others are woken for what those leave that have been woken already; in order, so that one that wants several is not
+        // put off by those behind it.
         loop {
             let Queue { lines, awake, .. } = &self.queues[queue];
             let next = self.first_asleep(&lines[PERMITS]);
@@ -589,6 +624,12 @@ impl Queues {
             self.open(queue, next, due);
             others = true;
         }
+    }
+
+    /// Whether a waiter at the head that finds enough permits is given them, while so many are kept for those who wait.
+    fn grants_permits(&self, head: u32, kept: u32, rules: &Rules, cause: Cause) -> bool {
+        let standing = &self.nodes[head].standing;
+        kept > 0 && cause.is_fair(rules, Some(standing)) || rules.grants(standing)
     }
 
     /// The writer at the head.
@@ -718,27 +759,16 @@ impl Queues {
     }
 
     /// How many wakers [`Queues::admit`] hands out at most, beside these holds, when `gone` is no waiter any more. It looks at no
-    /// more of them than it will hand out.
+    /// more waiters than that will.
     #[cold]
     pub(crate) fn most_due(&self, queue: u32, gone: Ticket, holds: Holds, rules: &Rules, cause: Cause) -> usize {
         let heads = self.heads(queue, gone);
-        let Queue { lines, awake, due, .. } = &self.queues[queue];
+        let Queue { lines, due, .. } = &self.queues[queue];
         // Whoever is woken because a head that has been woken has not come.
         let next = 1;
         if let Counted::Permits(limit) = rules.counted {
-            let free = limit.saturating_sub(holds.count());
-            let fits = heads[PERMITS] != NONE && holds.allow(self.nodes[heads[PERMITS]].want(), limit);
-            let gone_awake =
-                if gone.is_some() && self.state(gone) == WaitState::Woken { self.nodes[gone.0].awake() } else { 0 };
-            // Those who are handed what they want, and those who are woken for what these and others who were woken leave.
-            let mut handed = usize::from(fits);
-            let mut next_due = due[FIRST];
-            while next_due != NONE && handed < free {
-                handed += 1;
-                next_due = self.nodes[next_due].links[LAST];
-            }
-            let woken = if fits { free.saturating_sub(awake - gone_awake) } else { 0 };
-            return (handed.max(woken) + next).min(lines[PERMITS].len as usize);
+            let most = self.most_due_permits(queue, gone, holds, limit, rules, cause);
+            return (most + next).min(lines[PERMITS].len as usize);
         }
         if cause.begins_phase(rules) && lines[READERS].len > 0 {
             // Nobody is let in beside them but one upgradable reader; and one may be woken.
@@ -765,6 +795,50 @@ impl Queues {
             count(heads[READERS], |node| node.next);
         }
         most
+    }
+
+    /// The same of permits, but for who is woken because the head has not come. For those who want several it may be too much.
+    fn most_due_permits(
+        &self,
+        queue: u32,
+        gone: Ticket,
+        mut holds: Holds,
+        limit: usize,
+        rules: &Rules,
+        cause: Cause,
+    ) -> usize {
+        let Queue { lines, awake, due, .. } = &self.queues[queue];
+        let gone_awake =
+            if gone.is_some() && self.state(gone) == WaitState::Woken { self.nodes[gone.0].awake() } else { 0 };
+        // Who is woken behind the head finds all of them free beside those who are handed theirs and those who were woken.
+        let most_woken = limit.saturating_sub(holds.count() + awake - gone_awake);
+        let (mut in_order, mut woken, mut kept) = (0, 0, cause.kept());
+        let mut head = lines[PERMITS].head;
+        while head != NONE {
+            let node = &self.nodes[head];
+            if head != gone.0 {
+                if !holds.allow(node.want(), limit) {
+                    break;
+                }
+                in_order += 1;
+                if !self.grants_permits(head, kept, rules, cause) {
+                    woken = most_woken;
+                    break;
+                }
+                kept = kept.saturating_sub(node.amount);
+                holds = holds.after(node.want());
+            }
+            head = node.next;
+        }
+        // Any of those who are due, as far as there is a permit for each.
+        let free = limit.saturating_sub(holds.count());
+        let (mut handed, mut next_due) = (0, due[FIRST]);
+        while next_due != NONE && handed < free {
+            let node = &self.nodes[next_due];
+            handed += usize::from(node.amount as usize <= free);
+            next_due = node.links[LAST];
+        }
+        woken.max(in_order + handed)
     }
 
     /// The first of each line, when `gone` is no waiter any more.

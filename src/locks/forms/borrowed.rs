@@ -7,7 +7,7 @@ macro_rules! borrowed {
         does = $does:literal, more = [$($more:literal)*], fails = [$($fails:literal)+],
         $lock:ident, $lock_blocking:ident, $try_lock:ident, $try_lock_for:ident, $try_lock_until:ident,
         owned $lock_arc:ident, $lock_arc_blocking:ident, $try_lock_arc:ident,
-        aliases $lock_blocking_alias:literal,
+        aliases $lock_blocking_alias:literal, takes [$($n:ident: $Number:ty = $value:literal)?],
     ) => {
         impl<K: Eq + ::core::hash::Hash, S: ::core::hash::BuildHasher> $Table<K, S> {
             #[doc = concat!($does, ": a future whose output is the guard.")]
@@ -25,21 +25,28 @@ macro_rules! borrowed {
             /// The future can be dropped at any moment: see [`Acquire`](crate::futures::Acquire#cancel-safety). To keep
             /// it without polling it is another matter: see [idle futures](crate#idle-futures).
             ///
+            $(
+                /// # Panics
+                #[doc = concat!("If `", stringify!($n), "` is 0 or more than [`permits`](Self::permits).")]
+                ///
+                #[track_caller]
+            )?
             /// # Examples
             /// ```
             /// # futures_lite::future::block_on(async {
             #[doc = concat!("let locks = keylatch::", $new, ";")]
-            #[doc = concat!("let guard = locks.", stringify!($lock), "(\"a\").await;")]
+            #[doc = concat!("let guard = locks.", stringify!($lock), "(\"a\"" $(, ", ", $value)?, ").await;")]
             #[doc = concat!("assert!(locks.", $excludes, "(\"a\").is_none());")]
             /// # drop(guard);
             /// # });
             /// ```
             #[inline]
-            pub fn $lock<Q>(&self, key: &Q) -> $Future<'_, K, S>
+            pub fn $lock<Q>(&self, key: &Q $(, $n: $Number)?) -> $Future<'_, K, S>
             where
                 Q: $($asked)+,
             {
-                $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).future()
+                let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
+                $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key), mode).future()
             }
 
             #[doc = concat!($does, " if that is possible at once.")]
@@ -53,21 +60,28 @@ macro_rules! borrowed {
             /// To move the guard elsewhere (into a spawned task, `spawn_blocking`, a field) use
             #[doc = concat!("[`", stringify!($try_lock_arc), "`](Self::", stringify!($try_lock_arc), ").")]
             ///
+            $(
+                /// # Panics
+                #[doc = concat!("If `", stringify!($n), "` is 0 or more than [`permits`](Self::permits).")]
+                ///
+                #[track_caller]
+            )?
             /// # Examples
             /// ```
             #[doc = concat!("let locks = keylatch::", $new, ";")]
             #[doc = concat!("let guard = locks.", $excludes, "(\"a\").unwrap();")]
-            #[doc = concat!("assert!(locks.", stringify!($try_lock), "(\"a\").is_none());")]
-            #[doc = concat!("assert!(locks.", stringify!($try_lock), "(\"b\").is_some());")]
+            #[doc = concat!("assert!(locks.", stringify!($try_lock), "(\"a\"" $(, ", ", $value)?, ").is_none());")]
+            #[doc = concat!("assert!(locks.", stringify!($try_lock), "(\"b\"" $(, ", ", $value)?, ").is_some());")]
             /// # drop(guard);
             /// ```
             #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
             #[inline]
-            pub fn $try_lock<Q>(&self, key: &Q) -> Option<$Guard<'_, K, S>>
+            pub fn $try_lock<Q>(&self, key: &Q $(, $n: $Number)?) -> Option<$Guard<'_, K, S>>
             where
                 Q: $($asked)+,
             {
-                $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).attempt()
+                let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
+                $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key), mode).attempt()
             }
         }
 
@@ -86,21 +100,28 @@ macro_rules! borrowed {
             /// then sleeps. Not for use inside a task, whose executor it would block: there, use
             #[doc = concat!("[`", stringify!($lock), "`](Self::", stringify!($lock), ").")]
             ///
+            $(
+                /// # Panics
+                #[doc = concat!("If `", stringify!($n), "` is 0 or more than [`permits`](Self::permits).")]
+                ///
+                #[track_caller]
+            )?
             /// # Examples
             /// ```
             #[doc = concat!("let locks = keylatch::", $new, ";")]
-            #[doc = concat!("let guard = locks.", stringify!($lock_blocking), "(\"a\");")]
+            #[doc = concat!("let guard = locks.", stringify!($lock_blocking), "(\"a\"" $(, ", ", $value)?, ");")]
             #[doc = concat!("assert!(locks.", $excludes, "(\"a\").is_none());")]
             /// # drop(guard);
             /// ```
             #[doc(alias = $lock_blocking_alias)]
             #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
             #[inline]
-            pub fn $lock_blocking<Q>(&self, key: &Q) -> $Guard<'_, K, S>
+            pub fn $lock_blocking<Q>(&self, key: &Q $(, $n: $Number)?) -> $Guard<'_, K, S>
             where
                 Q: $($asked)+,
             {
-                $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).blocking()
+                let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
+                $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key), mode).blocking()
             }
 
             #[doc = concat!($does, ", blocking the thread for at most `timeout`.")]
@@ -114,6 +135,12 @@ macro_rules! borrowed {
             #[doc = concat!("As [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "),")]
             /// for at most `timeout`.
             ///
+            $(
+                /// # Panics
+                #[doc = concat!("If `", stringify!($n), "` is 0 or more than [`permits`](Self::permits).")]
+                ///
+                #[track_caller]
+            )?
             /// # Examples
             /// ```
             /// use std::time::Duration;
@@ -121,7 +148,7 @@ macro_rules! borrowed {
             #[doc = concat!("let locks = keylatch::", $new, ";")]
             #[doc = concat!("let guard = locks.", $excludes, "(\"a\").unwrap();")]
             /// let timeout = Duration::from_millis(1);
-            #[doc = concat!("assert!(locks.", stringify!($try_lock_for), "(\"a\", timeout).is_none());")]
+            #[doc = concat!("assert!(locks.", stringify!($try_lock_for), "(\"a\"" $(, ", ", $value)?, ", timeout).is_none());")]
             /// # drop(guard);
             /// ```
             #[doc(alias = "timeout")]
@@ -129,12 +156,14 @@ macro_rules! borrowed {
             pub fn $try_lock_for<Q>(
                 &self,
                 key: &Q,
+                $($n: $Number,)?
                 timeout: ::core::time::Duration,
             ) -> Option<$Guard<'_, K, S>>
             where
                 Q: $($asked)+,
             {
-                $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).timeout(timeout)
+                let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
+                $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key), mode).timeout(timeout)
             }
 
             #[doc = concat!($does, ", blocking the thread until `deadline` at the latest.")]
@@ -147,13 +176,19 @@ macro_rules! borrowed {
             #[doc = concat!("As [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "),")]
             /// until `deadline` at the latest.
             ///
+            $(
+                /// # Panics
+                #[doc = concat!("If `", stringify!($n), "` is 0 or more than [`permits`](Self::permits).")]
+                ///
+                #[track_caller]
+            )?
             /// # Examples
             /// ```
             /// use std::time::{Duration, Instant};
             ///
             #[doc = concat!("let locks = keylatch::", $new, ";")]
             /// let deadline = Instant::now() + Duration::from_millis(1);
-            #[doc = concat!("let guard = locks.", stringify!($try_lock_until), "(\"a\", deadline).unwrap();")]
+            #[doc = concat!("let guard = locks.", stringify!($try_lock_until), "(\"a\"" $(, ", ", $value)?, ", deadline).unwrap();")]
             /// # drop(guard);
             /// ```
             #[doc(alias = "deadline")]
@@ -161,12 +196,14 @@ macro_rules! borrowed {
             pub fn $try_lock_until<Q>(
                 &self,
                 key: &Q,
+                $($n: $Number,)?
                 deadline: ::std::time::Instant,
             ) -> Option<$Guard<'_, K, S>>
             where
                 Q: $($asked)+,
             {
-                $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key)).deadline(deadline)
+                let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
+                $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key), mode).deadline(deadline)
             }
         }
     };

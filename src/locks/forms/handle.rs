@@ -4,6 +4,7 @@ macro_rules! handle {
     (
         $Table:ident, $Mode:ident, new = $new:literal, does = $does:literal,
         $lock:ident, $lock_blocking:ident, $try_lock:ident, $try_lock_for:ident, $try_lock_until:ident,
+        takes [$($n:ident: $Number:ty = $value:literal)?],
     ) => {
         #[doc = concat!("The forms of [`", stringify!($Table), "::", stringify!($lock), "`], for the handle's key.")]
         impl<K, S, P: $crate::plumbing::TablePtr<Table = $Table<K, S>, Key = K>> $crate::handle::Handle<P> {
@@ -14,32 +15,44 @@ macro_rules! handle {
             /// # Cancel safety
             /// The future can be dropped at any moment: see [`Acquire`](crate::futures::Acquire#cancel-safety).
             ///
+            $(
+                /// # Panics
+                #[doc = concat!("If `", stringify!($n), "` is 0 or more than the table has permits for a key.")]
+                ///
+                #[track_caller]
+            )?
             /// # Examples
             /// ```
             /// # futures_lite::future::block_on(async {
             #[doc = concat!("let locks = keylatch::", $new, ";")]
-            #[doc = concat!("let guard = locks.handle(\"a\").", stringify!($lock), "().await;")]
+            #[doc = concat!("let guard = locks.handle(\"a\").", stringify!($lock), "(" $(, $value)?, ").await;")]
             /// # drop(guard);
             /// # });
             /// ```
             #[inline]
-            pub fn $lock(&self) -> $crate::acquire::future::Acquire<P, $crate::mode::$Mode> {
-                self.call().future()
+            pub fn $lock(&self $(, $n: $Number)?) -> $crate::acquire::future::Acquire<P, $crate::mode::$Mode> {
+                self.call($crate::locks::forms::mode::mode!(self.permits(), [$($n)?])).future()
             }
 
             #[doc = concat!($does, " if that is possible at once.")]
             ///
             #[doc = concat!("As [`", stringify!($Table), "::", stringify!($try_lock), "`], for the handle's key.")]
             ///
+            $(
+                /// # Panics
+                #[doc = concat!("If `", stringify!($n), "` is 0 or more than the table has permits for a key.")]
+                ///
+                #[track_caller]
+            )?
             /// # Examples
             /// ```
             #[doc = concat!("let locks = keylatch::", $new, ";")]
-            #[doc = concat!("assert!(locks.handle(\"a\").", stringify!($try_lock), "().is_some());")]
+            #[doc = concat!("assert!(locks.handle(\"a\").", stringify!($try_lock), "(" $(, $value)?, ").is_some());")]
             /// ```
             #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
             #[inline]
-            pub fn $try_lock(&self) -> Option<$crate::guard::Guard<P, $crate::mode::$Mode>> {
-                self.call().attempt()
+            pub fn $try_lock(&self $(, $n: $Number)?) -> Option<$crate::guard::Guard<P, $crate::mode::$Mode>> {
+                self.call($crate::locks::forms::mode::mode!(self.permits(), [$($n)?])).attempt()
             }
 
             #[doc = concat!($does, ", blocking the thread while it waits.")]
@@ -49,17 +62,23 @@ macro_rules! handle {
             /// # Blocking
             #[doc = concat!("As [`", stringify!($Table), "::", stringify!($lock_blocking), "`].")]
             ///
+            $(
+                /// # Panics
+                #[doc = concat!("If `", stringify!($n), "` is 0 or more than the table has permits for a key.")]
+                ///
+                #[track_caller]
+            )?
             /// # Examples
             /// ```
             #[doc = concat!("let locks = keylatch::", $new, ";")]
-            #[doc = concat!("let guard = locks.handle(\"a\").", stringify!($lock_blocking), "();")]
+            #[doc = concat!("let guard = locks.handle(\"a\").", stringify!($lock_blocking), "(" $(, $value)?, ");")]
             /// # drop(guard);
             /// ```
             #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
             #[inline]
             #[cfg(feature = "std")]
-            pub fn $lock_blocking(&self) -> $crate::guard::Guard<P, $crate::mode::$Mode> {
-                self.call().blocking()
+            pub fn $lock_blocking(&self $(, $n: $Number)?) -> $crate::guard::Guard<P, $crate::mode::$Mode> {
+                self.call($crate::locks::forms::mode::mode!(self.permits(), [$($n)?])).blocking()
             }
 
             #[doc = concat!($does, ", blocking the thread for at most `timeout`.")]
@@ -70,20 +89,28 @@ macro_rules! handle {
             #[doc = concat!("As [`", stringify!($Table), "::", stringify!($lock_blocking), "`], for at most")]
             /// `timeout`.
             ///
+            $(
+                /// # Panics
+                #[doc = concat!("If `", stringify!($n), "` is 0 or more than the table has permits for a key.")]
+                ///
+                #[track_caller]
+            )?
             /// # Examples
             /// ```
             #[doc = concat!("let locks = keylatch::", $new, ";")]
             #[doc = concat!(
-                "assert!(locks.handle(\"a\").", stringify!($try_lock_for), "(std::time::Duration::ZERO).is_some());"
+                "assert!(locks.handle(\"a\").", stringify!($try_lock_for), "(" $(, $value, ", ")?,
+                "std::time::Duration::ZERO).is_some());"
             )]
             /// ```
             #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
             #[cfg(feature = "std")]
             pub fn $try_lock_for(
                 &self,
+                $($n: $Number,)?
                 timeout: ::core::time::Duration,
             ) -> Option<$crate::guard::Guard<P, $crate::mode::$Mode>> {
-                self.call().timeout(timeout)
+                self.call($crate::locks::forms::mode::mode!(self.permits(), [$($n)?])).timeout(timeout)
             }
 
             #[doc = concat!($does, ", blocking the thread until `deadline` at the latest.")]
@@ -95,20 +122,28 @@ macro_rules! handle {
             #[doc = concat!("As [`", stringify!($Table), "::", stringify!($lock_blocking), "`], until `deadline` at")]
             /// the latest.
             ///
+            $(
+                /// # Panics
+                #[doc = concat!("If `", stringify!($n), "` is 0 or more than the table has permits for a key.")]
+                ///
+                #[track_caller]
+            )?
             /// # Examples
             /// ```
             #[doc = concat!("let locks = keylatch::", $new, ";")]
             #[doc = concat!(
-                "assert!(locks.handle(\"a\").", stringify!($try_lock_until), "(std::time::Instant::now()).is_some());"
+                "assert!(locks.handle(\"a\").", stringify!($try_lock_until), "(" $(, $value, ", ")?,
+                "std::time::Instant::now()).is_some());"
             )]
             /// ```
             #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
             #[cfg(feature = "std")]
             pub fn $try_lock_until(
                 &self,
+                $($n: $Number,)?
                 deadline: ::std::time::Instant,
             ) -> Option<$crate::guard::Guard<P, $crate::mode::$Mode>> {
-                self.call().deadline(deadline)
+                self.call($crate::locks::forms::mode::mode!(self.permits(), [$($n)?])).deadline(deadline)
             }
         }
     };

@@ -1,14 +1,15 @@
 //! What the three tables have in common, written once: [`table!`] for what a table has whatever it locks,
 //! [`constructors!`] for how one is made that needs no number of permits, and [`forms!`] for the fifteen ways to call
-//! one operation, with a file for each family of them. What a method does is one call into
-//! [`Call`](crate::acquire::request::Call); all else here is signatures, and the text that a reader of the
-//! documentation needs at each of them.
+//! one operation, with a file for each family of them. An operation may take a number beside the key. What a method
+//! does is one call into [`Call`](crate::acquire::request::Call); all else here is signatures, and the text that a
+//! reader of the documentation needs at each of them.
 //!
 //! Every path in a macro is absolute, so that a table's file imports nothing for text that is not there.
 
 pub(crate) mod borrowed;
 pub(crate) mod handle;
 pub(crate) mod many;
+pub(crate) mod mode;
 pub(crate) mod names;
 pub(crate) mod owned;
 mod table;
@@ -22,8 +23,8 @@ macro_rules! forms {
         asked with [$($asked:tt)+],
         // For the examples: a table of strings, and a `try_` call that excludes this operation.
         new = $new:literal, excludes = $excludes:literal,
-        // What a guard is, without a full stop: how it refers to its table follows.
-        #[doc = $held:literal]
+        // What a guard is, without a full stop: how it refers to its table follows. Nothing if another operation has said so.
+        $(#[doc = $held:literal])?
         guards $Guard:ident, $GuardArc:ident, futures $Future:ident, $FutureArc:ident,
         // What the operation does, without a full stop: how each form waits follows. And what else is to be said.
         #[doc = $does:literal]
@@ -35,30 +36,33 @@ macro_rules! forms {
         $try_lock_arc_until:ident,
         // What others call them, for the search in the documentation.
         aliases [$lock_blocking_alias:literal, $lock_arc_alias:literal, $try_lock_arc_alias:literal] $(,)?
+        // A number beside the key, with one for the examples.
+        $(takes $n:ident: $Number:ty = $value:literal $(,)?)?
     ) => {
-        $crate::locks::forms::names::names! {
+        $($crate::locks::forms::names::names! {
             $Table, $Mode, $lock, $lock_arc,
             held = $held, $Guard, $GuardArc,
             $Future, $FutureArc,
-        }
+        })?
         $crate::locks::forms::borrowed::borrowed! {
             $Table, $Guard, $Future,
             asked with [$($asked)+], new = $new, excludes = $excludes,
             does = $does, more = [$($more)*], fails = [$($fails)+],
             $lock, $lock_blocking, $try_lock, $try_lock_for, $try_lock_until,
             owned $lock_arc, $lock_arc_blocking, $try_lock_arc,
-            aliases $lock_blocking_alias,
+            aliases $lock_blocking_alias, takes [$($n: $Number = $value)?],
         }
         $crate::locks::forms::owned::owned! {
             $Table, $GuardArc, $FutureArc,
             asked with [$($asked)+], new = $new, excludes = $excludes, does = $does,
             $lock, $lock_blocking, $try_lock, $try_lock_for, $try_lock_until,
             $lock_arc, $lock_arc_blocking, $try_lock_arc, $try_lock_arc_for, $try_lock_arc_until,
-            aliases $lock_arc_alias, $try_lock_arc_alias,
+            aliases $lock_arc_alias, $try_lock_arc_alias, takes [$($n: $Number = $value)?],
         }
         $crate::locks::forms::handle::handle! {
             $Table, $Mode, new = $new, does = $does,
             $lock, $lock_blocking, $try_lock, $try_lock_for, $try_lock_until,
+            takes [$($n: $Number = $value)?],
         }
     };
 }

@@ -8,6 +8,7 @@ macro_rules! owned {
         $lock_arc:ident, $lock_arc_blocking:ident, $try_lock_arc:ident, $try_lock_arc_for:ident,
         $try_lock_arc_until:ident,
         aliases $lock_arc_alias:literal, $try_lock_arc_alias:literal,
+        takes [$($n:ident: $Number:ty = $value:literal)?],
     ) => {
         /// Owned guards, which keep the table alive instead of borrowing it.
         #[cfg(target_has_atomic = "ptr")]
@@ -20,22 +21,29 @@ macro_rules! owned {
             /// # Cancel safety
             /// The future can be dropped at any moment: see [`Acquire`](crate::futures::Acquire#cancel-safety).
             ///
+            $(
+                /// # Panics
+                #[doc = concat!("If `", stringify!($n), "` is 0 or more than [`permits`](Self::permits).")]
+                ///
+                #[track_caller]
+            )?
             /// # Examples
             /// ```
             /// # futures_lite::future::block_on(async {
             /// use std::sync::Arc;
             ///
             #[doc = concat!("let locks = Arc::new(keylatch::", $new, ");")]
-            #[doc = concat!("let guard = locks.", stringify!($lock_arc), "(\"a\").await;")]
+            #[doc = concat!("let guard = locks.", stringify!($lock_arc), "(\"a\"" $(, ", ", $value)?, ").await;")]
             /// std::thread::spawn(move || drop(guard)).join().unwrap();
             /// # });
             /// ```
             #[doc(alias = $lock_arc_alias)]
-            pub fn $lock_arc<Q>(self: &::alloc::sync::Arc<Self>, key: &Q) -> $FutureArc<K, S>
+            pub fn $lock_arc<Q>(self: &::alloc::sync::Arc<Self>, key: &Q $(, $n: $Number)?) -> $FutureArc<K, S>
             where
                 Q: $($asked)+,
             {
-                $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).future()
+                let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
+                $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key), mode).future()
             }
 
             #[doc = concat!($does, " if that is possible at once, with an owned guard.")]
@@ -43,22 +51,29 @@ macro_rules! owned {
             #[doc = concat!("As [`", stringify!($try_lock), "`](Self::", stringify!($try_lock), "), but")]
             /// the guard keeps the table alive instead of borrowing it.
             ///
+            $(
+                /// # Panics
+                #[doc = concat!("If `", stringify!($n), "` is 0 or more than [`permits`](Self::permits).")]
+                ///
+                #[track_caller]
+            )?
             /// # Examples
             /// ```
             /// use std::sync::Arc;
             ///
             #[doc = concat!("let locks = Arc::new(keylatch::", $new, ");")]
-            #[doc = concat!("let guard = locks.", stringify!($try_lock_arc), "(\"a\").unwrap();")]
+            #[doc = concat!("let guard = locks.", stringify!($try_lock_arc), "(\"a\"" $(, ", ", $value)?, ").unwrap();")]
             #[doc = concat!("assert!(locks.", $excludes, "(\"a\").is_none());")]
             /// # drop(guard);
             /// ```
             #[doc(alias = $try_lock_arc_alias)]
             #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
-            pub fn $try_lock_arc<Q>(self: &::alloc::sync::Arc<Self>, key: &Q) -> Option<$GuardArc<K, S>>
+            pub fn $try_lock_arc<Q>(self: &::alloc::sync::Arc<Self>, key: &Q $(, $n: $Number)?) -> Option<$GuardArc<K, S>>
             where
                 Q: $($asked)+,
             {
-                $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).attempt()
+                let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
+                $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key), mode).attempt()
             }
         }
 
@@ -73,20 +88,27 @@ macro_rules! owned {
             /// # Blocking
             #[doc = concat!("As [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), ").")]
             ///
+            $(
+                /// # Panics
+                #[doc = concat!("If `", stringify!($n), "` is 0 or more than [`permits`](Self::permits).")]
+                ///
+                #[track_caller]
+            )?
             /// # Examples
             /// ```
             /// use std::sync::Arc;
             ///
             #[doc = concat!("let locks = Arc::new(keylatch::", $new, ");")]
-            #[doc = concat!("let guard = locks.", stringify!($lock_arc_blocking), "(\"a\");")]
+            #[doc = concat!("let guard = locks.", stringify!($lock_arc_blocking), "(\"a\"" $(, ", ", $value)?, ");")]
             /// std::thread::spawn(move || drop(guard)).join().unwrap();
             /// ```
             #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
-            pub fn $lock_arc_blocking<Q>(self: &::alloc::sync::Arc<Self>, key: &Q) -> $GuardArc<K, S>
+            pub fn $lock_arc_blocking<Q>(self: &::alloc::sync::Arc<Self>, key: &Q $(, $n: $Number)?) -> $GuardArc<K, S>
             where
                 Q: $($asked)+,
             {
-                $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).blocking()
+                let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
+                $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key), mode).blocking()
             }
 
             #[doc = concat!($does, ", blocking the thread for at most `timeout`, with an owned guard.")]
@@ -98,23 +120,33 @@ macro_rules! owned {
             #[doc = concat!("As [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "),")]
             /// for at most `timeout`.
             ///
+            $(
+                /// # Panics
+                #[doc = concat!("If `", stringify!($n), "` is 0 or more than [`permits`](Self::permits).")]
+                ///
+                #[track_caller]
+            )?
             /// # Examples
             /// ```
             /// use std::{sync::Arc, time::Duration};
             ///
             #[doc = concat!("let locks = Arc::new(keylatch::", $new, ");")]
-            #[doc = concat!("assert!(locks.", stringify!($try_lock_arc_for), "(\"a\", Duration::ZERO).is_some());")]
+            #[doc = concat!(
+                "assert!(locks.", stringify!($try_lock_arc_for), "(\"a\"" $(, ", ", $value)?, ", Duration::ZERO).is_some());"
+            )]
             /// ```
             #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
             pub fn $try_lock_arc_for<Q>(
                 self: &::alloc::sync::Arc<Self>,
                 key: &Q,
+                $($n: $Number,)?
                 timeout: ::core::time::Duration,
             ) -> Option<$GuardArc<K, S>>
             where
                 Q: $($asked)+,
             {
-                $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).timeout(timeout)
+                let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
+                $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key), mode).timeout(timeout)
             }
 
             #[doc = concat!($does, ", blocking the thread until `deadline` at the latest, with an owned guard.")]
@@ -126,23 +158,33 @@ macro_rules! owned {
             #[doc = concat!("As [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "),")]
             /// until `deadline` at the latest.
             ///
+            $(
+                /// # Panics
+                #[doc = concat!("If `", stringify!($n), "` is 0 or more than [`permits`](Self::permits).")]
+                ///
+                #[track_caller]
+            )?
             /// # Examples
             /// ```
             /// use std::{sync::Arc, time::Instant};
             ///
             #[doc = concat!("let locks = Arc::new(keylatch::", $new, ");")]
-            #[doc = concat!("assert!(locks.", stringify!($try_lock_arc_until), "(\"a\", Instant::now()).is_some());")]
+            #[doc = concat!(
+                "assert!(locks.", stringify!($try_lock_arc_until), "(\"a\"" $(, ", ", $value)?, ", Instant::now()).is_some());"
+            )]
             /// ```
             #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
             pub fn $try_lock_arc_until<Q>(
                 self: &::alloc::sync::Arc<Self>,
                 key: &Q,
+                $($n: $Number,)?
                 deadline: ::std::time::Instant,
             ) -> Option<$GuardArc<K, S>>
             where
                 Q: $($asked)+,
             {
-                $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key)).deadline(deadline)
+                let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
+                $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key), mode).deadline(deadline)
             }
         }
     };

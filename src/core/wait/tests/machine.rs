@@ -19,14 +19,16 @@ struct Machine {
     queues: Queues,
     queue: Option<u32>,
     rules: Rules,
+    /// Of four who come, so many are threads that look.
+    lookers: u8,
     held: Vec<Access>,
     waiting: Vec<(Ticket, Want)>,
 }
 
 impl Machine {
-    fn new(fairness: Fairness, counted: Counted) -> Self {
+    fn new(fairness: Fairness, counted: Counted, lookers: u8) -> Self {
         let (queues, rules) = (Queues::default(), Rules { fairness, counted });
-        Machine { queues, queue: None, rules, held: Vec::new(), waiting: Vec::new() }
+        Machine { queues, queue: None, rules, lookers, held: Vec::new(), waiting: Vec::new() }
     }
 
     fn holds(&self) -> Holds {
@@ -56,6 +58,8 @@ impl Machine {
     fn wanted(&self, which: u8) -> Want {
         let upgrades = self.waiting.iter().any(|&(_, want)| want == Want::Upgrade);
         match self.rules.counted {
+            // Half of them one permit; the others any number up to all.
+            Counted::Permits(_) if which >= 128 => Want::Hold(Access::Permits(1)),
             Counted::Permits(limit) => Want::Hold(Access::Permits(1 + u32::from(which) % limit as u32)),
             Counted::Readers if which % 4 == 3 && self.held.contains(&Access::Upgradable) && !upgrades => Want::Upgrade,
             Counted::Readers => {
@@ -65,11 +69,12 @@ impl Machine {
     }
 
     fn step(&mut self, (what, whom, how): Step) {
-        match what % 8 {
+        match what % 9 {
             0..3 => self.ask(self.wanted(whom), how),
             3..5 if !self.waiting.is_empty() => self.come(usize::from(whom) % self.waiting.len(), how),
             5..7 if !self.held.is_empty() => self.release(usize::from(whom) % self.held.len(), how),
             7 if !self.waiting.is_empty() => self.give_up(usize::from(whom) % self.waiting.len()),
+            8 => self.merge(),
             _ => {}
         }
     }
@@ -80,7 +85,7 @@ impl Machine {
             self.enter(want);
         } else if how % 2 == 0 && self.waiting.len() < 12 {
             let queue = *self.queue.get_or_insert_with(|| self.queues.open_queue());
-            let presence = if how % 4 == 0 { Presence::Task } else { Presence::LookingThread };
+            let presence = if how / 2 % 4 >= self.lookers { Presence::Task } else { Presence::LookingThread };
             self.waiting.push((self.queues.push(queue, want, presence, &self.rules, Waker::noop().clone()), want));
         }
     }
@@ -103,6 +108,16 @@ impl Machine {
         }
     }
 
+    /// All permits but those of one holder become one hold: they are released together.
+    fn merge(&mut self) {
+        let Counted::Permits(_) = self.rules.counted else { return };
+        let Some(one) = self.held.pop() else { return };
+        let amounts = self.held.drain(..).map(|held| if let Access::Permits(amount) = held { amount } else { 0 });
+        let sum = amounts.sum();
+        self.held.extend((sum > 0).then_some(Access::Permits(sum)));
+        self.held.push(one);
+    }
+
     /// A hold goes, or becomes a weaker one.
     fn release(&mut self, at: usize, how: u8) {
         let access = self.held[at];
@@ -120,8 +135,7 @@ impl Machine {
 
     fn give_up(&mut self, at: usize) {
         let (ticket, _) = self.waiting[at];
-        let was_woken = self.queues.state(ticket) == WaitState::Woken;
-        self.admit(ticket, self.holds(), if was_woken { Cause::Released } else { Cause::Settled });
+        self.admit(ticket, self.holds(), self.queues.cause_of_giving_up(ticket));
     }
 
     /// Lets in whoever gets in, when `gone` waits no more.
@@ -168,18 +182,19 @@ impl Machine {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
 
     #[test]
     fn the_lists_say_what_the_waiters_are_and_no_waker_is_unannounced(
         policy in 0..6_usize,
-        permits in 0..5_usize,
-        steps in proptest::collection::vec(any::<Step>(), 1..150),
+        permits in 0..9_usize,
+        lookers in 1..5_u8,
+        steps in proptest::collection::vec(any::<Step>(), 1..300),
     ) {
         use Fairness::{Adaptive, Barging, Bounded, Fifo};
         let fairness = [Adaptive, Adaptive, Bounded(0), Bounded(3), Fifo, Barging][policy];
         let counted = if permits == 0 { Counted::Readers } else { Counted::Permits(permits) };
-        let mut machine = Machine::new(fairness, counted);
+        let mut machine = Machine::new(fairness, counted, lookers);
         for step in steps {
             machine.step(step);
             machine.check();

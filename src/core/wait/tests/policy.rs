@@ -235,6 +235,81 @@ fn of_permits_those_who_look_are_handed_what_is_left() {
     }
 }
 
+/// A queue of those who want so many of four permits.
+fn several(fairness: Fairness, waiting: &[(Presence, u32)]) -> Hot {
+    let mut hot = Hot::new(fairness, Counted::Permits(4), W, &[]);
+    for &(presence, n) in waiting {
+        let want = Want::Hold(Access::Permits(n));
+        hot.tickets.push(hot.queues.push(hot.queue, want, presence, &hot.rules, Waker::noop().clone()));
+    }
+    hot
+}
+
+#[test]
+fn of_those_who_look_one_that_does_not_find_enough_permits_is_left_out() {
+    let one = Holds::NONE.with(Access::Permits(1));
+    for fairness in HANDING_OVER {
+        let mut hot = several(fairness, &[(Task, 4), (Looks, 4), (Looks, 2), (Looks, 2), (Looks, 1), (Looks, 1)]);
+        assert_eq!(hot.admit(one, Cause::Released), [2, 4], "{fairness:?}");
+    }
+}
+
+#[test]
+fn behind_a_task_that_does_not_come_a_big_request_that_is_kept_out_is_passed_16_times() {
+    let one = Holds::NONE.with(Access::Permits(1));
+    let newcomer = |hot: &mut Hot, held| hot.queues.bypass(hot.queue, held, Access::Permits(1), &hot.rules);
+    for kept_out in [Task, Sleeps, Looks] {
+        let mut hot = several(Fairness::Adaptive, &[(Task, 1), (kept_out, 4), (Task, 1)]);
+        for _ in 0..99 {
+            assert!(newcomer(&mut hot, one), "the head has not been woken, and finds one");
+        }
+        hot.admit(one, Cause::Released);
+        assert_eq!(hot.woken()[0], 0);
+        for _ in 0..16 {
+            assert!(newcomer(&mut hot, one));
+        }
+        assert!(!newcomer(&mut hot, one));
+        assert!(newcomer(&mut hot, Holds::NONE), "it is not kept out");
+        hot.admit(Holds::NONE, Cause::Released);
+        assert_eq!(hot.woken().contains(&1), kept_out != Looks);
+        assert!(newcomer(&mut hot, one), "it has been woken: it may come");
+    }
+}
+
+#[test]
+fn a_thread_that_has_been_woken_protects_nobody_behind_it() {
+    let one = Holds::NONE.with(Access::Permits(1));
+    let mut hot = several(Fairness::Adaptive, &[(Sleeps, 1), (Task, 4)]);
+    hot.admit(one, Cause::Released);
+    for _ in 0..99 {
+        assert!(
+            hot.queues.bypass(hot.queue, one, Access::Permits(1), &hot.rules),
+            "it comes, and then the other is the head"
+        );
+    }
+}
+
+#[test]
+fn of_permits_that_are_given_up_for_those_who_wait_none_are_left_over() {
+    let given_up = |permits| Cause::Fair { writer_left: false, passed_on: false, permits };
+    for fairness in HANDING_OVER.into_iter().chain([Fairness::Barging]) {
+        let waiting = [(Task, 1), (Task, 2), (Task, 1)];
+        // Two for one and one; who finds more than is given up gets it all the same.
+        assert_eq!(several(fairness, &waiting).admit(Holds::NONE, given_up(1)), [0], "{fairness:?}");
+        assert_eq!(several(fairness, &waiting).admit(Holds::NONE, given_up(2)), [0, 1], "{fairness:?}");
+        assert_eq!(several(fairness, &waiting).admit(Holds::NONE, given_up(4)), [0, 1, 2], "{fairness:?}");
+        let two = Holds::NONE.with(Access::Permits(2));
+        assert_eq!(several(fairness, &waiting).admit(two, given_up(2)), [0], "{fairness:?}: the second finds one");
+    }
+    // What was handed to one that gives up goes to nobody who has been woken and does not come.
+    let passed_on = Cause::Fair { writer_left: false, passed_on: true, permits: 4 };
+    let mut hot = several(Fairness::Adaptive, &[(Task, 1), (Task, 1), (Task, 2)]);
+    hot.admit(Holds::NONE.with(Access::Permits(2)), Cause::Released);
+    assert_eq!(hot.woken(), [0, 1]);
+    hot.ask_in_vain(0, Task);
+    assert_eq!(hot.admit(Holds::NONE, passed_on), [0]);
+}
+
 #[test]
 fn behind_a_task_that_does_not_come_a_task_is_woken_before_threads_that_came_later() {
     let mut hot = Hot::mutex(Fairness::Adaptive, &[Task, Task, Looks]);

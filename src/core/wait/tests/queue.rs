@@ -130,10 +130,16 @@ fn barging_reserves_nothing() {
 
 #[test]
 fn unlock_fair_grants_the_next_one_under_every_policy() {
-    let left = Cause::Fair { writer_left: true, passed_on: false };
+    let left = Cause::Fair { writer_left: true, passed_on: false, permits: 0 };
     for fairness in [Fairness::Fifo, Fairness::Bounded(9), Fairness::Barging] {
         admits(fairness, &[], left, &[W, W], &[Granted, Head]);
-        admits(fairness, &[P, P], Cause::Fair { writer_left: false, passed_on: false }, &[P, P], &[Granted, Head]);
+        admits(
+            fairness,
+            &[P, P],
+            Cause::Fair { writer_left: false, passed_on: false, permits: 1 },
+            &[P, P],
+            &[Granted, Head],
+        );
     }
     admits(Fairness::Bounded(9), &[], left, &[W, R], &[Head, Granted]);
 }
