@@ -8,7 +8,9 @@ use core::fmt;
 /// A circle of parties that wait for each other: the error of the request that would have closed it.
 ///
 /// Nothing has changed but that this request has failed: its party holds what it held, and the others go on waiting. So the
-/// party should release something that the others wait for, and may then ask again.
+/// party releases something that they wait for, and may then ask again. It does so best by
+/// [`unlock_fair`](super::Tracked::unlock_fair): what is merely dropped may be taken again by this very party, over and over,
+/// before a task that waits for it has run.
 ///
 /// `Display` is one sentence.
 ///

@@ -21,7 +21,7 @@ use crate::acquire::request::Request;
 use crate::core::Outlook;
 use crate::core::{Identity, Place, Presence, TypedAccess, Waiter, WakeBatch, Want};
 use crate::guard::Guard;
-use crate::mode::{Mode, Permit};
+use crate::mode::{HandOver, Mode, Permit};
 use crate::plumbing::TablePtr;
 
 const FINISHED: &str = "keylatch: a lock future was polled after it had finished";
@@ -171,7 +171,8 @@ impl<G> Tracked<G> {
     ///
     /// let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
     /// let guard = detector.party("import").acquire_blocking(locks.lock(&7)).unwrap();
-    /// guard.into_inner().unlock_fair();
+    /// let guard = guard.into_inner();
+    /// # drop(guard);
     /// ```
     #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
     pub fn into_inner(self) -> G {
@@ -383,6 +384,22 @@ impl<P: TablePtr, M: Mode> fmt::Debug for TrackedAcquire<P, M> {
             .field("party", &self.record.member.name)
             .field("done", &self.request.is_none())
             .finish_non_exhaustive()
+    }
+}
+
+impl<P: TablePtr, M: HandOver> Tracked<Guard<P, M>> {
+    /// Releases the key to whomever the policy admits next, with no newcomer in between. As [`Guard::unlock_fair`].
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::{KeyedMutex, deadlock::Detector};
+    ///
+    /// let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
+    /// detector.party("import").acquire_blocking(locks.lock(&7)).unwrap().unlock_fair();
+    /// assert!(!locks.is_locked(&7));
+    /// ```
+    pub fn unlock_fair(self) {
+        self.into_inner().unlock_fair();
     }
 }
 

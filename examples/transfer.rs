@@ -1,0 +1,221 @@
+//! A bank that moves money between accounts, by tasks and by threads at once, in three ways.
+//!
+//! ```text
+//! cargo run --release --example transfer
+//! ```
+//!
+//! A transfer needs both of its accounts, and takes a while: the bank asks somebody about it. The three ways:
+//! - one after the other, first the one that pays: in the wrong order, half of the time. Two transfers may wait for each other
+//!   for ever; a detector sees it coming, one of them fails, gives back what it has, and tries again;
+//! - both at once, with `lock_many`, which takes them in an order of its own;
+//! - one lock for all accounts.
+//!
+//! In the end no money may be lost, whatever the way.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use keylatch::KeyedMutex;
+use keylatch::deadlock::{Deadlock, Detector, Party};
+use smol::{Executor, Timer};
+
+const ACCOUNTS: usize = 32;
+const START: u64 = 1_000;
+
+const TASKS: usize = 12;
+const THREADS: usize = 4;
+/// How many each of them makes.
+const TRANSFERS: usize = 100;
+
+/// How long the bank takes to ask.
+const ASKING: Duration = Duration::from_micros(200);
+
+struct Bank {
+    accounts: KeyedMutex<usize>,
+    all: KeyedMutex<()>,
+    detector: Detector,
+    /// They are read and written in two steps, so that money is lost if two do so at once.
+    balances: [AtomicU64; ACCOUNTS],
+    deadlocks: AtomicUsize,
+    first: Mutex<Option<Deadlock>>,
+}
+
+#[derive(Clone, Copy)]
+enum Way {
+    Detected,
+    Many,
+    Global,
+}
+
+#[derive(Clone, Copy)]
+struct Transfer {
+    from: usize,
+    to: usize,
+    amount: u64,
+}
+
+impl Bank {
+    fn new() -> Self {
+        Bank {
+            accounts: KeyedMutex::new(),
+            all: KeyedMutex::new(),
+            detector: Detector::new(),
+            balances: std::array::from_fn(|_| AtomicU64::new(START)),
+            deadlocks: AtomicUsize::new(0),
+            first: Mutex::new(None),
+        }
+    }
+
+    fn sum(&self) -> u64 {
+        self.balances.iter().map(|balance| balance.load(Relaxed)).sum()
+    }
+
+    /// What the transfer has to pay, if there is so much. The caller holds both accounts.
+    fn look(&self, transfer: Transfer) -> Option<[u64; 2]> {
+        let [from, to] = [transfer.from, transfer.to].map(|account| self.balances[account].load(Relaxed));
+        Some([from.checked_sub(transfer.amount)?, to + transfer.amount])
+    }
+
+    fn book(&self, transfer: Transfer, [from, to]: [u64; 2]) {
+        self.balances[transfer.from].store(from, Relaxed);
+        self.balances[transfer.to].store(to, Relaxed);
+    }
+
+    /// The caller holds both accounts.
+    async fn make(&self, transfer: Transfer) {
+        let Some(after) = self.look(transfer) else { return };
+        Timer::after(ASKING).await;
+        self.book(transfer, after);
+    }
+
+    /// The same in a thread.
+    fn make_blocking(&self, transfer: Transfer) {
+        let Some(after) = self.look(transfer) else { return };
+        thread::sleep(ASKING);
+        self.book(transfer, after);
+    }
+
+    fn avoided(&self, deadlock: Deadlock) {
+        self.deadlocks.fetch_add(1, Relaxed);
+        self.first.lock().unwrap().get_or_insert(deadlock);
+    }
+
+    async fn transfer(&self, way: Way, party: &Party, transfer: Transfer) {
+        let Transfer { from, to, .. } = transfer;
+        match way {
+            Way::Detected => loop {
+                let paying = party.acquire(self.accounts.lock(&from)).await;
+                let paying = paying.expect("nobody waits for who holds nothing");
+                match party.acquire(self.accounts.lock(&to)).await {
+                    Ok(_paid) => return self.make(transfer).await,
+                    Err(deadlock) => self.avoided(deadlock),
+                }
+                // To whoever waits for it: else it would be taken again, by who is quickest.
+                paying.unlock_fair();
+            },
+            Way::Many => {
+                let _both = self.accounts.lock_many([&from, &to]).await;
+                self.make(transfer).await;
+            }
+            Way::Global => {
+                let _all = self.all.lock(&()).await;
+                self.make(transfer).await;
+            }
+        }
+    }
+
+    fn transfer_blocking(&self, way: Way, party: &Party, transfer: Transfer) {
+        let Transfer { from, to, .. } = transfer;
+        match way {
+            Way::Detected => loop {
+                let paying = party.acquire_blocking(self.accounts.lock(&from));
+                let paying = paying.expect("nobody waits for who holds nothing");
+                match party.acquire_blocking(self.accounts.lock(&to)) {
+                    Ok(_paid) => return self.make_blocking(transfer),
+                    Err(deadlock) => self.avoided(deadlock),
+                }
+                paying.unlock_fair();
+            },
+            Way::Many => {
+                let _both = self.accounts.lock_many_blocking([&from, &to]);
+                self.make_blocking(transfer);
+            }
+            Way::Global => {
+                let _all = self.all.lock_blocking(&());
+                self.make_blocking(transfer);
+            }
+        }
+    }
+
+    /// All transfers of all tasks and threads. Returns the time that they took.
+    fn run(&self, way: Way) -> Duration {
+        let start = Instant::now();
+        let executor = &Executor::new();
+        thread::scope(|scope| {
+            for number in 0..THREADS {
+                scope.spawn(move || {
+                    let party = self.detector.party(format!("thread {number}"));
+                    transfers(number).for_each(|transfer| self.transfer_blocking(way, &party, transfer));
+                });
+            }
+            let tasks: Vec<_> = (0..TASKS)
+                .map(|number| {
+                    executor.spawn(async move {
+                        let party = self.detector.party(format!("task {number}"));
+                        for transfer in transfers(THREADS + number) {
+                            self.transfer(way, &party, transfer).await;
+                        }
+                    })
+                })
+                .collect();
+            smol::block_on(executor.run(async {
+                for task in tasks {
+                    task.await;
+                }
+            }));
+        });
+        start.elapsed()
+    }
+}
+
+/// Random transfers, the same in each run.
+fn transfers(seed: usize) -> impl Iterator<Item = Transfer> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed as u64 + 1);
+    let mut below = move |limit: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % limit as u64) as usize
+    };
+    (0..TRANSFERS).map(move |_| {
+        let from = below(ACCOUNTS);
+        let to = (from + 1 + below(ACCOUNTS - 1)) % ACCOUNTS;
+        Transfer { from, to, amount: 1 + below(100) as u64 }
+    })
+}
+
+fn main() {
+    println!("{ACCOUNTS} accounts, {TASKS} tasks and {THREADS} threads, {TRANSFERS} transfers each");
+    println!("{:<34}{:>12}{:>16}{:>12}", "way", "deadlocks", "transfers/s", "money lost");
+    let ways = [
+        (Way::Detected, "one after the other, detected"),
+        (Way::Many, "both at once, lock_many"),
+        (Way::Global, "one lock for all"),
+    ];
+    let mut sentence = None;
+    for (way, name) in ways {
+        let bank = Bank::new();
+        let took = bank.run(way);
+        let rate = ((TASKS + THREADS) * TRANSFERS) as f64 / took.as_secs_f64();
+        let lost = (ACCOUNTS as u64 * START).abs_diff(bank.sum());
+        println!("{name:<34}{:>12}{rate:>16.0}{lost:>12}", bank.deadlocks.load(Relaxed));
+        assert_eq!(lost, 0, "money must be where it is booked");
+        assert!(bank.accounts.is_empty() && bank.all.is_empty(), "nothing stays locked");
+        sentence = sentence.or(bank.first.into_inner().unwrap());
+    }
+    if let Some(deadlock) = sentence {
+        println!("\nThe first deadlock that was avoided: {deadlock}.");
+    }
+}
