@@ -205,6 +205,7 @@ impl Record {
         Record { member, index: NONE }
     }
 
+    #[inline]
     fn is_some(&self) -> bool {
         self.index != NONE
     }
@@ -229,11 +230,15 @@ impl Record {
         let party = self.member.index;
         let index = self.member.shared.registry.with(|registry| {
             let index = registry.add_hold(party, entry, access);
-            registry.got_in(party, &mut wakers);
+            if registry.waits(party) {
+                registry.got_in(party, &mut wakers);
+            }
             index
         });
         self.index = index;
-        wake(wakers);
+        if !wakers.is_empty() {
+            wake(wakers);
+        }
     }
 
     /// What is held has become more, or less.

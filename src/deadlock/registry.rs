@@ -31,13 +31,26 @@ use crate::core::slab::{NONE, Slab};
 use crate::core::{Access, Counted, Identity, Place, Queued, Stand, Ticket, Want};
 use crate::fairness::Fairness;
 
-#[derive(Default)]
 pub(super) struct Registry {
     parties: Slab<Party>,
     records: Slab<Record>,
-    /// The first record of each entry that has some.
+    /// The first record of each entry that has some, but for those that are not indexed.
     entries: HashTable<(Identity, u32)>,
+    /// The first of those: they are in one list instead.
+    unindexed: u32,
     hasher: DefaultHashBuilder,
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Registry {
+            parties: Slab::default(),
+            records: Slab::default(),
+            entries: HashTable::new(),
+            unindexed: NONE,
+            hasher: DefaultHashBuilder::default(),
+        }
+    }
 }
 
 struct Party {
@@ -52,6 +65,8 @@ struct Record {
     party: u32,
     entry: Identity,
     what: What,
+    /// Whether it is in the list of its entry.
+    indexed: bool,
     /// Neighbours in the lists of its party and of its entry: before it, and after it.
     links: [[u32; 2]; 2],
 }
@@ -86,6 +101,7 @@ impl Registry {
     }
 
     /// A request of the party has its hold.
+    #[inline]
     pub(super) fn add_hold(&mut self, party: u32, entry: Identity, access: Access) -> u32 {
         self.add(party, entry, What::Holds(access))
     }
@@ -96,52 +112,39 @@ impl Registry {
         self.add(party, entry, What::Waits(wait))
     }
 
+    #[inline]
     fn add(&mut self, party: u32, entry: Identity, what: What) -> u32 {
-        let hash = self.hasher.hash_one(entry);
-        let place = self.entries.entry(hash, |(other, _)| *other == entry, |(other, _)| self.hasher.hash_one(other));
-        let second = core::mem::replace(&mut self.parties[party].first, NONE);
-        let record = self.records.insert(Record { party, entry, what, links: [[NONE, second], [NONE, NONE]] });
-        self.parties[party].first = record;
-        let next = match place {
-            Entry::Occupied(mut first) => core::mem::replace(&mut first.get_mut().1, record),
-            Entry::Vacant(vacant) => {
-                vacant.insert((entry, record));
-                NONE
-            }
-        };
-        self.records[record].links[OF_ENTRY][1] = next;
-        for (list, next) in [(OF_PARTY, second), (OF_ENTRY, next)] {
+        let Registry { parties, records, unindexed, .. } = self;
+        let party_of = &mut parties[party];
+        let links = [[NONE, party_of.first], [NONE, *unindexed]];
+        let record = records.insert(Record { party, entry, what, indexed: false, links });
+        for (list, [_, next]) in links.into_iter().enumerate() {
             if next != NONE {
-                self.records[next].links[list][0] = record;
+                records[next].links[list][0] = record;
             }
         }
+        party_of.first = record;
+        *unindexed = record;
         record
     }
 
     /// The hold is going to be released, or is not watched any more; or the request does not wait any more. Returns its wait, to be
     /// dropped outside the lock.
+    #[inline]
     pub(super) fn remove(&mut self, record: u32) -> Option<Box<Wait>> {
-        let Record { party, entry, what, links } = self.records.remove(record);
+        let Record { party, entry, what, indexed, links } = self.records.remove(record);
         for (list, [before, after]) in links.into_iter().enumerate() {
             if after != NONE {
                 self.records[after].links[list][0] = before;
             }
             if before != NONE {
                 self.records[before].links[list][1] = after;
+                continue;
             }
-        }
-        let [[before, after], [before_of_entry, after_of_entry]] = links;
-        if before == NONE {
-            self.parties[party].first = after;
-        }
-        if before_of_entry == NONE {
-            let hash = self.hasher.hash_one(entry);
-            if let Ok(mut first) = self.entries.find_entry(hash, |(other, _)| *other == entry) {
-                if after_of_entry == NONE {
-                    first.remove();
-                } else {
-                    first.get_mut().1 = after_of_entry;
-                }
+            match list {
+                OF_PARTY => self.parties[party].first = after,
+                _ if indexed => self.set_first(entry, after),
+                _ => self.unindexed = after,
             }
         }
         match what {
@@ -150,6 +153,41 @@ impl Registry {
                 self.parties[party].waits -= 1;
                 Some(wait)
             }
+        }
+    }
+
+    /// The entry's list begins with another record, or ends.
+    fn set_first(&mut self, entry: Identity, record: u32) {
+        let hash = self.hasher.hash_one(entry);
+        if let Ok(mut first) = self.entries.find_entry(hash, |(other, _)| *other == entry) {
+            if record == NONE {
+                first.remove();
+            } else {
+                first.get_mut().1 = record;
+            }
+        }
+    }
+
+    /// Puts each record into the list of its entry. Most are gone before anybody looks for them, so it is left until somebody does.
+    fn index(&mut self) {
+        let Registry { records, unindexed, entries, hasher, .. } = self;
+        while *unindexed != NONE {
+            let record = *unindexed;
+            let Record { entry, links, .. } = records[record];
+            *unindexed = links[OF_ENTRY][1];
+            let hash = hasher.hash_one(entry);
+            let next = match entries.entry(hash, |(other, _)| *other == entry, |(other, _)| hasher.hash_one(other)) {
+                Entry::Occupied(mut first) => core::mem::replace(&mut first.get_mut().1, record),
+                Entry::Vacant(vacant) => {
+                    vacant.insert((entry, record));
+                    NONE
+                }
+            };
+            if next != NONE {
+                records[next].links[OF_ENTRY][0] = record;
+            }
+            records[record].links[OF_ENTRY] = [NONE, next];
+            records[record].indexed = true;
         }
     }
 
@@ -165,6 +203,12 @@ impl Registry {
         }
     }
 
+    /// Whether a request of the party waits.
+    #[inline]
+    pub(super) fn waits(&self, party: u32) -> bool {
+        self.parties[party].waits > 0
+    }
+
     /// Whether there is anything that others could wait for while the party waits.
     fn can_be_waited_for(&self, party: u32) -> bool {
         let first = self.parties[party].first;
@@ -172,9 +216,12 @@ impl Registry {
     }
 
     /// A request of the party has begun to wait: the circle that it closes, if it does.
-    pub(super) fn closes(&self, record: u32) -> Option<Deadlock> {
+    pub(super) fn closes(&mut self, record: u32) -> Option<Deadlock> {
         let party = self.records[record].party;
-        self.can_be_waited_for(party).then(|| self.circle(party, Some(record)))?.map(|(deadlock, _)| deadlock)
+        if !self.can_be_waited_for(party) {
+            return None;
+        }
+        self.circle(party, Some(record)).map(|(deadlock, _)| deadlock)
     }
 
     /// The party has got in while other requests of it wait: each circle that this closes makes one of them fail. Returns the wakers of
@@ -207,7 +254,8 @@ impl Registry {
     }
 
     /// A circle through the party, if it is stuck; and with which of its requests that begins.
-    fn circle(&self, party: u32, request: Option<u32>) -> Option<(Deadlock, u32)> {
+    fn circle(&mut self, party: u32, request: Option<u32>) -> Option<(Deadlock, u32)> {
+        self.index();
         let mut scene = Scene::around(self, party);
         loop {
             let mut after = scene.clone();

@@ -62,7 +62,8 @@ impl Party {
     {
         let request = future.into_request();
         assert!(!request.is_done(), "keylatch: the future has finished already");
-        TrackedAcquire { record: Record::none(Arc::clone(&self.member)), request: Some(request) }
+        let record = Record::none(Arc::clone(&self.member));
+        TrackedAcquire { waiting: Some(Waiting { record, request }) }
     }
 }
 
@@ -98,7 +99,11 @@ impl Party {
     where
         P::Key: fmt::Debug,
     {
-        block(&mut self.acquire(future), None).expect("a wait without a deadline ends")
+        let mut acquire = self.acquire(future);
+        if let Some(tracked) = acquire.attempt(Request::enter) {
+            return Ok(tracked);
+        }
+        block(&mut acquire, None).expect("a wait without a deadline ends")
     }
 
     /// Acquires what a future of any table would acquire, unless that closes a circle, and blocks the thread for at most
@@ -203,10 +208,14 @@ impl<G: fmt::Debug> fmt::Debug for Tracked<G> {
 /// When it is polled after it has finished.
 #[must_use = "futures do nothing unless they are polled or awaited"]
 pub struct TrackedAcquire<P: TablePtr, M: Mode> {
+    /// `None` when it has finished.
+    waiting: Option<Waiting<P, M>>,
+}
+
+struct Waiting<P: TablePtr, M: Mode> {
     // Dropped first: the other one may leave the queue.
     record: Record,
-    /// `None` when it has finished.
-    request: Option<Request<P, M>>,
+    request: Request<P, M>,
 }
 
 impl<P: TablePtr, M: Mode> step::Request for Request<P, M>
@@ -254,13 +263,13 @@ where
         &mut self,
         enter: impl FnOnce(&mut Request<P, M>) -> Option<Guard<P, M>>,
     ) -> Option<Tracked<Guard<P, M>>> {
-        let request = self.request.as_mut().expect(FINISHED);
+        let Waiting { request, .. } = self.waiting.as_mut().expect(FINISHED);
         if request.is_queued() {
             return None;
         }
         let guard = enter(request)?;
-        self.request = None;
-        let record = Record::of_hold(Arc::clone(&self.record.member), guard.identity(), guard.mode().access());
+        let Waiting { mut record, .. } = self.waiting.take()?;
+        record.holds(guard.identity(), guard.mode().access());
         Some(Tracked { record, guard })
     }
 
@@ -274,20 +283,20 @@ where
 
     #[inline(never)]
     fn poll_slowly(&mut self, waiter: Waiter<'_>) -> Poll<Result<Tracked<Guard<P, M>>, Deadlock>> {
-        let request = self.request.as_mut().expect(FINISHED);
-        let result = match self.record.step(request, waiter) {
-            Step::Waits => return Poll::Pending,
-            Step::Got(guard) => {
-                let member = Arc::clone(&self.record.member);
-                Ok(Tracked { record: core::mem::replace(&mut self.record, Record::none(member)), guard })
-            }
+        let Waiting { record, request } = self.waiting.as_mut().expect(FINISHED);
+        let step = record.step(request, waiter);
+        if let Step::Waits = step {
+            return Poll::Pending;
+        }
+        let Waiting { record, .. } = self.waiting.take().expect(FINISHED);
+        Poll::Ready(match step {
+            Step::Got(guard) => Ok(Tracked { record, guard }),
             Step::Failed(deadlock, granted) => {
                 granted.into_iter().for_each(Guard::pass_on);
                 Err(deadlock)
             }
-        };
-        self.request = None;
-        Poll::Ready(result)
+            Step::Waits => return Poll::Pending,
+        })
     }
 
     /// Waits until `limit` is ready, at the latest: any future may be the limit, such as a timer of any runtime or a
@@ -363,7 +372,7 @@ where
     type Output = Result<Tracked<Guard<P, M>>, Deadlock>;
 
     fn outlook(&mut self) -> Outlook {
-        let request = self.request.as_ref().expect(FINISHED);
+        let Waiting { request, .. } = self.waiting.as_ref().expect(FINISHED);
         if request.is_queued() { Outlook::MustQueue } else { request.outlook() }
     }
 
@@ -381,8 +390,8 @@ where
 impl<P: TablePtr, M: Mode> fmt::Debug for TrackedAcquire<P, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TrackedAcquire")
-            .field("party", &self.record.member.name)
-            .field("done", &self.request.is_none())
+            .field("party", &self.waiting.as_ref().map(|waiting| &waiting.record.member.name))
+            .field("done", &self.waiting.is_none())
             .finish_non_exhaustive()
     }
 }
