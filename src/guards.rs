@@ -12,8 +12,12 @@ use crate::plumbing::TablePtr;
 
 /// The guards of several keys that were acquired at once, in the order in which the keys were first mentioned.
 ///
+/// It is what the `_many` calls give: [`lock_many`](crate::KeyedMutex::lock_many) and its like. `P` and `M` are those of the
+/// [`Guard`]s in it. A key that was named twice is in it once.
+///
 /// Dropping it releases all of them, and wakes those who wait for them when the last is released. It can be taken apart:
-/// each [`Guard`] that is taken out of it is an ordinary one.
+/// each [`Guard`] that is taken out of it, by [`IntoIterator`], is an ordinary one, which may be released before the others,
+/// downgraded, or sent elsewhere. What is left in such an iterator is released with it.
 ///
 /// # Examples
 /// ```
@@ -41,6 +45,21 @@ impl<P: TablePtr, M: Mode> Guards<P, M> {
     #[inline]
     pub(crate) fn new(list: List<Guard<P, M>>) -> Self {
         Guards { list }
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, guard: Guard<P, M>) {
+        self.list.push(guard);
+    }
+
+    #[inline]
+    pub(crate) fn as_slice(&self) -> &[Guard<P, M>] {
+        self.list.as_slice()
+    }
+
+    #[inline]
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [Guard<P, M>] {
+        self.list.as_mut_slice()
     }
 
     /// How many keys are held.
@@ -130,7 +149,7 @@ impl<P: TablePtr, M: Mode> Drop for Guards<P, M> {
 
 /// Releases all, and wakes who is to be woken when all are released.
 #[inline(never)]
-pub(crate) fn release_all<P: TablePtr, M: Mode>(guards: impl Iterator<Item = Guard<P, M>>) {
+fn release_all<P: TablePtr, M: Mode>(guards: impl Iterator<Item = Guard<P, M>>) {
     let mut batch = WakeBatch::default();
     if core::mem::needs_drop::<P::Key>() {
         // The drop of a key may panic.
@@ -218,20 +237,28 @@ where
     }
 }
 
-/// The mode in which several keys are acquired at once. Sealed.
-pub trait Several: Mode + sealed::SeveralInside {
+/// The mode in which several keys are acquired at once: what an [`AcquireMany`](crate::futures::AcquireMany) is generic over.
+/// Sealed.
+///
+/// | mode | call | output |
+/// |---|---|---|
+/// | [`Exclusive`] | `lock_many`, `write_many` | [`Guards`] |
+/// | [`Shared`] | `read_many` | [`Guards`] |
+/// | [`ReadOrWrite`] | `read_write_many` | a pair of [`Guards`]: those of the readers, those of the writers |
+/// | [`Permit`] | `acquire_many` | [`Guards`] |
+pub trait Several: sealed::SeveralInside {
     /// What is acquired.
     type Guards<P: TablePtr>;
 }
 
 /// What the public trait can do. Nobody outside can implement it, nor name it.
 pub(crate) mod sealed {
-    use super::{Guard, List, Several, TablePtr};
+    use super::{Guards, Mode, Several, TablePtr};
 
     #[allow(unreachable_pub)] // the supertrait of a public trait
-    pub trait SeveralInside: Sized {
+    pub trait SeveralInside: Mode {
         /// What the guards are given out as.
-        fn gather<P: TablePtr>(guards: List<Guard<P, Self>>) -> <Self as Several>::Guards<P>
+        fn gather<P: TablePtr>(guards: Guards<P, Self>) -> <Self as Several>::Guards<P>
         where
             Self: Several;
     }
@@ -245,8 +272,8 @@ macro_rules! several {
 
         impl sealed::SeveralInside for $Mode {
             #[inline]
-            fn gather<P: TablePtr>(guards: List<Guard<P, Self>>) -> Guards<P, $Mode> {
-                Guards::new(guards)
+            fn gather<P: TablePtr>(guards: Guards<P, Self>) -> Guards<P, $Mode> {
+                guards
             }
         }
     )+};
@@ -260,8 +287,8 @@ impl Several for ReadOrWrite {
 }
 
 impl sealed::SeveralInside for ReadOrWrite {
-    fn gather<P: TablePtr>(guards: List<Guard<P, Self>>) -> <Self as Several>::Guards<P> {
-        let (mut reads, mut writes) = (List::default(), List::default());
+    fn gather<P: TablePtr>(guards: Guards<P, Self>) -> <Self as Several>::Guards<P> {
+        let (mut reads, mut writes) = (Guards::new(List::default()), Guards::new(List::default()));
         for guard in guards {
             if guard.mode().writes {
                 writes.push(guard.into_mode());
@@ -269,6 +296,6 @@ impl sealed::SeveralInside for ReadOrWrite {
                 reads.push(guard.into_mode());
             }
         }
-        (Guards::new(reads), Guards::new(writes))
+        (reads, writes)
     }
 }

@@ -109,6 +109,7 @@
 //! | blocking with a limit | [`try_lock_for`], [`try_lock_until`] | yes |
 //! | with an owned, `'static` guard | [`lock_arc`](KeyedMutex::lock_arc) and its like | as above |
 //! | again and again on one key | [`handle`](KeyedMutex::handle) | as above |
+//! | several keys at once, all or none | [`lock_many`](KeyedMutex::lock_many) and its like | as above |
 //!
 //! [`try_lock_for`]: KeyedMutex::try_lock_for
 //! [`try_lock_until`]: KeyedMutex::try_lock_until
@@ -212,8 +213,42 @@
 //! A task that is suspended while it holds a guard holds the key for as long as nobody polls or drops it; threads that
 //! block on that key wait as long. Stop an executor only when its tasks are done or dropped.
 //!
-//! Two keys at once can deadlock against somebody who takes them the other way round: agree on an order, such as that
-//! of the keys.
+//! # Several keys
+//! Who holds one key and asks for a second can deadlock with somebody who has taken them the other way round. A call with
+//! `_many` in its name takes all of its keys, or none, and such calls on one table never wait for each other in a circle, in
+//! whatever order they name the keys, and however they read and write. Keys need no `Ord`: the table has an order of its own.
+//!
+//! ```
+//! use keylatch::KeyedMutex;
+//!
+//! let accounts = KeyedMutex::<String>::new();
+//! // Nobody waits for ever, though another transfer goes the other way.
+//! std::thread::scope(|scope| {
+//!     for (from, to) in [("alice", "bob"), ("bob", "alice"), ("bob", "bob")] {
+//!         let accounts = &accounts;
+//!         scope.spawn(move || {
+//!             let guards = accounts.lock_many_blocking([from, to]);
+//!             assert!(guards.get(from).is_some() && guards.get(to).is_some());
+//!         });
+//!     }
+//! });
+//! ```
+//!
+//! | what you have | what you need |
+//! |---|---|
+//! | one key at a time | [`lock`](KeyedMutex::lock) and the other forms |
+//! | one key, again and again | a [`handle`](KeyedMutex::handle) |
+//! | several keys of one table, known when the first is taken | [`lock_many`](KeyedMutex::lock_many), [`read_many`](KeyedRwLock::read_many), [`write_many`](KeyedRwLock::write_many), [`acquire_many`](KeyedSemaphore::acquire_many) |
+//! | some of them to read, and others to write | [`read_write_many`](KeyedRwLock::read_write_many) |
+//! | keys of several tables | one `_many` call for each table, and the tables in the same order everywhere |
+//! | keys that are only known when others are held already | ask for the next with a `try_` form, and begin again if it fails; or the module `keylatch::deadlock`, which reports a deadlock instead of suffering it |
+//!
+//! - A key that is named twice is taken once; in both lists of `read_write_many` it is written.
+//! - The [policy](Fairness) of each key holds as for single calls.
+//! - A caller that waits for one key holds those before it in the table's order, and others wait for them: so its future must be
+//!   polled, or dropped, under every policy. A hot key is best locked alone.
+//! - A `try_` form that fails, a limit that is reached, a dropped future and a panic release what is held by then.
+//! - Somebody who holds a key already, and asks for several, can still deadlock. Take all of them in one call.
 //!
 //! # Poisoning
 //! There is none. A panic while a key is held drops the guard, and the key is free. What the key protects may then be

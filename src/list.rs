@@ -29,7 +29,7 @@ impl<T> List<T> {
     pub(crate) fn expect(&mut self, more: usize) {
         let more = more.min(MOST_EXPECTED);
         match self {
-            List::Few(None) if more < 2 => {}
+            List::Few(few) if usize::from(few.is_some()) + more < 2 => {}
             List::Few(few) => {
                 let mut many = Vec::with_capacity(more + usize::from(few.is_some()));
                 many.extend(few.take());

@@ -54,6 +54,7 @@ const NAME: &str = "a key of forty bytes: 0123456789abcdefghi";
 
 fn main() {
     guarantee_9_uncontended_calls_allocate_nothing();
+    several_keys_allocate_their_lists_and_no_more();
     waiting_allocates_nothing_in_steady_state();
     a_release_that_wakes_one_waiter_allocates_nothing_whatever_the_lock();
     an_owned_key_costs_its_own_allocation_and_no_more();
@@ -96,6 +97,57 @@ fn guarantee_9_uncontended_calls_allocate_nothing() {
     let interned = KeyedMutex::<Arc<str>>::builder().shards(1).build();
     let name: Arc<str> = NAME.into();
     assert_eq!(allocations(|_| drop(interned.lock_blocking(&name))), 0);
+}
+
+fn several_keys_allocate_their_lists_and_no_more() {
+    let locks = Arc::new(KeyedMutex::<u64>::builder().shards(1).capacity(500).build());
+    let pages = KeyedRwLock::<u64>::builder().shards(1).capacity(500).build();
+    let hosts = KeyedSemaphore::<u64>::builder(2).shards(1).capacity(500).build();
+    // One key: nothing, also if it has to wait.
+    assert_eq!(allocations(|key| drop(locks.lock_many_blocking([&key]))), 0);
+    assert_eq!(allocations(|key| drop(locks.try_lock_many([&key]))), 0);
+    assert_eq!(allocations(|key| drop(ready(locks.lock_many([&key])))), 0);
+    assert_eq!(allocations(|key| drop(locks.lock_many_arc_blocking([&key]))), 0);
+    assert_eq!(allocations(|key| drop(pages.read_many_blocking([&key]))), 0);
+    assert_eq!(allocations(|key| drop(pages.try_read_write_many([], [&key]))), 0);
+    assert_eq!(allocations(|key| drop(hosts.acquire_many_blocking([&key]))), 0);
+    assert_eq!(allocations(|_| drop(locks.try_lock_many::<u64>([]))), 0);
+    let guard = locks.try_lock(&7);
+    assert_eq!(allocations(|_| pending(&mut locks.lock_many([&7]))), 0);
+    assert_eq!(allocations(|_| assert!(locks.try_lock_many([&7]).is_none())), 0);
+    assert_eq!(allocations(|_| assert!(locks.try_lock_many_for([&7], Duration::from_micros(200)).is_none())), 0);
+    drop(guard);
+
+    for keys in [2, 10, 500] {
+        let keys: Vec<u64> = (0..keys).collect();
+        let (first, last) = (&keys[0], &keys[keys.len() - 1]);
+        // The list of guards; for a future that of the claims as well.
+        assert_eq!(allocations(|_| drop(locks.lock_many_blocking(&keys))), 100);
+        assert_eq!(allocations(|_| drop(locks.try_lock_many(&keys))), 100);
+        assert_eq!(allocations(|_| drop(locks.try_lock_many_arc_for(&keys, Duration::ZERO))), 100);
+        assert_eq!(allocations(|_| drop(ready(locks.lock_many(&keys)))), 200);
+        assert_eq!(allocations(|_| drop(pages.read_many_blocking(&keys))), 100);
+        assert_eq!(allocations(|_| drop(hosts.acquire_many_blocking(&keys))), 100);
+        // Where somebody has to wait there are some more, as many for two keys as for many.
+        let waits = |key: &u64| {
+            allocations(|_| {
+                let guard = locks.try_lock(key);
+                let mut future = locks.lock_many(&keys);
+                pending(&mut future);
+                drop(guard);
+                drop(ready(future));
+            })
+        };
+        let fails = |key: &u64| {
+            let _guard = locks.try_lock(key);
+            allocations(|_| assert!(locks.try_lock_many(&keys).is_none()))
+        };
+        let again = allocations(|_| drop(locks.lock_many_blocking(keys.iter().chain(&keys))));
+        let all = [waits(first), waits(last), fails(first), fails(last)];
+        assert!(all.iter().all(|&all| all <= 600), "{all:?} for {} keys", keys.len());
+        // And a list of those that are mentioned again, which grows as it must.
+        assert!(again <= 1000 + 100 * keys.len().ilog2() as usize, "{again} for {} keys", keys.len());
+    }
 }
 
 fn waiting_allocates_nothing_in_steady_state() {

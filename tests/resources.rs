@@ -116,7 +116,15 @@ impl Tables {
                     }
                     held.push_back(self.mutex.lock_blocking(name));
                 }
-                16..20 => drop(ready(self.mutex.lock(name))),
+                16 => drop(self.rwlock.read_write_many_blocking([name, &name[1..]], [name])),
+                17 => drop(ready(self.semaphore.acquire_many([name, &name[2..], name]))),
+                18 => {
+                    // Cancelled in the middle, perhaps.
+                    let _held = self.rwlock.write_blocking(name);
+                    pending(&mut self.rwlock.write_many([&name[1..], name, &name[2..]]));
+                    assert!(self.rwlock.try_read_many([&name[3..], name]).is_none());
+                }
+                19 => drop(ready(self.mutex.lock(name))),
                 _ => drop(self.mutex.lock_blocking(name)),
             }
         }

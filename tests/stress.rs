@@ -64,6 +64,19 @@ impl World {
         self.bumps[key].fetch_add(1, Relaxed);
     }
 
+    /// The names of some keys, in any order, perhaps some of them twice.
+    fn some(&self, random: &mut Random) -> Vec<&String> {
+        (0..random.next(6)).map(|_| &self.names[random.next(self.names.len() as u64) as usize]).collect()
+    }
+
+    /// With all of these held.
+    fn work_at_all<'g, I: Iterator<Item = &'g String>>(&self, names: I) {
+        for name in names {
+            let key = self.names.iter().position(|other| other == name).unwrap();
+            self.work(key, name);
+        }
+    }
+
     /// Some keys at once, as far as they are free, so that nobody waits in a circle.
     fn several(&self, random: &mut Random) -> Vec<MutexGuard<'_, String>> {
         let mut guards = Vec::new();
@@ -89,7 +102,22 @@ impl World {
     fn blocking(&self, random: &mut Random) {
         let key = random.next(self.names.len() as u64) as usize;
         let (locks, name) = (&self.locks, self.names[key].as_str());
-        match random.next(9) {
+        match random.next(12) {
+            9 => self.work_at_all(locks.lock_many_blocking(self.some(random)).iter().map(|guard| guard.key())),
+            10 => {
+                let timeout = Duration::from_micros(random.next(30));
+                if let Some(guards) = locks.try_lock_many_arc_for(self.some(random), timeout) {
+                    self.work_at_all(guards.iter().map(|guard| guard.key()));
+                }
+            }
+            11 => {
+                let panics = || {
+                    let guards = locks.lock_many_blocking(self.some(random));
+                    self.work_at_all(guards.iter().map(|guard| guard.key()));
+                    std::panic::resume_unwind(Box::new("in the critical section"));
+                };
+                assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+            }
             0 => drop(locks.try_lock(name).map(|guard| self.work(key, guard.key()))),
             1 => {
                 let timeout = Duration::from_micros(random.next(30));
@@ -139,7 +167,24 @@ impl World {
                 yield_now().await;
             }
         };
-        match random.next(8) {
+        match random.next(11) {
+            8 => {
+                let guards = locks.lock_many(self.some(random)).await;
+                self.work_at_all(guards.iter().map(|guard| guard.key()));
+                yield_now().await;
+                // One by one.
+                guards.into_iter().for_each(|guard| guard.unlock_fair());
+            }
+            9 => {
+                if let Ok(guards) = locks.lock_many_arc(self.some(random)).until(limit).await {
+                    self.work_at_all(guards.iter().map(|guard| guard.key()));
+                }
+            }
+            10 => {
+                // Cancelled, perhaps while it holds some, or after a hand-over.
+                let lock = async { drop(locks.lock_many(self.some(random)).await) };
+                or(limit, lock).await;
+            }
             0 => drop(locks.try_lock(name).map(|guard| self.work(key, guard.key()))),
             1 => drop(locks.lock(name).until(limit).await.map(|guard| self.work(key, guard.key()))),
             2 => {

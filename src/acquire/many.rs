@@ -9,12 +9,11 @@
 //! which for keys that are free is all there is to do; and when something is not free they give it up again, and line up.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use core::cell::RefCell;
 use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
-use core::task::{Context, Poll, ready};
+use core::task::{Context, Poll};
 #[cfg(feature = "std")]
 use std::time::{Duration, Instant};
 
@@ -26,11 +25,11 @@ use super::request::Request;
 use crate::core::Outlook;
 use crate::core::{Access, Presence, Source, Waiter, WakeBatch, Want};
 use crate::guard::Guard;
-use crate::guards::{Several, release_all};
+use crate::guards::{Guards, Several};
 use crate::list::List;
 use crate::mode::Mode;
 use crate::panics::run_all;
-use crate::plumbing::{ClaimOf, HoldOf, PayloadOf, TablePtr};
+use crate::plumbing::{ClaimOf, CoreOf, HoldOf, PayloadOf, TablePtr};
 
 /// Several operations on one table, before it is decided how to wait.
 pub(crate) struct Calls<P, I> {
@@ -49,7 +48,7 @@ struct Claims<P: TablePtr, M: Mode> {
 struct Requests<P: TablePtr, M: Mode> {
     table: P,
     /// In the order in which the keys were mentioned; vacant are those that are not held yet. `None` when they are given out.
-    guards: Option<List<Guard<P, M>>>,
+    guards: Option<Guards<P, M>>,
     /// What is not held yet, the next one last.
     wanted: List<Wanted<P, M>>,
     /// The one that comes before these, and its place among the guards.
@@ -77,38 +76,65 @@ impl<P: TablePtr, M: Mode> Wanted<P, M> {
     }
 }
 
-/// What was entered as it came, if something was not free, or was mentioned twice.
-type Entered<P, M> = (List<Guard<P, M>>, Option<(ClaimOf<P>, M)>);
+/// What was entered as it came, and what was not to be had so.
+type Entered<P, M> = (Guards<P, M>, (ClaimOf<P>, M));
 
 /// Acquires what is free, as it comes: nobody waits here, so the order does not matter.
 ///
 /// # Errors
-/// What was acquired, and the first that was not to be had.
+/// What was acquired, and the first that was not to be had, or is among these already.
 #[inline]
 fn enter<P: TablePtr, M: Mode, T>(
     table: &P,
     wanted: &mut impl Iterator<Item = (T, M)>,
-    mut enter: impl FnMut(T, M) -> Result<HoldOf<P, M>, ClaimOf<P>>,
-) -> Result<List<Guard<P, M>>, Entered<P, M>> {
-    let Some((what, mode)) = wanted.next() else { return Ok(List::default()) };
-    let first = match enter(what, mode) {
+    mut enter: impl FnMut(T, M, &[Guard<P, M>]) -> Result<HoldOf<P, M>, ClaimOf<P>>,
+) -> Result<Guards<P, M>, Entered<P, M>> {
+    let Some((what, mode)) = wanted.next() else { return Ok(Guards::new(List::default())) };
+    let first = match enter(what, mode, &[]) {
         Ok(hold) => Guard::new(table.clone(), hold),
-        Err(claim) => return Err((List::default(), Some((claim, mode)))),
+        Err(claim) => return Err((Guards::new(List::default()), (claim, mode))),
     };
     let mut next = wanted.next();
     if next.is_none() {
-        return Ok(List::Few(Some(first)));
+        return Ok(Guards::new(List::Few(Some(first))));
     }
-    let mut guards = List::room_for(wanted.size_hint().0 + 2);
+    let mut guards = List::room_for(wanted.size_hint().0.saturating_add(2));
     guards.push(first);
+    // If user code panics from now on, wakers run when all are released.
+    let mut guards = Guards::new(List::Many(guards));
     while let Some((what, mode)) = next {
-        match enter(what, mode) {
+        match enter(what, mode, guards.as_slice()) {
             Ok(hold) => guards.push(Guard::new(table.clone(), hold)),
-            Err(claim) => return Err((List::Many(guards), Some((claim, mode)))),
+            Err(claim) => return Err((guards, (claim, mode))),
         }
         next = wanted.next();
     }
-    if has_twins(table, &guards) { Err((List::Many(guards), None)) } else { Ok(List::Many(guards)) }
+    Ok(guards)
+}
+
+/// A claim becomes a hold if that is possible at once, and the key is not held by one of these. (A hold that excludes all others
+/// excludes a second one as well.)
+#[inline]
+fn take<P: TablePtr, M: Mode>(
+    core: &CoreOf<P>,
+    claim: ClaimOf<P>,
+    mode: M,
+    held: &[Guard<P, M>],
+) -> Result<HoldOf<P, M>, ClaimOf<P>> {
+    let again = M::ONE.access() != Access::Exclusive
+        && core.holds(claim.live()).count() > 0
+        && may_be_among::<P, M>(claim.live().address(), held);
+    match if again { None } else { core.enter(claim.live(), Want::Hold(mode.access())) } {
+        Some(entered) => Ok(claim.into_hold(entered, mode)),
+        None => Err(claim),
+    }
+}
+
+/// One that may be among more than these is found by putting all in order.
+const MOST_COMPARED: usize = 64;
+
+fn may_be_among<P: TablePtr, M: Mode>(address: usize, held: &[Guard<P, M>]) -> bool {
+    held.len() > MOST_COMPARED || held.iter().any(|guard| guard.live().address() == address)
 }
 
 impl<P: TablePtr, M: Mode, S, I> Calls<P, I>
@@ -121,23 +147,36 @@ where
         Calls { table, wanted }
     }
 
-    /// Acquires all that was wanted, if all is free.
+    /// Acquires all that was wanted, if all is free. Else there are requests for it, which hold nothing.
     ///
     /// # Panics
     /// As [`future`](Self::future).
     #[inline]
-    fn enter(&mut self) -> Result<List<Guard<P, M>>, Entered<P, M>> {
-        let core = self.table.core();
-        enter(&self.table, &mut self.wanted, |source, mode| core.hold_or_claim(&source, mode))
+    fn enter(self) -> Result<Guards<P, M>, Requests<P, M>> {
+        let Calls { table, mut wanted } = self;
+        let core = table.core();
+        let entered = enter(&table, &mut wanted, |source, mode: M, held: &[Guard<P, M>]| {
+            if held.is_empty() || M::ONE.access() == Access::Exclusive {
+                return core.hold_or_claim(&source, mode);
+            }
+            core.make_or_claim(&source, mode).or_else(|claim| take(core, claim, mode, held))
+        });
+        match entered {
+            Ok(guards) => {
+                // Not later: what is on its way to the caller is leaked if something that is dropped then panics.
+                drop(wanted);
+                Ok(guards)
+            }
+            Err(entered) => Err(Self::line_up(table, entered, wanted)),
+        }
     }
 
-    /// The requests for what was wanted, if not all is free. They hold nothing.
     #[cold]
     #[inline(never)]
-    fn line_up(self, (guards, refused): Entered<P, M>) -> Requests<P, M> {
-        let mut claims = Claims { table: self.table, list: refused.into_iter().collect() };
+    fn line_up(table: P, (guards, refused): Entered<P, M>, rest: I) -> Requests<P, M> {
+        let mut claims = Claims { table, list: List::Few(Some(refused)) };
         claims.put_back(guards);
-        claims.extend(self.wanted);
+        claims.extend(rest);
         claims.line_up()
     }
 }
@@ -149,8 +188,9 @@ impl<P: TablePtr, M: Mode> Claims<P, M> {
         second: (S, M),
         more: impl Iterator<Item = (S, M)>,
     ) -> Self {
+        let expected = more.size_hint().0.saturating_add(2);
         let (table, first) = first.into_claim();
-        let mut list = List::room_for(2 + more.size_hint().0);
+        let mut list = List::room_for(expected);
         list.push(first);
         let mut claims = Claims { table, list: List::Many(list) };
         claims.extend(core::iter::once(second));
@@ -169,19 +209,12 @@ impl<P: TablePtr, M: Mode> Claims<P, M> {
 
     /// Acquires all that was wanted, if all is free. Else there are requests for it, which hold nothing.
     #[inline]
-    fn enter(mut self) -> Result<List<Guard<P, M>>, Requests<P, M>> {
+    fn enter(mut self) -> Result<Guards<P, M>, Requests<P, M>> {
         let mut wanted = core::mem::take(&mut self.list).into_iter();
         let core = self.table.core();
-        let entered = enter(&self.table, &mut wanted, |claim: ClaimOf<P>, mode: M| {
-            match core.enter(claim.live(), Want::Hold(mode.access())) {
-                Some(entered) => Ok(claim.into_hold(entered, mode)),
-                None => Err(claim),
-            }
-        });
-        match entered {
-            Ok(guards) => Ok(guards),
-            Err(entered) => Err(self.line_up_again(entered, wanted)),
-        }
+        let entered =
+            enter(&self.table, &mut wanted, |claim, mode, held: &[Guard<P, M>]| take(core, claim, mode, held));
+        entered.map_err(|entered| self.line_up_again(entered, wanted))
     }
 
     #[cold]
@@ -191,19 +224,20 @@ impl<P: TablePtr, M: Mode> Claims<P, M> {
         (guards, refused): Entered<P, M>,
         rest: impl Iterator<Item = (ClaimOf<P>, M)>,
     ) -> Requests<P, M> {
-        self.list = refused.into_iter().chain(rest).collect();
+        self.list = core::iter::once(refused).chain(rest).collect();
         self.put_back(guards);
         self.line_up()
     }
 
     /// What was entered is given up, and is claimed again, before the others.
-    fn put_back(&mut self, guards: List<Guard<P, M>>) {
+    fn put_back(&mut self, guards: Guards<P, M>) {
         let core = self.table.core();
-        for guard in guards.as_slice() {
+        self.list.expect(guards.len());
+        for guard in &guards {
             self.list.push((core.claim(&guard.live()), guard.mode()));
         }
-        self.list.as_mut_slice().rotate_right(guards.as_slice().len());
-        release_all(guards.into_iter());
+        self.list.as_mut_slice().rotate_right(guards.len());
+        drop(guards);
     }
 
     /// Puts them in order, each key once.
@@ -219,7 +253,7 @@ impl<P: TablePtr, M: Mode> Claims<P, M> {
             requests.mention_once();
         }
         let vacant = requests.wanted.as_slice().iter().map(|_| Guard::vacant());
-        requests.guards = Some(vacant.collect());
+        requests.guards = Some(Guards::new(vacant.collect()));
         requests
     }
 }
@@ -240,6 +274,7 @@ impl<P: TablePtr, M: Mode> Requests<P, M> {
     fn mention_once(&mut self) {
         let mut left = core::mem::take(&mut self.wanted);
         let mut again = List::default();
+        self.wanted.expect(left.as_slice().len());
         while let Some(wanted) = left.pop() {
             let last = self.wanted.as_slice().last();
             let list =
@@ -269,10 +304,7 @@ impl<P: TablePtr, M: Mode> Requests<P, M> {
 
     /// Acquires one after another, as `step` says. `None` if that stops at one; it is asked again for that one.
     #[inline]
-    fn proceed(
-        &mut self,
-        mut step: impl FnMut(&mut Request<P, M>) -> Option<Guard<P, M>>,
-    ) -> Option<List<Guard<P, M>>> {
+    fn proceed(&mut self, mut step: impl FnMut(&mut Request<P, M>) -> Option<Guard<P, M>>) -> Option<Guards<P, M>> {
         while let Some(request) = self.current() {
             let guard = step(request)?;
             if let (Some((_, place)), Some(guards)) = (self.current.take(), &mut self.guards) {
@@ -283,7 +315,7 @@ impl<P: TablePtr, M: Mode> Requests<P, M> {
     }
 
     #[inline]
-    fn poll(&mut self, waiter: Waiter<'_>) -> Poll<List<Guard<P, M>>> {
+    fn poll(&mut self, waiter: Waiter<'_>) -> Poll<Guards<P, M>> {
         let guards = self.proceed(|request| match request.poll(waiter) {
             Poll::Ready(guard) => Some(guard),
             Poll::Pending => None,
@@ -298,7 +330,7 @@ impl<P: TablePtr, M: Mode> Requests<P, M> {
 
     /// Tries once, without a position in a queue. What could be acquired is kept.
     #[inline]
-    fn attempt(&mut self) -> Option<List<Guard<P, M>>> {
+    fn attempt(&mut self) -> Option<Guards<P, M>> {
         self.proceed(Request::attempt)
     }
 }
@@ -338,21 +370,6 @@ impl<P: TablePtr, M: Mode> Requests<P, M> {
     }
 }
 
-/// Whether one key is held twice. Only by readers, and by holders of permits, can it be.
-#[inline]
-fn has_twins<P: TablePtr, M: Mode>(table: &P, guards: &[Guard<P, M>]) -> bool {
-    M::ONE.access() != Access::Exclusive
-        && guards.iter().any(|guard| table.core().holds(guard.live()).count() > 1)
-        && has_same_address(guards)
-}
-
-#[cold]
-fn has_same_address<P: TablePtr, M: Mode>(guards: &[Guard<P, M>]) -> bool {
-    let mut addresses: Vec<_> = guards.iter().map(|guard| guard.live().address()).collect();
-    addresses.sort_unstable();
-    addresses.windows(2).any(|pair| pair[0] == pair[1])
-}
-
 impl<P: TablePtr, M: Several, S, I> Calls<P, I>
 where
     S: Source<P::Key, PayloadOf<P>>,
@@ -361,25 +378,28 @@ where
     /// # Panics
     /// If a key cannot count one more user; and whatever user code of the keys, or of their source, panics with.
     #[inline]
-    pub(crate) fn future(mut self) -> AcquireMany<P, M> {
-        let Some((source, mode)) = self.wanted.next() else {
-            return AcquireMany { state: State::Several(Claims { table: self.table, list: List::default() }) };
+    pub(crate) fn future(self) -> AcquireMany<P, M> {
+        let Calls { table, mut wanted } = self;
+        let state = match wanted.next() {
+            None => State::Several(Claims { table, list: List::default() }),
+            Some((source, mode)) => {
+                let claim = table.core().claim(&source);
+                let first = Request::new(table, claim, mode);
+                match wanted.next() {
+                    None => State::One(first),
+                    Some(second) => return AcquireMany { state: State::Several(Claims::of(first, second, wanted)) },
+                }
+            }
         };
-        let claim = self.table.core().claim(&source);
-        let first = Request::new(self.table, claim, mode);
-        match self.wanted.next() {
-            None => AcquireMany { state: State::One(first) },
-            Some(second) => AcquireMany { state: State::Several(Claims::of(first, second, self.wanted)) },
-        }
+        // Not later: what is on its way to the caller is leaked if something that is dropped then panics.
+        drop(wanted);
+        AcquireMany { state }
     }
 
     /// All, if that is possible at once.
     #[inline]
-    pub(crate) fn attempt(mut self) -> Option<M::Guards<P>> {
-        match self.enter() {
-            Ok(guards) => Some(M::gather(guards)),
-            Err(entered) => self.line_up(entered).attempt().map(M::gather),
-        }
+    pub(crate) fn attempt(self) -> Option<M::Guards<P>> {
+        self.enter().map_or_else(|mut requests| requests.attempt(), Some).map(M::gather)
     }
 }
 
@@ -390,41 +410,35 @@ where
     I: Iterator<Item = (S, M)>,
 {
     #[inline]
-    pub(crate) fn blocking(mut self) -> M::Guards<P> {
+    pub(crate) fn blocking(self) -> M::Guards<P> {
         match self.enter() {
             Ok(guards) => M::gather(guards),
-            Err(entered) => {
-                let guards = block(self.line_up(entered), None);
-                M::gather(guards.expect("a wait without a deadline ends with the holds"))
-            }
+            Err(requests) => M::gather(block(requests, None).expect("a wait without a deadline ends with the holds")),
         }
     }
 
-    pub(crate) fn deadline(mut self, deadline: Instant) -> Option<M::Guards<P>> {
-        self.enter().or_else(|entered| block(self.line_up(entered), Some(deadline)).ok_or(())).ok().map(M::gather)
+    pub(crate) fn deadline(self, deadline: Instant) -> Option<M::Guards<P>> {
+        self.enter().map_or_else(|requests| block(requests, Some(deadline)), Some).map(M::gather)
     }
 
-    pub(crate) fn timeout(mut self, timeout: Duration) -> Option<M::Guards<P>> {
-        self.enter()
-            .or_else(|entered| block(self.line_up(entered), deadline_after(timeout)).ok_or(()))
-            .ok()
-            .map(M::gather)
+    pub(crate) fn timeout(self, timeout: Duration) -> Option<M::Guards<P>> {
+        self.enter().map_or_else(|requests| block(requests, deadline_after(timeout)), Some).map(M::gather)
     }
 }
 
 #[cfg(feature = "std")]
 impl<P: TablePtr, M: Mode> Wait for Requests<P, M> {
-    type Output = List<Guard<P, M>>;
+    type Output = Guards<P, M>;
 
     fn outlook(&mut self) -> Outlook {
         self.current().map_or(Outlook::Free, |request| request.outlook())
     }
 
-    fn attempt(&mut self) -> Option<List<Guard<P, M>>> {
+    fn attempt(&mut self) -> Option<Guards<P, M>> {
         Requests::attempt(self)
     }
 
-    fn poll(&mut self, waiter: Waiter<'_>) -> Poll<List<Guard<P, M>>> {
+    fn poll(&mut self, waiter: Waiter<'_>) -> Poll<Guards<P, M>> {
         Requests::poll(self, waiter)
     }
 }
@@ -434,15 +448,20 @@ impl<P: TablePtr, M: Mode> Wait for Requests<P, M> {
 /// `P` is how the table is referred to, and `M` the [mode](crate::mode) in which the keys are acquired. The output is
 /// [`Guards`](crate::Guards); that of `read_write_many` is a pair of them.
 ///
-/// The keys are acquired one after another, in an order of the table's own. So the future holds those before the one that it
-/// waits for, and somebody has to go on polling it, or drop it: others may wait for what it holds.
+/// Until its first poll it holds nothing, and only keeps the entries of its keys in the table. The first poll acquires all of them
+/// if all are free. Else they are acquired one after another, in an order of the table's own. So the future holds those before the
+/// one that it waits for, and somebody has to go on polling it, or drop it: others may wait for what it holds, and that is so under
+/// every [policy](crate::Fairness). See [several keys](crate#several-keys), and [idle futures](crate#idle-futures).
+///
+/// If a poll panics (because a waker does), the future holds nothing any more, and waits for nothing. One for a single key is the
+/// future [`Acquire`](crate::futures::Acquire) in all but its output.
 ///
 /// # Cancel safety
 /// The future can be dropped at any moment. It leaves the table as if it had never asked: what it held is released, and a key
 /// that had been handed to it goes to the next waiter.
 ///
 /// # Panics
-/// When it is polled after it has finished.
+/// When it is polled after it has finished, or after a poll that panicked.
 ///
 /// # Examples
 /// ```
@@ -474,7 +493,7 @@ impl<P: TablePtr, M: Several> AcquireMany<P, M> {
     /// cancellation token.
     ///
     /// It is one limit for all of the keys. They are tried first, and once more when the limit is ready: when both are, the
-    /// guards win.
+    /// guards win. So they are tried at least once, even if the limit has been reached already.
     ///
     /// # Errors
     /// The output of `limit`, if that was ready and not all keys were to be had. Then none is held.
@@ -506,7 +525,7 @@ impl<P: TablePtr, M: Several> Future for AcquireMany<P, M> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let waiter = Waiter { presence: Presence::Task, waker: cx.waker() };
         if let State::One(request) = &mut self.state {
-            return request.poll(waiter).map(|guard| M::gather(List::Few(Some(guard))));
+            return request.poll(waiter).map(|guard| M::gather(Guards::new(List::Few(Some(guard)))));
         }
         if let State::Several(_) = self.state {
             let State::Several(claims) = core::mem::replace(&mut self.state, State::Done) else { return Poll::Pending };
@@ -515,12 +534,17 @@ impl<P: TablePtr, M: Several> Future for AcquireMany<P, M> {
                 Err(requests) => self.state = State::Waiting(Box::new(requests)),
             }
         }
-        let State::Waiting(requests) = &mut self.state else {
+        // If a waker panics, all that is held is given up on the way out.
+        let State::Waiting(mut requests) = core::mem::replace(&mut self.state, State::Done) else {
             panic!("keylatch: a lock future was polled after it had finished")
         };
-        let guards = ready!(requests.poll(waiter));
-        self.state = State::Done;
-        Poll::Ready(M::gather(guards))
+        match requests.poll(waiter) {
+            Poll::Ready(guards) => Poll::Ready(M::gather(guards)),
+            Poll::Pending => {
+                self.state = State::Waiting(requests);
+                Poll::Pending
+            }
+        }
     }
 }
 

@@ -30,10 +30,12 @@ use crate::mode::Exclusive;
 /// | blocking, with a limit | [`try_lock_for`](KeyedMutex::try_lock_for), [`try_lock_until`](KeyedMutex::try_lock_until) |
 /// | async, with an owned guard | [`lock_arc`](KeyedMutex::lock_arc) |
 /// | the others with an owned guard | [`try_lock_arc`](KeyedMutex::try_lock_arc), [`lock_arc_blocking`](KeyedMutex::lock_arc_blocking), [`try_lock_arc_for`](KeyedMutex::try_lock_arc_for), [`try_lock_arc_until`](KeyedMutex::try_lock_arc_until) |
+/// | several keys at once, all or none | [`lock_many`](KeyedMutex::lock_many), [`lock_many(..).until(limit)`](crate::futures::AcquireMany::until), [`try_lock_many`](KeyedMutex::try_lock_many), [`lock_many_blocking`](KeyedMutex::lock_many_blocking), [`try_lock_many_for`](KeyedMutex::try_lock_many_for), [`try_lock_many_until`](KeyedMutex::try_lock_many_until); with owned guards [`lock_many_arc`](KeyedMutex::lock_many_arc), [`lock_many_arc_blocking`](KeyedMutex::lock_many_arc_blocking), [`try_lock_many_arc`](KeyedMutex::try_lock_many_arc), [`try_lock_many_arc_for`](KeyedMutex::try_lock_many_arc_for), [`try_lock_many_arc_until`](KeyedMutex::try_lock_many_arc_until) |
 /// | again and again on one key | all but the owned ones, without a key, on [`handle`](KeyedMutex::handle); with owned guards on [`handle_arc`](KeyedMutex::handle_arc) |
 ///
 /// Blocking calls need the feature `std`. The output is a [`MutexGuard`], in an `Option` or a `Result` where there is a
-/// limit; that of the owned forms is a [`MutexGuardArc`], and they take the table as an `Arc`.
+/// limit; that of the owned forms is a [`MutexGuardArc`], and they take the table as an `Arc`. Several keys give
+/// [`Guards`](crate::Guards): see [Several keys](crate#several-keys).
 ///
 /// # Keys
 /// A call that may make an entry takes `&Q`, where a key can be [made from `Q`](crate::ToKey): `KeyedMutex<String>` and

@@ -37,11 +37,13 @@ use crate::plumbing::TableRef;
 /// | blocking, with a limit | [`try_read_for`](KeyedRwLock::try_read_for), [`try_read_until`](KeyedRwLock::try_read_until), [`try_upgradable_read_for`](KeyedRwLock::try_upgradable_read_for), [`try_upgradable_read_until`](KeyedRwLock::try_upgradable_read_until), [`try_write_for`](KeyedRwLock::try_write_for), [`try_write_until`](KeyedRwLock::try_write_until) |
 /// | async, with an owned guard | [`read_arc`](KeyedRwLock::read_arc), [`upgradable_read_arc`](KeyedRwLock::upgradable_read_arc), [`write_arc`](KeyedRwLock::write_arc) |
 /// | the others with an owned guard | `try_…_arc`, `…_arc_blocking`, `try_…_arc_for`, `try_…_arc_until` |
+/// | several keys at once, all or none | [`read_many`](KeyedRwLock::read_many), [`write_many`](KeyedRwLock::write_many), and some of either, [`read_write_many`](KeyedRwLock::read_write_many); with [`.until(limit)`](crate::futures::AcquireMany::until) |
+/// | the others with several keys | `…_many_blocking`, `try_…_many`, `try_…_many_for`, `try_…_many_until`; with owned guards `…_many_arc`, `…_many_arc_blocking`, `try_…_many_arc`, `try_…_many_arc_for`, `try_…_many_arc_until` |
 /// | again and again on one key | all but the owned ones, without a key, on [`handle`](KeyedRwLock::handle); with owned guards on [`handle_arc`](KeyedRwLock::handle_arc) |
 ///
 /// Blocking calls need the feature `std`. The output is a [`ReadGuard`], an [`UpgradableGuard`] or a [`WriteGuard`], in
 /// an `Option` or a `Result` where there is a limit; that of the owned forms is a [`ReadGuardArc`] and so on, and they
-/// take the table as an `Arc`.
+/// take the table as an `Arc`. Several keys give [`Guards`](crate::Guards): see [Several keys](crate#several-keys).
 ///
 /// # Upgrades and downgrades
 /// They are methods of the guards, and atomic: no writer gets in between.

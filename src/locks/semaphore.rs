@@ -27,10 +27,12 @@ use crate::mode::Permit;
 /// | async, with an owned guard | [`acquire_arc`](KeyedSemaphore::acquire_arc) |
 /// | the others with an owned guard | [`try_acquire_arc`](KeyedSemaphore::try_acquire_arc), [`acquire_arc_blocking`](KeyedSemaphore::acquire_arc_blocking), [`try_acquire_arc_for`](KeyedSemaphore::try_acquire_arc_for), [`try_acquire_arc_until`](KeyedSemaphore::try_acquire_arc_until) |
 /// | several permits at once | each of these with `_n` after `acquire`, and the number after the key: [`acquire_n`](KeyedSemaphore::acquire_n), [`try_acquire_n`](KeyedSemaphore::try_acquire_n), [`acquire_n_blocking`](KeyedSemaphore::acquire_n_blocking), [`try_acquire_n_for`](KeyedSemaphore::try_acquire_n_for), [`try_acquire_n_until`](KeyedSemaphore::try_acquire_n_until), [`acquire_n_arc`](KeyedSemaphore::acquire_n_arc), [`try_acquire_n_arc`](KeyedSemaphore::try_acquire_n_arc), [`acquire_n_arc_blocking`](KeyedSemaphore::acquire_n_arc_blocking), [`try_acquire_n_arc_for`](KeyedSemaphore::try_acquire_n_arc_for), [`try_acquire_n_arc_until`](KeyedSemaphore::try_acquire_n_arc_until) |
+/// | one permit of each of several keys, all or none | [`acquire_many`](KeyedSemaphore::acquire_many), [`acquire_many(..).until(limit)`](crate::futures::AcquireMany::until), [`try_acquire_many`](KeyedSemaphore::try_acquire_many), [`acquire_many_blocking`](KeyedSemaphore::acquire_many_blocking), [`try_acquire_many_for`](KeyedSemaphore::try_acquire_many_for), [`try_acquire_many_until`](KeyedSemaphore::try_acquire_many_until); with owned guards [`acquire_many_arc`](KeyedSemaphore::acquire_many_arc), [`acquire_many_arc_blocking`](KeyedSemaphore::acquire_many_arc_blocking), [`try_acquire_many_arc`](KeyedSemaphore::try_acquire_many_arc), [`try_acquire_many_arc_for`](KeyedSemaphore::try_acquire_many_arc_for), [`try_acquire_many_arc_until`](KeyedSemaphore::try_acquire_many_arc_until) |
 /// | again and again on one key | all but the owned ones, without a key, on [`handle`](KeyedSemaphore::handle); with owned guards on [`handle_arc`](KeyedSemaphore::handle_arc) |
 ///
 /// Blocking calls need the feature `std`. The output is a [`PermitGuard`], in an `Option` or a `Result` where there is
-/// a limit; that of the owned forms is a [`PermitGuardArc`], and they take the table as an `Arc`.
+/// a limit; that of the owned forms is a [`PermitGuardArc`], and they take the table as an `Arc`. Several keys give
+/// [`Guards`](crate::Guards): see [Several keys](crate#several-keys).
 ///
 /// # Fairness
 /// Under [`Fairness::Fifo`](crate::Fairness::Fifo) permits are given strictly in order of arrival. Under

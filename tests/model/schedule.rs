@@ -1,6 +1,9 @@
 //! Schedules: every operation of every table, in every form, in an order that the bytes say. Mostly on few keys; one in eight
-//! is on many, so that entries are made, kept and given back by groups. Futures are polled
-//! by hand, so one thread plays all parts.
+//! is on many, so that entries are made, kept and given back by groups. Half of them ask for several keys at once as well. Futures
+//! are polled by hand, so one thread plays all parts.
+//!
+//! A call for several keys is, for the contract, a call for each of them in the order of their entries in memory, until one has to
+//! wait. That order the schedule learns from the keys' addresses.
 //!
 //! After every step the table is compared with the [contract](crate::common::contract), and a few promises are checked that do
 //! not depend on how that reckons: exclusion among the guards that exist, the bound of the bypass, the readers' phase, and
@@ -16,9 +19,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use keylatch::mode::{Exclusive, Permit, Shared, Upgradable};
+use keylatch::mode::{Exclusive, Mode, Permit, Shared, Upgradable};
 use keylatch::table::{Kind, Table, TablePtr, TableRef};
-use keylatch::{Builder, Fairness, Guard, Status};
+use keylatch::{Builder, Fairness, Guard, Guards, Status};
 use keylatch::{KeyHandle, KeyHandleArc, KeyedMutex, KeyedRwLock, KeyedSemaphore};
 
 use crate::common::contract::{For, Holds, Id, Key, Rules, Seen, Want};
@@ -50,19 +53,20 @@ pub fn run(bytes: &[u8]) {
     };
     let keys = if size / 32 == 7 { MANY } else { 1 + size / 32 % FEW };
     let permits = 1 + usize::from(size % 4);
+    let (permits, several) = (if table % 3 == 2 { permits } else { 0 }, table >= 128);
+    let rules = Rules { fairness, permits };
     match table % 3 {
-        0 => play::<Mutex>(build(KeyedMutex::builder(), fairness, size), Rules { fairness, permits: 0 }, keys, bytes),
-        1 => play::<RwLock>(build(KeyedRwLock::builder(), fairness, size), Rules { fairness, permits: 0 }, keys, bytes),
-        _ => {
-            let table = build(KeyedSemaphore::builder(permits), fairness, size);
-            play::<Semaphore>(table, Rules { fairness, permits }, keys, bytes);
-        }
+        0 => play::<Mutex>(build(KeyedMutex::builder(), fairness, size), rules, keys, several, bytes),
+        1 => play::<RwLock>(build(KeyedRwLock::builder(), fairness, size), rules, keys, several, bytes),
+        _ => play::<Semaphore>(build(KeyedSemaphore::builder(permits), fairness, size), rules, keys, several, bytes),
     }
 }
 
-fn play<T: Locks<Key = u8>>(table: T, rules: Rules, keys: u8, bytes: Bytes<'_>) {
+fn play<T: Locks<Key = u8>>(table: T, rules: Rules, keys: u8, several: bool, bytes: Bytes<'_>) {
     let table = Arc::new(table);
-    let forgotten = World::new(&table, rules, keys).run(bytes);
+    let mut world = World::new(&table, rules, keys);
+    world.asks_for_several = several;
+    let forgotten = world.run(bytes);
     drop(table);
     assert!(forgotten.iter().all(|bell| Arc::strong_count(bell) == 1), "a waker outlives its table");
 }
@@ -95,6 +99,7 @@ enum Form {
 
 type Held<'t> = Box<dyn Hold<'t> + 't>;
 type Asked<'t> = Box<dyn Ask<'t> + 't>;
+type AskedMany<'t> = Box<dyn AskMany<'t> + 't>;
 
 /// A table: its operations, in all forms.
 trait Locks: Table + Sized {
@@ -103,6 +108,10 @@ trait Locks: Table + Sized {
 
     fn start<'t>(self: &'t Arc<Self>, source: Source<'_, 't, Self>, want: Want) -> Asked<'t>;
     fn call<'t>(self: &'t Arc<Self>, source: Source<'_, 't, Self>, want: Want, form: Form) -> Option<Held<'t>>;
+    /// For several keys, those of each list in its own way; what is in both is to be written.
+    fn start_many<'t>(self: &'t Arc<Self>, reads: &[u8], writes: &[u8], owns: bool) -> AskedMany<'t>;
+    fn call_many<'t>(self: &'t Arc<Self>, reads: &[u8], writes: &[u8], owns: bool, form: Form)
+    -> Option<Vec<Held<'t>>>;
     fn handle_of(&self, key: u8) -> KeyHandle<'_, Self>;
     fn handle_arc_of(self: &Arc<Self>, key: u8) -> KeyHandleArc<Self>;
     fn is_locked_at(&self, key: u8) -> bool;
@@ -124,8 +133,61 @@ macro_rules! in_form {
     };
 }
 
+/// One operation on several keys in one form.
+macro_rules! many_in_form {
+    ($form:ident $on:ident($($keys:expr),+) $lock:ident $blocking:ident $try_now:ident $try_for:ident $try_until:ident) => {
+        match $form {
+            Form::Try => $on.$try_now($($keys),+).map(Several::into_held),
+            Form::For => $on.$try_for($($keys,)+ Duration::ZERO).map(Several::into_held),
+            Form::Until => $on.$try_until($($keys,)+ Instant::now()).map(Several::into_held),
+            Form::Limited => finished($on.$lock($($keys),+).until(ready(()))).ok().map(Several::into_held),
+            Form::Blocking => Some($on.$blocking($($keys),+).into_held()),
+        }
+    };
+}
+
+/// The guards of several keys, one by one.
+trait Several<'t> {
+    fn into_held(self) -> Vec<Held<'t>>;
+}
+
+impl<'t, P: TablePtr<Key = u8> + 't, M: Mode + 't> Several<'t> for Guards<P, M>
+where
+    Guard<P, M>: Hold<'t>,
+{
+    fn into_held(self) -> Vec<Held<'t>> {
+        self.into_iter().map(held).collect()
+    }
+}
+
+impl<'t, A: Several<'t>, B: Several<'t>> Several<'t> for (A, B) {
+    fn into_held(self) -> Vec<Held<'t>> {
+        let mut held = self.0.into_held();
+        held.extend(self.1.into_held());
+        held
+    }
+}
+
+/// A future that acquires several keys.
+trait AskMany<'t> {
+    fn poll(&mut self, waker: &Waker) -> Poll<Vec<Held<'t>>>;
+}
+
+impl<'t, F: Future<Output: Several<'t>> + Unpin> AskMany<'t> for F {
+    fn poll(&mut self, waker: &Waker) -> Poll<Vec<Held<'t>>> {
+        Pin::new(self).poll(&mut Context::from_waker(waker)).map(Several::into_held)
+    }
+}
+
 macro_rules! locks {
-    ($($Table:ident {$(
+    ($($Table:ident {
+        // When, what is given, and the operation that is called: the first for which that is true.
+        several [$reads:ident $writes:ident] {$(
+            $if:expr => ($($given:expr),+): $many:ident $many_blocking:ident $try_many:ident $try_many_for:ident
+            $try_many_until:ident, $many_arc:ident $many_arc_blocking:ident $try_many_arc:ident $try_many_arc_for:ident
+            $try_many_arc_until:ident;
+        )+}
+        $(
         $want:ident $(($one:literal, $n:ident))?: $lock:ident $lock_blocking:ident $try_lock:ident $try_for:ident $try_until:ident,
         $lock_arc:ident $lock_arc_blocking:ident $try_lock_arc:ident $try_arc_for:ident $try_arc_until:ident;
     )+})+) => {$(
@@ -164,6 +226,37 @@ macro_rules! locks {
                 }
             }
 
+            fn start_many<'t>(self: &'t Arc<Self>, $reads: &[u8], $writes: &[u8], owns: bool) -> AskedMany<'t> {
+                match owns {
+                    $(
+                        false if $if => Box::new(self.$many($($given),+)),
+                        true if $if => Box::new(self.$many_arc($($given),+)),
+                    )+
+                    _ => unreachable!(),
+                }
+            }
+
+            fn call_many<'t>(
+                self: &'t Arc<Self>,
+                $reads: &[u8],
+                $writes: &[u8],
+                owns: bool,
+                form: Form,
+            ) -> Option<Vec<Held<'t>>> {
+                match owns {
+                    $(
+                        false if $if => many_in_form!(
+                            form self($($given),+) $many $many_blocking $try_many $try_many_for $try_many_until
+                        ),
+                        true if $if => many_in_form!(
+                            form self($($given),+) $many_arc $many_arc_blocking $try_many_arc $try_many_arc_for
+                            $try_many_arc_until
+                        ),
+                    )+
+                    _ => unreachable!(),
+                }
+            }
+
             fn handle_of(&self, key: u8) -> KeyHandle<'_, Self> {
                 self.handle(&key)
             }
@@ -193,10 +286,24 @@ macro_rules! locks {
 
 locks! {
     Mutex {
+        several [reads writes] {
+            reads.is_empty() => (writes): lock_many lock_many_blocking try_lock_many try_lock_many_for try_lock_many_until,
+                lock_many_arc lock_many_arc_blocking try_lock_many_arc try_lock_many_arc_for try_lock_many_arc_until;
+        }
         Write: lock lock_blocking try_lock try_lock_for try_lock_until,
             lock_arc lock_arc_blocking try_lock_arc try_lock_arc_for try_lock_arc_until;
     }
     RwLock {
+        several [reads writes] {
+            writes.is_empty() => (reads): read_many read_many_blocking try_read_many try_read_many_for try_read_many_until,
+                read_many_arc read_many_arc_blocking try_read_many_arc try_read_many_arc_for try_read_many_arc_until;
+            reads.is_empty() => (writes): write_many write_many_blocking try_write_many try_write_many_for
+                try_write_many_until, write_many_arc write_many_arc_blocking try_write_many_arc try_write_many_arc_for
+                try_write_many_arc_until;
+            true => (reads, writes): read_write_many read_write_many_blocking try_read_write_many try_read_write_many_for
+                try_read_write_many_until, read_write_many_arc read_write_many_arc_blocking try_read_write_many_arc
+                try_read_write_many_arc_for try_read_write_many_arc_until;
+        }
         Read: read read_blocking try_read try_read_for try_read_until,
             read_arc read_arc_blocking try_read_arc try_read_arc_for try_read_arc_until;
         Upgradable: upgradable_read upgradable_read_blocking try_upgradable_read try_upgradable_read_for
@@ -206,6 +313,11 @@ locks! {
             write_arc write_arc_blocking try_write_arc try_write_arc_for try_write_arc_until;
     }
     Semaphore {
+        several [reads writes] {
+            reads.is_empty() => (writes): acquire_many acquire_many_blocking try_acquire_many try_acquire_many_for
+                try_acquire_many_until, acquire_many_arc acquire_many_arc_blocking try_acquire_many_arc
+                try_acquire_many_arc_for try_acquire_many_arc_until;
+        }
         Permits(1, n): acquire_n acquire_n_blocking try_acquire_n try_acquire_n_for try_acquire_n_until,
             acquire_n_arc acquire_n_arc_blocking try_acquire_n_arc try_acquire_n_arc_for try_acquire_n_arc_until;
     }
@@ -447,6 +559,19 @@ struct Request<'t> {
     sleeper: Sleeper,
 }
 
+/// A request for several keys that has not got them all.
+struct Many<'t> {
+    future: AskedMany<'t>,
+    owns: bool,
+    /// In the order of first mention, as the guards will be.
+    keys: Vec<(u8, Want)>,
+    /// In the table's order, from its first poll on: those that are held, as far as it has got, and the others.
+    order: Vec<(u8, Want)>,
+    held: usize,
+    /// Its name is that of the request for the key that it waits for.
+    sleeper: Sleeper,
+}
+
 /// A guard, and what an upgrade left in it that was forgotten.
 struct Holder<'t> {
     key: u8,
@@ -491,6 +616,8 @@ struct World<'t, T: Locks> {
     /// So many requests at once, and so many holders and handles.
     crowd: usize,
     requests: Vec<Request<'t>>,
+    asks_for_several: bool,
+    many: Vec<Many<'t>>,
     holders: Vec<Holder<'t>>,
     handles: Vec<Handle<'t, T>>,
     forgotten: Vec<Forgotten>,
@@ -508,6 +635,8 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
             models: (0..keys).map(|_| Key::new(rules)).collect(),
             crowd: usize::from(keys).max(10),
             requests: vec![],
+            asks_for_several: false,
+            many: vec![],
             holders: vec![],
             handles: vec![],
             forgotten: vec![],
@@ -524,7 +653,14 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
             }
             // Many keys come in floods: else there would hardly be a dozen at once.
             let rises = self.keys > FEW && step / 32 % 2 == 0;
-            self.step(bytes.next(), bytes.next(), rises);
+            let (what, whom) = (bytes.next(), bytes.next());
+            match what % 16 {
+                0 | 1 if self.asks_for_several && what / 16 >= 12 => self.start_many(whom, bytes.next()),
+                7 | 8 if self.asks_for_several && what / 16 >= 11 => {
+                    self.call_many(whom, bytes.next(), FORMS[usize::from(what / 16) - 11]);
+                }
+                _ => self.step(what, whom, rises),
+            }
             // Many keys take long to look at.
             if self.keys <= FEW || step % 8 == 0 {
                 self.check();
@@ -555,8 +691,15 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         };
         match what % 16 {
             0 | 1 => self.start(whom, want),
-            2..=5 if !self.requests.is_empty() => self.poll(at % self.requests.len(), form == 0),
-            6 if !self.requests.is_empty() => self.cancel(at % self.requests.len()),
+            2..=6 if !(self.requests.is_empty() && self.many.is_empty()) => {
+                let at = at % (self.requests.len() + self.many.len());
+                match at.checked_sub(self.requests.len()) {
+                    None if what % 16 < 6 => self.poll(at, form == 0),
+                    None => self.cancel(at),
+                    Some(at) if what % 16 < 6 => self.poll_many(at, form == 0),
+                    Some(at) => self.cancel_many(at),
+                }
+            }
             7 | 8 => self.call(whom, want, FORMS[usize::from(form) % FORMS.len()]),
             9 | 10 if rises => self.call(whom, want, FORMS[usize::from(form) % FORMS.len()]),
             9 | 10 if !self.holders.is_empty() => self.release(at % self.holders.len(), false),
@@ -583,7 +726,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
     }
 
     fn start(&mut self, whom: u8, want: Want) {
-        if self.requests.len() == self.crowd {
+        if self.requests.len() >= self.crowd {
             return;
         }
         let (key, owns, source) = Self::source(self.keys, &self.handles, whom);
@@ -672,7 +815,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
     }
 
     fn call(&mut self, whom: u8, want: Want, form: Form) {
-        if self.holders.len() == self.crowd {
+        if self.holders.len() >= self.crowd {
             return;
         }
         let (key, owns, source) = Self::source(self.keys, &self.handles, whom);
@@ -695,6 +838,156 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         if let Some(held) = held {
             self.push_holder(key, owns, held);
         }
+    }
+
+    // ---- several keys ----
+
+    /// The lists that two bytes say, and whether the outcome owns an `Arc`.
+    fn lists(&self, whom: u8, which: u8) -> (Vec<u8>, Vec<u8>, bool) {
+        let (mut reads, mut writes) = (vec![], vec![]);
+        let mut key = whom;
+        for at in 0..which % 5 {
+            let list =
+                if T::WANTS.contains(&Want::Read) && which >> 4 >> at & 1 == 0 { &mut reads } else { &mut writes };
+            list.push(key % self.keys);
+            key = (key / 4).wrapping_add((which / 8).wrapping_mul(at + 1));
+        }
+        (reads, writes, whom % 2 == 1)
+    }
+
+    /// Each key once, in the order of first mention, with what is wanted of it.
+    fn wanted(reads: &[u8], writes: &[u8]) -> Vec<(u8, Want)> {
+        let mut wanted: Vec<(u8, Want)> = vec![];
+        let write = if T::WANTS.contains(&Want::Permits(1)) { Want::Permits(1) } else { Want::Write };
+        let reads = reads.iter().filter(|key| !writes.contains(key)).map(|&key| (key, Want::Read));
+        for (key, want) in reads.chain(writes.iter().map(|&key| (key, write))) {
+            if !wanted.contains(&(key, want)) {
+                wanted.push((key, want));
+            }
+        }
+        wanted
+    }
+
+    /// In the table's order: that of the entries in memory, and so of their keys. Where a key has no entry it is free, and its place
+    /// makes no difference.
+    fn in_order(&self, wanted: &[(u8, Want)]) -> Vec<(u8, Want)> {
+        let mut order: Vec<_> = wanted
+            .iter()
+            .map(|&(key, want)| {
+                let handle = self.table.status_at(key).map(|_| self.table.handle_of(key));
+                (handle.as_ref().map_or(0, |handle| std::ptr::from_ref(handle.key()).addr()), (key, want))
+            })
+            .collect();
+        order.sort_by_key(|&(address, _)| address);
+        order.into_iter().map(|(_, wanted)| wanted).collect()
+    }
+
+    fn push_holders(&mut self, wanted: &[(u8, Want)], owns: bool, held: Vec<Held<'t>>) {
+        assert!(
+            held.iter().map(|held| (held.key(), held.want())).eq(wanted.iter().copied()),
+            "the order of first mention"
+        );
+        for held in held {
+            self.push_holder(held.key(), owns, held);
+        }
+    }
+
+    /// One of several requests gets in, or is tried or polled in vain.
+    fn next_of_many(&mut self, key: u8, want: Want, id: Option<Id>) -> bool {
+        let ask = |model: &mut Key| match id {
+            Some(id) => model.poll(id, want),
+            None => model.attempt(want),
+        };
+        if ask(&mut self.models[usize::from(key)].clone()) {
+            self.pass(key, want, id);
+        }
+        ask(self.model(key))
+    }
+
+    fn call_many(&mut self, whom: u8, which: u8, form: Form) {
+        if self.holders.len() >= self.crowd {
+            return;
+        }
+        let (reads, writes, owns) = self.lists(whom, which);
+        let wanted = Self::wanted(&reads, &writes);
+        let free = wanted.iter().all(|&(key, want)| self.models[usize::from(key)].clone().attempt(want));
+        let form = if form == Form::Blocking && !free { Form::For } else { form };
+        // Where there is an entry, it stays where it is.
+        let order = self.in_order(&wanted);
+        let held = self.table.call_many(&reads, &writes, owns, form);
+        assert_eq!(held.is_some(), free, "whether {wanted:?} get in by {form:?}");
+        let mut entered = 0;
+        for &(key, want) in &order {
+            let id = (form == Form::Limited).then(|| self.id());
+            if !self.next_of_many(key, want, id) {
+                if let Some(id) = id {
+                    // It looks once more, and gives up.
+                    let model = self.model(key);
+                    assert!(!model.poll(id, want) && model.leave_queue(id) == Some(false));
+                }
+                break;
+            }
+            entered += 1;
+        }
+        match held {
+            Some(held) => self.push_holders(&wanted, owns, held),
+            None => order[..entered].iter().for_each(|&(key, want)| self.released(key, want, For::Anybody)),
+        }
+    }
+
+    fn start_many(&mut self, whom: u8, which: u8) {
+        if self.many.len() >= self.crowd {
+            return;
+        }
+        let (reads, writes, owns) = self.lists(whom, which);
+        let future = self.table.start_many(&reads, &writes, owns);
+        let keys = Self::wanted(&reads, &writes);
+        self.many.push(Many { future, owns, keys, order: vec![], held: 0, sleeper: Sleeper::default() });
+    }
+
+    fn poll_many(&mut self, at: usize, moves: bool) {
+        if self.many[at].order.is_empty() {
+            self.many[at].order = self.in_order(&self.many[at].keys);
+        }
+        let Many { future, sleeper, order, .. } = &mut self.many[at];
+        let order = order.clone();
+        if moves {
+            sleeper.bell = Arc::default();
+        }
+        sleeper.bell.take();
+        sleeper.woken = false;
+        let outcome = future.poll(&Waker::from(Arc::clone(&sleeper.bell)));
+        while let Some(&(key, want)) = order.get(self.many[at].held) {
+            if self.many[at].sleeper.id == 0 {
+                self.many[at].sleeper.id = self.id();
+            }
+            let id = self.many[at].sleeper.id;
+            if !self.next_of_many(key, want, Some(id)) {
+                break;
+            }
+            self.many[at].held += 1;
+            self.many[at].sleeper.id = 0;
+        }
+        assert_eq!(outcome.is_ready(), self.many[at].held == order.len(), "whether {order:?} get in");
+        if let Poll::Ready(held) = outcome {
+            let Many { owns, sleeper, keys, .. } = self.many.swap_remove(at);
+            assert_eq!(Arc::strong_count(&sleeper.bell), 1, "a waker is kept after the wait");
+            self.push_holders(&keys, owns, held);
+        }
+    }
+
+    /// All that it holds is released, and it waits no more.
+    fn cancel_many(&mut self, at: usize) {
+        let Many { future, order, held, sleeper, .. } = self.many.swap_remove(at);
+        drop(future);
+        assert_eq!(Arc::strong_count(&sleeper.bell), 1, "a waker is kept after the wait");
+        for &(key, want) in &order[..held] {
+            self.model(key).release(want, For::Anybody);
+        }
+        if let Some(&(key, want)) = order.get(held) {
+            self.model(key).cancel(sleeper.id, want);
+        }
+        order[..held].iter().for_each(|&(key, want)| self.check_phase(key, want));
     }
 
     /// What every use of an upgradable guard begins with.
@@ -757,7 +1050,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
     }
 
     fn upgrade(&mut self, at: usize, form: u8) {
-        if self.holders[at].held.want() != Want::Upgradable || self.requests.len() == self.crowd {
+        if self.holders[at].held.want() != Want::Upgradable || self.requests.len() >= self.crowd {
             return;
         }
         self.fall_back(at);
@@ -845,7 +1138,8 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
             _ => None,
         });
         let forgotten = self.forgotten.iter_mut().filter_map(|forgotten| forgotten.sleeper.as_mut());
-        self.requests.iter_mut().map(|request| &mut request.sleeper).chain(upgrades).chain(forgotten)
+        let many = self.many.iter_mut().map(|many| &mut many.sleeper);
+        self.requests.iter_mut().map(|request| &mut request.sleeper).chain(many).chain(upgrades).chain(forgotten)
     }
 
     fn other(&mut self, what: u8, whom: u8) {
@@ -888,6 +1182,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
             let model = &self.models[usize::from(key)];
             let used = self.holders.iter().any(|holder| holder.key == key)
                 || self.requests.iter().any(|request| request.key == key)
+                || self.many.iter().any(|many| many.keys.iter().any(|&(used, _)| used == key))
                 || self.handles.iter().any(|handle| handle.key() == key)
                 || self.is_spoilt(key);
             live += usize::from(used);
@@ -954,17 +1249,34 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         while let Some(Holder { held, .. }) = self.holders.pop() {
             drop(held);
         }
-        while let Some(at) = self.requests.iter_mut().position(|Request { sleeper, .. }| {
+        self.many.retain(|many| many.sleeper.id > 0);
+        let woken = |sleeper: &mut Sleeper| {
             sleeper.woken |= sleeper.bell.take() > 0;
             sleeper.woken
-        }) {
-            let Request { future, sleeper, .. } = &mut self.requests[at];
-            sleeper.woken = false;
-            if let Poll::Ready(held) = future.poll(&Waker::from(Arc::clone(&sleeper.bell))) {
-                drop(self.requests.swap_remove(at));
-                drop(held);
+        };
+        loop {
+            if let Some(at) = self.requests.iter_mut().position(|request| woken(&mut request.sleeper)) {
+                let Request { future, sleeper, .. } = &mut self.requests[at];
+                sleeper.woken = false;
+                if let Poll::Ready(held) = future.poll(&Waker::from(Arc::clone(&sleeper.bell))) {
+                    drop(self.requests.swap_remove(at));
+                    drop(held);
+                }
+            } else if let Some(at) = self.many.iter_mut().position(|many| woken(&mut many.sleeper)) {
+                let Many { future, sleeper, .. } = &mut self.many[at];
+                sleeper.woken = false;
+                if let Poll::Ready(held) = future.poll(&Waker::from(Arc::clone(&sleeper.bell))) {
+                    drop(self.many.swap_remove(at));
+                    drop(held);
+                }
+            } else if let Some(at) = self.many.iter().position(|many| many.keys.iter().any(|it| self.is_spoilt(it.0))) {
+                // It may hold keys that others wait for.
+                drop(self.many.swap_remove(at));
+            } else {
+                break;
             }
         }
+        assert!(self.many.is_empty(), "somebody waits for free keys for ever");
         let served = self.requests.iter().all(|request| self.is_spoilt(request.key));
         assert!(served, "somebody waits for a free key for ever");
         self.requests.clear();

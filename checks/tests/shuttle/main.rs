@@ -34,6 +34,7 @@ mod book;
 #[path = "../../../tests/common/mod.rs"]
 mod common;
 mod histories;
+mod many;
 mod mutex;
 mod rwlock;
 mod semaphore;
@@ -203,7 +204,9 @@ fn any_policy() -> Fairness {
 /// Whether the models do the same when they are given the same schedule: without that, nothing could be replayed.
 #[test]
 fn models_depend_on_nothing_but_the_schedule() {
-    for model in [mutex::everything as fn(), rwlock::everything, semaphore::everything, histories::walks] {
+    for model in
+        [mutex::everything as fn(), rwlock::everything, semaphore::everything, many::everything, histories::walks]
+    {
         shuttle::check_uncontrolled_nondeterminism(model, 100);
     }
 }

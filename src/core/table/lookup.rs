@@ -20,6 +20,8 @@ use crate::key::ToKey;
 pub(crate) enum Join {
     /// With a claim, whatever the access.
     Claim,
+    /// With a hold if the entry is made, else with a claim: who holds others is told before it holds one twice.
+    Make,
     /// With a hold if that is possible at once, else with a claim.
     #[cfg_attr(not(feature = "std"), allow(dead_code))] // for those who block
     Enter,
@@ -40,7 +42,7 @@ impl Join {
     /// Joins an entry that exists. How is a constant where this is called: what is not asked for costs nothing.
     #[inline]
     fn entry<K, V>(self, access: Access, entry: Live<'_, K, V>, rules: &Rules) -> Joined<K, V> {
-        if self != Join::Claim {
+        if self != Join::Claim && self != Join::Make {
             match entry.join(|word| word.hold(access, rules.limit())) {
                 Ok(hold) => return Joined::Hold(hold),
                 Err(Refusal::Held) if self == Join::Try => return Joined::Refused,
@@ -123,6 +125,22 @@ impl<K, V: Payload> Core<K, V> {
         M: TypedAccess,
     {
         match source.join(self, Join::Enter, mode.access()) {
+            Joined::Hold(unit) => Ok(unit.into_hold(mode)),
+            Joined::Claim(unit) => Err(unit.into_claim()),
+            Joined::Refused | Joined::Full => full(),
+        }
+    }
+
+    /// A hold if the key has no entry yet, else a claim.
+    ///
+    /// # Panics
+    /// If the entry has as many units as can be counted.
+    #[inline]
+    pub(crate) fn make_or_claim<M>(&self, source: &impl Source<K, V>, mode: M) -> Result<Hold<K, V, M>, Claim<K, V>>
+    where
+        M: TypedAccess,
+    {
+        match source.join(self, Join::Make, mode.access()) {
             Joined::Hold(unit) => Ok(unit.into_hold(mode)),
             Joined::Claim(unit) => Err(unit.into_claim()),
             Joined::Refused | Joined::Full => full(),

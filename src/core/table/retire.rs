@@ -5,6 +5,7 @@ use super::payload::Payload;
 use super::shard::Shard;
 use super::slot::{Chunk, Claim, Hold, Spare, TypedAccess, UnitOf};
 use super::tag::Tag;
+use crate::core::wait::state::State;
 use crate::core::wait::word::{Unit, Word};
 use crate::core::wait::{Access, For, Left, Ticket, WakeBatch};
 
@@ -16,21 +17,38 @@ impl<K, V: Payload> Core<K, V> {
         let sole = Word::born(Unit::Hold(access));
         let unit = hold.into_unit();
         let unit = if unit.live().state().word() == sole { self.retire(unit, sole) } else { Err(unit) };
-        if let Err(unit) = unit {
-            self.leave(unit, access, For::Anybody, batch);
+        match (unit, batch) {
+            (Ok(()), _) => {}
+            (Err(unit), None) => self.leave(unit, access, For::Anybody),
+            (Err(unit), Some(batch)) => self.leave_into(unit, access, batch),
         }
     }
 
     /// A holder leaves, and whoever the policy lets in next gets in before any newcomer.
     pub(crate) fn release_for<M: TypedAccess>(&self, whom: For, hold: Hold<K, V, M>) {
         let access = hold.mode().access();
-        self.leave(hold.into_unit(), access, whom, None);
+        self.leave(hold.into_unit(), access, whom);
     }
 
     /// A holder leaves, and others may have units of the entry.
     #[inline(never)]
-    fn leave(&self, mut hold: UnitOf<K, V>, access: Access, whom: For, mut batch: Option<&mut WakeBatch>) {
-        while self.waits.leave(hold.live().state(), access, whom, batch.as_deref_mut()) == Left::Last {
+    fn leave(&self, hold: UnitOf<K, V>, access: Access, whom: For) {
+        self.leave_as(hold, access, |state| self.waits.hand_over(state, access, whom));
+    }
+
+    /// The same. Whoever is to be woken is left in the batch.
+    #[inline(never)]
+    fn leave_into(&self, hold: UnitOf<K, V>, access: Access, batch: &mut WakeBatch) {
+        self.leave_as(hold, access, |state| self.waits.hand_over_into(state, access, For::Anybody, batch));
+    }
+
+    #[inline(always)]
+    fn leave_as(&self, mut hold: UnitOf<K, V>, access: Access, mut hand_over: impl FnMut(&State) -> bool) {
+        loop {
+            let state = hold.live().state();
+            if self.waits.leave(state, access, || hand_over(state)) == Left::Gone {
+                return;
+            }
             match self.retire(hold, Word::born(Unit::Hold(access))) {
                 Ok(()) => return,
                 Err(again) => hold = again,

@@ -316,9 +316,9 @@ impl WaitQueues {
         }
     }
 
-    /// Gives up a hold, unless it is the last unit. Whoever is to be woken is left in the batch, if there is one.
-    #[inline]
-    pub(super) fn leave(&self, state: &State, access: Access, whom: For, mut batch: Option<&mut WakeBatch>) -> Left {
+    /// Gives up a hold, unless it is the last unit. If others wait, `hand_over` leaves it to them.
+    #[inline(always)]
+    pub(super) fn leave(&self, state: &State, access: Access, mut hand_over: impl FnMut() -> bool) -> Left {
         let unit = Unit::Hold(access);
         loop {
             let left = state.update(|word| match word {
@@ -329,12 +329,7 @@ impl WaitQueues {
             match left {
                 Ok(_) => return Left::Gone,
                 Err(Refusal::Queued) => {
-                    let handed_over = match batch.as_deref_mut() {
-                        Some(batch) => self.hand_over(state, access, whom, batch),
-                        // Wakers run when the hold is gone.
-                        None => self.hand_over(state, access, whom, &mut WakeBatch::default()),
-                    };
-                    if handed_over {
+                    if hand_over() {
                         return Left::Gone;
                     }
                 }
@@ -345,7 +340,13 @@ impl WaitQueues {
 
     /// A holder leaves others waiting. `false` if nobody waits any more.
     #[inline(never)]
-    fn hand_over(&self, state: &State, access: Access, whom: For, batch: &mut WakeBatch) -> bool {
+    pub(super) fn hand_over(&self, state: &State, access: Access, whom: For) -> bool {
+        // Wakers run when the hold is gone.
+        self.hand_over_into(state, access, whom, &mut WakeBatch::default())
+    }
+
+    /// The same. Whoever is to be woken is left in the batch.
+    pub(super) fn hand_over_into(&self, state: &State, access: Access, whom: For, batch: &mut WakeBatch) -> bool {
         let cause = Cause::of_leaving(access, whom);
         self.step(state, batch, None, |queues, batch| {
             let word = state.word();

@@ -74,6 +74,8 @@ macro_rules! many {
             ///
             /// It waits for nobody but those who are inside the table for some dozen instructions.
             ///
+            /// Keys that are free are acquired while the list is read: so the list must not wait for keys of this table.
+            ///
             /// # Examples
             /// ```
             #[doc = concat!("let locks = keylatch::", $new, ";")]
@@ -104,6 +106,9 @@ macro_rules! many {
             #[doc = concat!($does, ", all of them or none, blocking the thread while it waits.")]
             ///
             #[doc = concat!("As ", "[`", stringify!($lock), "`](Self::", stringify!($lock), ").")]
+            ///
+            /// Keys that are free are acquired while the list is read, and given up again if one is not, before it waits: so the
+            /// list must not wait for keys of this table.
             ///
             /// # Blocking
             /// As a single call: see the blocking forms of one key.

@@ -1,8 +1,9 @@
 //! What the three tables have in common, written once: [`table!`] for what a table has whatever it locks,
 //! [`constructors!`] for how one is made that needs no number of permits, and [`forms!`] for the fifteen ways to call
-//! one operation, with a file for each family of them. An operation may take a number beside the key. What a method
-//! does is one call into [`Call`](crate::acquire::request::Call); all else here is signatures, and the text that a
-//! reader of the documentation needs at each of them.
+//! one operation, with a file for each family of them (an operation may take a number beside the key); and [`many!`] for
+//! those of an operation on several keys. What a method does is one call into
+//! [`Call`](crate::acquire::request::Call); all else here is signatures, and the text that a reader of the
+//! documentation needs at each of them.
 //!
 //! Every path in a macro is absolute, so that a table's file imports nothing for text that is not there.
 

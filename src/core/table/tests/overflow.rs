@@ -90,3 +90,29 @@ fn waiters_that_are_let_in_together_cannot_overflow_a_field() {
     drop(handle);
     assert!(locks.is_empty());
 }
+
+/// Wherever it is in the list; and those before it are not held any more.
+#[test]
+fn one_of_several_keys_that_cannot_be_counted_panics_and_none_is_held() {
+    let locks = KeyedMutex::<u32>::new();
+    let handle = locks.handle(&7);
+    let guard = handle.try_lock().unwrap();
+    while_full(&handle, || {
+        for list in [&[7, 8, 9][..], &[8, 7, 9], &[8, 9, 7], &[8, 8, 7], &[7]] {
+            let calls: [&dyn Fn(); 4] = [
+                &|| drop(locks.lock_many(list)),
+                &|| drop(locks.lock_many_blocking(list)),
+                &|| drop(locks.try_lock_many(list)),
+                &|| drop(locks.try_lock_many_until(list, Instant::now())),
+            ];
+            for call in calls {
+                let message = *catch_unwind(AssertUnwindSafe(call)).unwrap_err().downcast::<String>().unwrap();
+                assert!(message.contains("too many holders or waiters"), "{message}");
+                assert_eq!(locks.len(), 1);
+            }
+        }
+        assert_eq!(locks.try_lock_many([&8, &9]).unwrap().len(), 2);
+    });
+    drop((guard, handle));
+    assert!(locks.is_empty());
+}
