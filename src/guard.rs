@@ -78,6 +78,8 @@ const HELD: &str = "a guard has its hold until it is dropped";
 ///     "keylatch::Handle::try_acquire_n_until",
 ///     "keylatch::Guard::upgrade_blocking", "keylatch::Guard::upgrade_mut_blocking",
 ///     "keylatch::Guard::try_upgrade_for", "keylatch::Guard::try_upgrade_until",
+///     "keylatch::deadlock::Party::acquire_blocking", "keylatch::deadlock::Party::try_acquire_for",
+///     "keylatch::deadlock::Tracked::upgrade_blocking",
 /// ]
 /// ```
 ///

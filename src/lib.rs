@@ -205,7 +205,8 @@
 //! - pass the guard, or a reference to it, down to whoever needs the key to be held;
 //! - find the key once with [`handle`](KeyedMutex::handle), lock it in one place, and pass the handle to those who only
 //!   need the key;
-//! - ask with a `try_` form, and treat failure as "held, perhaps by me".
+//! - ask with a `try_` form, and treat failure as "held, perhaps by me";
+//! - ask through a [detector of deadlocks](deadlock), where asking again is an error that says so.
 //!
 //! If a program hangs, [`status`](KeyedMutex::status) of the key, or [`for_each_key`](KeyedMutex::for_each_key), shows
 //! how many hold it, in what way, and how many wait.
@@ -241,7 +242,7 @@
 //! | several keys of one table, known when the first is taken | [`lock_many`](KeyedMutex::lock_many), [`read_many`](KeyedRwLock::read_many), [`write_many`](KeyedRwLock::write_many), [`acquire_many`](KeyedSemaphore::acquire_many) |
 //! | some of them to read, and others to write | [`read_write_many`](KeyedRwLock::read_write_many) |
 //! | keys of several tables | one `_many` call for each table, and the tables in the same order everywhere |
-//! | keys that are only known when others are held already | ask for the next with a `try_` form, and begin again if it fails; or the module `keylatch::deadlock`, which reports a deadlock instead of suffering it |
+//! | keys that are only known when others are held already | ask for the next with a `try_` form, and begin again if it fails; or ask through a [detector](deadlock), which reports a deadlock instead of suffering it |
 //!
 //! - A key that is named twice is taken once; in both lists of `read_write_many` it is written.
 //! - The [policy](Fairness) of each key holds as for single calls.
