@@ -201,3 +201,227 @@ fn two_who_upgrade_what_the_other_reads_are_told() {
     drop((two, _other));
     assert!(poll(waiting.as_mut()).is_ready());
 }
+
+/// When a writer has left, the readers that wait get in before the next writer: no order of the queue's is enough to tell.
+#[test]
+fn readers_get_in_before_the_writer_at_the_head_when_a_writer_leaves() {
+    for fairness in [Fairness::Adaptive, Fairness::Bounded(0), Fairness::Fifo] {
+        let pages = KeyedRwLock::<String>::builder().fairness(fairness).build();
+        let (locks, detector) = (KeyedMutex::<String>::new(), Detector::new());
+        let (p, q) = (detector.party("p"), detector.party("q"));
+        let writer = block_on(pages.write("page"));
+        let lock = block_on(q.acquire(locks.lock("lock"))).unwrap();
+        let mut first = pin!(p.acquire(pages.write("page")));
+        let mut second = pin!(p.acquire(locks.lock("lock")));
+        assert!(poll(first.as_mut()).is_pending() && poll(second.as_mut()).is_pending());
+        let mut reader = pin!(q.acquire(pages.read("page")));
+        if fairness == Fairness::Fifo {
+            let Poll::Ready(Err(deadlock)) = poll(reader.as_mut()) else { panic!("p goes first, and keeps it") };
+            assert_eq!(
+                deadlock.to_string(),
+                "q waits for \"page\", which p waits for before it; p waits for \"lock\", which q holds"
+            );
+            continue;
+        }
+        assert!(poll(reader.as_mut()).is_pending(), "{fairness:?}");
+        drop(writer);
+        let Poll::Ready(Ok(read)) = poll(reader.as_mut()) else { panic!("its phase has begun") };
+        drop((read, lock));
+        assert!(poll(first.as_mut()).is_ready() && poll(second.as_mut()).is_ready());
+    }
+}
+
+/// The same, seen by the writer: it waits for a reader who will go before it, and who waits for it.
+#[test]
+fn a_writer_waits_for_readers_who_came_later_and_get_in_before_it() {
+    let pages = KeyedRwLock::<String>::new();
+    let (locks, detector) = (KeyedMutex::<String>::new(), Detector::new());
+    let (p, q) = (detector.party("p"), detector.party("q"));
+    let held = block_on(pages.write("page"));
+    let _lock = block_on(q.acquire(locks.lock("lock"))).unwrap();
+    let mut writer = pin!(q.acquire(pages.write("page")));
+    assert!(poll(writer.as_mut()).is_pending());
+    let mut reader = pin!(p.acquire(pages.read("page")));
+    assert!(poll(reader.as_mut()).is_pending());
+    let Poll::Ready(Err(deadlock)) = poll(pin!(p.acquire(locks.lock("lock")))) else { panic!("it is a circle") };
+    assert_eq!(
+        deadlock.to_string(),
+        "p waits for \"lock\", which q holds; q waits for \"page\", which p waits for before it"
+    );
+    drop(held);
+    let Poll::Ready(Ok(read)) = poll(reader) else { panic!("its phase has begun") };
+    drop(read);
+    assert!(poll(writer.as_mut()).is_ready());
+}
+
+#[test]
+fn who_asks_again_for_what_it_holds_asks_again_whoever_stands_between() {
+    let pages = KeyedRwLock::<String>::builder().fairness(Fairness::Bounded(0)).build();
+    let detector = Detector::new();
+    let (reader, writer) = (detector.party("reader"), detector.party("writer"));
+    let _read = block_on(reader.acquire(pages.read("page"))).unwrap();
+    let mut write = pin!(writer.acquire(pages.write("page")));
+    assert!(poll(write.as_mut()).is_pending());
+    let deadlock = block_on(reader.acquire(pages.read("page"))).unwrap_err();
+    assert!(deadlock.is_reentry());
+    assert_eq!(
+        deadlock.to_string(),
+        "reader waits for \"page\", which writer waits for before it; writer waits for \"page\", which reader holds"
+    );
+}
+
+#[test]
+fn what_was_granted_before_the_future_was_given_is_got_whatever_the_limit() {
+    let locks = KeyedMutex::<u64>::builder().fairness(Fairness::Fifo).build();
+    let detector = Detector::new();
+    let party = detector.party("x");
+    for blocking in [false, true] {
+        let held = block_on(locks.lock(&1));
+        let mut queued = Box::pin(locks.lock(&1));
+        assert!(poll(queued.as_mut()).is_pending());
+        let queued = *Pin::into_inner(queued);
+        drop(held); // it is granted
+        let got = if blocking {
+            party.try_acquire_for(queued, std::time::Duration::ZERO).unwrap().is_some()
+        } else {
+            block_on(party.acquire(queued).until(async {})).is_ok()
+        };
+        assert!(got);
+    }
+    assert!(locks.is_empty());
+}
+
+/// A waker that asks the detector something whenever it is cloned, woken or dropped: under the detector's lock that would never end.
+struct Asks {
+    detector: Detector,
+    /// When it is woken.
+    panics: bool,
+}
+
+impl std::task::Wake for Asks {
+    fn wake(self: std::sync::Arc<Self>) {
+        drop(self.detector.party("woken"));
+        assert!(!self.panics, "a waker");
+    }
+}
+
+impl Drop for Asks {
+    fn drop(&mut self) {
+        drop(self.detector.party("dropped"));
+    }
+}
+
+fn asks(detector: &Detector, panics: bool) -> Waker {
+    Waker::from(std::sync::Arc::new(Asks { detector: detector.clone(), panics }))
+}
+
+fn poll_by<F: Future>(future: Pin<&mut F>, waker: Waker) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(&waker))
+}
+
+#[test]
+fn wakers_run_outside_the_lock_of_the_detector() {
+    let (locks, pages, detector) = (KeyedMutex::<u64>::new(), KeyedRwLock::<u64>::new(), Detector::new());
+    let (a, b) = (detector.party("a"), detector.party("b"));
+    let one = block_on(b.acquire(locks.lock(&1))).unwrap();
+    let other = block_on(locks.lock(&2));
+    let mut first = pin!(a.acquire(locks.lock(&1)));
+    let mut of_b = pin!(b.acquire(locks.lock(&2)));
+    for _ in 0..3 {
+        assert!(poll_by(first.as_mut(), asks(&detector, false)).is_pending());
+        assert!(poll_by(of_b.as_mut(), asks(&detector, false)).is_pending());
+    }
+    drop(other);
+    let second = block_on(a.acquire(locks.lock(&2))).unwrap();
+    assert!(matches!(poll_by(first.as_mut(), asks(&detector, false)), Poll::Ready(Err(_))));
+    drop((one, second));
+    assert!(poll_by(of_b, asks(&detector, false)).is_ready());
+
+    let reader = block_on(a.acquire(pages.upgradable_read(&1))).unwrap();
+    let other = block_on(b.acquire(pages.read(&1))).unwrap();
+    let mut upgrade = Box::pin(reader.upgrade());
+    for _ in 0..3 {
+        assert!(poll_by(upgrade.as_mut(), asks(&detector, false)).is_pending());
+    }
+    drop(upgrade);
+    drop(other);
+    assert!(pages.is_empty());
+}
+
+/// Who gets in may make another request fail, whose waker panics: what was got is released, and no record of it is left.
+#[test]
+fn a_panic_of_a_waker_leaves_no_hold_and_no_record_of_one() {
+    let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
+    let (a, b) = (detector.party("a"), detector.party("b"));
+    let one = block_on(b.acquire(locks.lock(&1))).unwrap();
+    let other = block_on(locks.lock(&2));
+    let mut first = pin!(a.acquire(locks.lock(&1)));
+    let mut of_b = pin!(b.acquire(locks.lock(&2)));
+    let mut second = pin!(a.acquire(locks.lock(&2)));
+    assert!(poll_by(first.as_mut(), asks(&detector, true)).is_pending());
+    assert!(poll(of_b.as_mut()).is_pending() && poll(second.as_mut()).is_pending());
+    drop(other);
+    // It passes b, which has been woken and has not come.
+    let poll_second = std::panic::AssertUnwindSafe(|| poll(second.as_mut()).is_ready());
+    assert!(std::panic::catch_unwind(poll_second).is_err());
+    assert!(matches!(poll(first), Poll::Ready(Err(_))));
+    let mut again = pin!(a.acquire(locks.lock(&1)));
+    assert!(poll(again.as_mut()).is_pending(), "a holds nothing that b waits for");
+    assert!(poll(of_b).is_ready());
+    drop(one);
+    assert!(poll(again).is_ready());
+}
+
+/// Threads and tasks that move money between accounts, which they lock one after the other. Returns how often that was a deadlock.
+fn transfers(sorted: bool) -> usize {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    const ACCOUNTS: usize = 5;
+    let rounds = if cfg!(miri) { 5 } else { 2_000 };
+    let (locks, detector) = (KeyedMutex::<usize>::new(), Detector::new());
+    let accounts: [AtomicUsize; ACCOUNTS] = std::array::from_fn(|_| AtomicUsize::new(1_000));
+    let deadlocks = AtomicUsize::new(0);
+    let run = &|who: usize| {
+        let party = detector.party(format!("clerk {who}"));
+        let mut random = who as u64 + 1;
+        for round in 0..rounds {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let from = (random >> 33) as usize % ACCOUNTS;
+            let to = (from + 1 + (random >> 43) as usize % (ACCOUNTS - 1)) % ACCOUNTS;
+            let [first, second] = if sorted { [from.min(to), from.max(to)] } else { [from, to] };
+            let acquire = |key: usize| match round % 2 {
+                0 => party.acquire_blocking(locks.lock(&key)),
+                _ => block_on(party.acquire(locks.lock(&key))),
+            };
+            loop {
+                let one = acquire(first).expect("it holds nothing");
+                std::thread::yield_now();
+                let Ok(two) = acquire(second) else {
+                    deadlocks.fetch_add(1, Relaxed);
+                    drop(one);
+                    std::thread::yield_now();
+                    continue;
+                };
+                // Not one step: only who holds the account may do so.
+                let amount = accounts[from].load(Relaxed).min(7);
+                accounts[from].store(accounts[from].load(Relaxed) - amount, Relaxed);
+                accounts[to].store(accounts[to].load(Relaxed) + amount, Relaxed);
+                drop((one, two));
+                break;
+            }
+        }
+    };
+    std::thread::scope(|scope| (0..4).for_each(|who| drop(scope.spawn(move || run(who)))));
+    assert_eq!(accounts.iter().map(|account| account.load(Relaxed)).sum::<usize>(), ACCOUNTS * 1_000);
+    assert!(locks.is_empty());
+    deadlocks.into_inner()
+}
+
+#[test]
+fn threads_that_lock_in_any_order_and_try_again_finish() {
+    transfers(false);
+}
+
+#[test]
+fn threads_that_lock_in_one_order_are_never_told_of_a_deadlock() {
+    assert_eq!(transfers(true), 0);
+}

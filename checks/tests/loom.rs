@@ -27,8 +27,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use keylatch::deadlock::{Deadlock, Detector, Party, Tracked};
 use keylatch::table::Kind;
-use keylatch::{Builder, Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore};
+use keylatch::{Builder, Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore, MutexGuardArc};
 use loom::cell::UnsafeCell;
 use loom::future::block_on;
 use loom::thread;
@@ -831,4 +832,96 @@ fn a_key_that_is_named_twice_takes_one_permit() {
             assert!(hosts.is_empty());
         });
     }
+}
+
+type TrackedGuard = Tracked<MutexGuardArc<u64, Hasher>>;
+
+fn tracked(party: &Party, locks: &Arc<Locks>, key: u64) -> Result<TrackedGuard, Deadlock> {
+    block_on(party.acquire(locks.lock_arc(&key)))
+}
+
+/// Two parties, each of which holds one key.
+fn two_parties(fairness: Fairness) -> (Arc<Locks>, [(Party, TrackedGuard); 2]) {
+    let (locks, detector) = (locks(fairness), Detector::new());
+    let [a, b] = [("a", 1), ("b", 2)].map(|(name, key)| {
+        let party = detector.party(name);
+        let held = tracked(&party, &locks, key).unwrap();
+        (party, held)
+    });
+    (locks, [a, b])
+}
+
+/// Each asks for the other's key. One fails, and the other gets in when that one releases.
+#[test]
+fn a_deadlock_of_two_who_close_the_circle_at_once() {
+    for (fairness, blocking) in [(Fairness::Adaptive, false), (Fairness::Fifo, false), (Fairness::Adaptive, true)] {
+        model(move || {
+            let (locks, [(a, one), (b, two)]) = two_parties(fairness);
+            let ask = move |party: Party, locks: &Arc<Locks>, key| match blocking {
+                true => party.acquire_blocking(locks.lock_arc(&key)).is_err(),
+                false => tracked(&party, locks, key).is_err(),
+            };
+            let other = {
+                let locks = Arc::clone(&locks);
+                thread::spawn(move || {
+                    let failed = ask(b, &locks, 1);
+                    drop(two);
+                    failed
+                })
+            };
+            let failed = ask(a, &locks, 2);
+            drop(one);
+            assert!(failed ^ other.join().unwrap(), "exactly one fails");
+            assert!(locks.is_empty());
+        });
+    }
+}
+
+/// While one closes the circle the other gives up, and releases: it fails or it gets in.
+#[test]
+fn a_deadlock_that_is_given_up_while_it_comes_about() {
+    for fairness in [Fairness::Adaptive, Fairness::Fifo] {
+        model(move || {
+            let (locks, [(a, one), (b, two)]) = two_parties(fairness);
+            let mut waits = b.acquire(locks.lock_arc(&1));
+            assert!(poll(&mut waits).is_pending());
+            let other = thread::spawn(move || {
+                drop(waits);
+                drop(two);
+            });
+            drop(tracked(&a, &locks, 2));
+            other.join().unwrap();
+            drop(one);
+            assert!(locks.is_empty());
+        });
+    }
+}
+
+/// A party that waits elsewhere asks for a key that nobody tracks, and that is released at this moment: it may pass another that
+/// waits for it. Then that is a circle, and its request elsewhere fails.
+#[test]
+fn a_deadlock_closed_by_a_party_that_gets_in_as_somebody_untracked_releases() {
+    model(|| {
+        let (locks, detector) = (locks(Fairness::Adaptive), Detector::new());
+        let (a, b) = (detector.party("a"), detector.party("b"));
+        let one = tracked(&b, &locks, 1).unwrap();
+        let untracked = locks.try_lock_arc(&2).unwrap();
+        let mut first = a.acquire(locks.lock_arc(&1));
+        let mut of_b = b.acquire(locks.lock_arc(&2));
+        assert!(poll(&mut first).is_pending() && poll(&mut of_b).is_pending());
+        let other = thread::spawn(move || {
+            drop(untracked);
+            let two = block_on(of_b).expect("it was there first");
+            drop((one, two));
+        });
+        let second = tracked(&a, &locks, 2).expect("whom it waits for has all that it wants, or will");
+        // It passed, or the other is through.
+        match poll(&mut first) {
+            Poll::Ready(result) => drop(result),
+            Poll::Pending => drop(first),
+        }
+        drop(second);
+        other.join().unwrap();
+        assert!(locks.is_empty());
+    });
 }

@@ -77,7 +77,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
     /// # Panics
     /// If the hold has been acquired already.
     #[inline]
-    pub(super) fn poll(&mut self, waiter: Waiter<'_>) -> Poll<Guard<P, M>> {
+    pub(crate) fn poll(&mut self, waiter: Waiter<'_>) -> Poll<Guard<P, M>> {
         let (table, claim) = self.claim.as_ref().expect("keylatch: a lock future was polled after it had finished");
         if !self.ticket.is_some() {
             if let Some(entered) = table.core().enter(claim.live(), self.want()) {

@@ -43,8 +43,8 @@
 //!
 //! # Who fails
 //! The request that closes the circle, when it would begin to wait. It gives up its place, and nothing else changes: its party
-//! holds what it held, and the others wait on. If a circle is closed by a party that gets in while another request of it
-//! waits, that other request fails, and is woken. One request fails for each circle, and none without one.
+//! holds what it held, and the others wait on. If a circle is closed by a party that gets in, or is going to, while another request of
+//! it waits, that other request fails, and is woken. One request fails for each circle, and none without one.
 //!
 //! # Cost
 //! A lock of the detector's around the end of each tracked acquire, around each step of one that has to wait, and around each release. Whoever begins to wait while its

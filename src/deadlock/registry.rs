@@ -28,7 +28,7 @@ use hashbrown::{HashMap, HashSet, HashTable, hash_table::Entry};
 use super::report::{Deadlock, Link, Reason};
 use crate::builder::DefaultHashBuilder;
 use crate::core::slab::{NONE, Slab};
-use crate::core::{Access, Counted, Identity, Place, Queued, Stand, Ticket, Want};
+use crate::core::{Access, Identity, Place, Queued, Rules, Stand, Ticket, Want};
 use crate::fairness::Fairness;
 
 pub(super) struct Registry {
@@ -215,13 +215,25 @@ impl Registry {
         first != NONE && self.records[first].links[OF_PARTY][1] != NONE
     }
 
-    /// A request of the party has begun to wait: the circle that it closes, if it does.
-    pub(super) fn closes(&mut self, record: u32) -> Option<Deadlock> {
+    /// A request of the party has begun to wait: the circle that it closes, if it does. If it will get in, and so closes circles
+    /// with other requests of its party, those fail.
+    pub(super) fn closes(&mut self, record: u32, wakers: &mut Vec<Waker>) -> Option<Deadlock> {
         let party = self.records[record].party;
-        if !self.can_be_waited_for(party) {
-            return None;
+        while self.can_be_waited_for(party) {
+            let (deadlock, request) = self
+                .circle(party, Some(record))
+                .or_else(|| self.others_wait(party).then(|| self.circle(party, None))?)?;
+            if request == record {
+                return Some(deadlock);
+            }
+            self.fail(request, deadlock, wakers);
         }
-        self.circle(party, Some(record)).map(|(deadlock, _)| deadlock)
+        None
+    }
+
+    /// Whether more than one request of the party waits.
+    fn others_wait(&self, party: u32) -> bool {
+        self.parties[party].waits > 1
     }
 
     /// The party has got in while other requests of it wait: each circle that this closes makes one of them fail. Returns the wakers of
@@ -229,10 +241,14 @@ impl Registry {
     pub(super) fn got_in(&mut self, party: u32, wakers: &mut Vec<Waker>) {
         while self.parties[party].waits > 0 {
             let Some((deadlock, request)) = self.circle(party, None) else { return };
-            let wait = self.wait_mut(request);
-            wait.failed = Some(deadlock);
-            wakers.extend(wait.waker.take());
+            self.fail(request, deadlock, wakers);
         }
+    }
+
+    fn fail(&mut self, request: u32, deadlock: Deadlock, wakers: &mut Vec<Waker>) {
+        let wait = self.wait_mut(request);
+        wait.failed = Some(deadlock);
+        wakers.extend(wait.waker.take());
     }
 
     fn of_party(&self, party: u32) -> impl Iterator<Item = (u32, &Record)> {
@@ -283,8 +299,12 @@ struct Scene {
 /// An entry.
 #[derive(Clone, PartialEq)]
 struct Seen {
-    fifo: bool,
-    limit: usize,
+    entry: Identity,
+    rules: Rules,
+    /// Whether a writer holds it, tracked or not.
+    writer: bool,
+    /// How many writers have left whose readers' phase is over.
+    phases: usize,
     /// Who holds it: parties, and what they hold.
     holders: Vec<(u32, Access)>,
     /// As far as anybody in it is tracked.
@@ -298,6 +318,17 @@ struct Waiter {
     tracked: Option<(u32, u32)>,
     /// It gets in when those release who are not stuck.
     gets_in: bool,
+}
+
+impl Waiter {
+    fn writes(&self) -> bool {
+        access_of(self.queued.want) == Access::Exclusive
+    }
+
+    /// Whether it keeps what it gets.
+    fn keeps(&self, stuck: &HashMap<u32, usize>) -> bool {
+        self.tracked.is_some_and(|(party, _)| stuck.contains_key(&party))
+    }
 }
 
 /// What those hold who are stuck.
@@ -381,9 +412,9 @@ impl Scene {
     }
 
     fn see(&mut self, registry: &Registry, entry: Identity, wait: &Wait, mut meet: impl FnMut(u32)) {
-        let rules = wait.place.rules();
+        let rules = *wait.place.rules();
         let mut queue = Vec::new();
-        wait.place.look(|queued| queue.push(Waiter { queued, tracked: None, gets_in: false }));
+        let writer = wait.place.look(|queued| queue.push(Waiter { queued, tracked: None, gets_in: false }));
         let places = queue.iter().enumerate().map(|(at, waiter)| (waiter.queued.ticket, at));
         let places = places.collect::<HashMap<Ticket, usize>>();
         let mut holders = Vec::new();
@@ -415,13 +446,11 @@ impl Scene {
             !gone.contains(&(at - 1)) && !untracked_upgrade(waiter)
         });
         let end = queue.iter().rposition(|waiter| waiter.tracked.is_some()).map_or(0, |last| last + 1);
+        // Behind them it may matter that there is a reader: with one an upgradable reader gets in, too.
+        let reader = queue[end..].iter().find(|waiter| waiter.queued.want == READ).cloned();
         queue.truncate(end);
-        let fifo = rules.fairness == Fairness::Fifo;
-        let limit = match rules.counted {
-            Counted::Readers => 0,
-            Counted::Permits(limit) => limit,
-        };
-        self.entries.push(Seen { fifo, limit, holders, queue });
+        queue.extend(reader);
+        self.entries.push(Seen { entry, rules, writer, phases: 0, holders, queue });
     }
 
     /// Lets all release who are not stuck, until nothing changes.
@@ -478,16 +507,34 @@ impl Scene {
             at = from;
             if at == party {
                 cycle.reverse();
-                return (Deadlock { cycle }, request);
+                let reentry = cycle.len() == 1 || self.asks_again(registry, request);
+                return (Deadlock { cycle, reentry }, request);
             }
         }
+    }
+}
+
+impl Scene {
+    /// Whether the party of this request holds already what it asks for, or asks behind a request of its own that keeps it out.
+    fn asks_again(&self, registry: &Registry, request: u32) -> bool {
+        let Record { party, entry, .. } = registry.records[request];
+        let Some(seen) = self.entries.iter().find(|seen| seen.entry == entry) else { return false };
+        let Some(at) = seen.queue.iter().position(|waiter| waiter.tracked == Some((party, request))) else {
+            return false;
+        };
+        let want = seen.queue[at].queued.want;
+        // An upgrade continues the one upgradable hold that there is.
+        let holds = |&(holder, access)| holder == party && !(want == Want::Upgrade && access == Access::Upgradable);
+        let own = |waiter: &Waiter| waiter.tracked.is_some_and(|(other, _)| other == party);
+        seen.holders.iter().any(holds)
+            || seen.queue[..at].iter().any(|waiter| own(waiter) && excludes(want, access_of(waiter.queued.want)))
     }
 }
 
 impl Seen {
     /// Whether one that waits and cannot get in keeps out those behind it.
     fn blocks(&self, want: Want) -> bool {
-        self.fifo || !matches!(want, Want::Hold(Access::Shared | Access::Upgradable))
+        self.rules.fairness == Fairness::Fifo || !matches!(want, Want::Hold(Access::Shared | Access::Upgradable))
     }
 
     /// Lets in who gets in beside those who are stuck. Counts their requests down.
@@ -496,52 +543,90 @@ impl Seen {
         for (_, access) in self.holders.iter().filter(|(party, _)| stuck.contains_key(party)) {
             held.add(*access);
         }
+        // What they get they keep, as long as they wait for something else.
+        for waiter in self.queue.iter().filter(|waiter| waiter.gets_in && waiter.keeps(stuck)) {
+            held.add(access_of(waiter.queued.want));
+        }
+        let phase = self.phase(&held, stuck);
         let (mut changed, mut blocked) = (false, false);
         for at in 0..self.queue.len() {
             let Waiter { queued, tracked, gets_in } = self.queue[at];
-            let may = gets_in || (!blocked || queued.passes) && held.allows(queued.want, self.limit);
-            if !may {
+            if gets_in {
+                continue;
+            }
+            let turn = if phase.is_empty() { !blocked || queued.passes } else { phase.contains(&at) };
+            if !turn || !held.allows(queued.want, self.rules.limit()) {
                 blocked |= self.blocks(queued.want);
                 continue;
             }
-            // Once is enough: that it gets in before somebody who could have kept it out is possible.
-            if !gets_in {
-                self.queue[at].gets_in = true;
-                changed = true;
-                if let Some(waits) = tracked.and_then(|(party, _)| stuck.get_mut(&party)) {
+            self.queue[at].gets_in = true;
+            changed = true;
+            if let Some((party, _)) = tracked {
+                if let Some(waits) = stuck.get_mut(&party) {
                     *waits -= 1;
+                    held.add(access_of(queued.want));
                 }
             }
-            // What it gets it keeps, as long as it waits for something else.
-            if tracked.is_some_and(|(party, _)| stuck.contains_key(&party)) {
-                held.add(access_of(queued.want));
+            if self.queue[at].writes() {
+                break; // when it leaves, others may go before those behind it
             }
         }
         changed
+    }
+
+    /// Those in the queue who get in before all others because a writer has left. Asked once for each that leaves.
+    fn phase(&mut self, held: &Held, stuck: &HashMap<u32, usize>) -> Vec<usize> {
+        let left = |waiter: &&Waiter| waiter.gets_in && waiter.writes() && !waiter.keeps(stuck);
+        let writers_left = usize::from(self.writer) + self.queue.iter().filter(left).count();
+        if !self.rules.hands_over() || held.writers > 0 || writers_left <= self.phases {
+            return Vec::new();
+        }
+        self.phases = writers_left;
+        let waiting = |wanted: Want| {
+            let waits = move |waiter: &Waiter| !waiter.gets_in && waiter.queued.want == wanted;
+            self.queue.iter().enumerate().filter(move |(_, waiter)| waits(waiter)).map(|(at, _)| at)
+        };
+        let mut phase = waiting(READ).collect::<Vec<_>>();
+        let none = self.rules.keeps_nothing_for_the_idle() && phase.is_empty();
+        let upgradable = waiting(Want::Hold(Access::Upgradable)).next().filter(|_| held.upgradable == 0 && !none);
+        let writer = waiting(Want::Hold(Access::Exclusive)).next();
+        if let Some(at) = upgradable {
+            let passed = writer.filter(|&writer| writer < at);
+            let mark = passed.map(|writer| &mut self.queue[writer].queued.passed_in_phase);
+            if !mark.is_some_and(|mark| core::mem::replace(mark, true)) {
+                phase.push(at);
+            }
+        }
+        phase
     }
 
     /// For which parties, of those that are stuck, the waiter in this place waits.
     fn waits_for(&self, at: usize, stuck: &HashMap<u32, usize>) -> Vec<(u32, Reason)> {
         // What is wanted by the waiter itself, and by those before it whom nobody tracks.
         let mut wants = alloc::vec![self.queue[at].queued.want];
+        let excluded = |wants: &[Want], held: Access| wants.iter().any(|&want| excludes(want, held));
         let mut before = Vec::new();
         for &Waiter { queued, tracked, gets_in } in self.queue[..at].iter().rev() {
             match tracked {
-                Some((party, _)) if gets_in => {
-                    // It gets in, and then waits for something else.
-                    if stuck.contains_key(&party) && wants.iter().any(|&want| excludes(want, access_of(queued.want))) {
-                        before.push((party, Reason::WaitsBefore));
-                    }
-                }
                 _ if gets_in || !self.blocks(queued.want) => {}
+                // Readers stand beside each other, and wait for the same.
+                _ if queued.want == READ && wants.iter().all(|&want| want == READ) => {}
                 Some((party, _)) => before.push((party, Reason::WaitsBefore)),
                 None => wants.push(queued.want),
             }
         }
-        let holders = self
-            .holders
-            .iter()
-            .filter(|&&(party, access)| stuck.contains_key(&party) && wants.iter().any(|&want| excludes(want, access)));
+        // Who gets in, and then waits for something else, may stand behind it now.
+        for &Waiter { queued, tracked, gets_in } in &self.queue {
+            if let Some((party, _)) = tracked.filter(|(party, _)| gets_in && stuck.contains_key(party)) {
+                if excluded(&wants, access_of(queued.want)) {
+                    before.push((party, Reason::WaitsBefore));
+                }
+            }
+        }
+        let holders =
+            self.holders.iter().filter(|(party, access)| stuck.contains_key(party) && excluded(&wants, *access));
         holders.map(|&(party, _)| (party, Reason::Holds)).chain(before).collect()
     }
 }
+
+const READ: Want = Want::Hold(Access::Shared);

@@ -29,6 +29,7 @@ use core::fmt;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Deadlock {
     pub(super) cycle: Vec<Link>,
+    pub(super) reentry: bool,
 }
 
 /// One wait of a circle: who waits, and for what.
@@ -75,8 +76,8 @@ impl Deadlock {
         &self.cycle
     }
 
-    /// Whether the party waits for itself: it holds the key already that it asks for (not counting a hold that it wants to
-    /// upgrade), or asks behind a request of its own.
+    /// Whether the party holds the key already that it asks for (not counting a hold that it wants to upgrade), or asks behind a
+    /// request of its own that keeps it out. Others may stand between: a writer whom its hold keeps waiting, and who goes before it.
     ///
     /// # Examples
     /// ```
@@ -90,7 +91,7 @@ impl Deadlock {
     /// ```
     #[must_use]
     pub fn is_reentry(&self) -> bool {
-        self.cycle.len() == 1
+        self.reentry
     }
 }
 

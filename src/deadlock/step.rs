@@ -2,12 +2,14 @@
 
 use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::task::Waker;
 
 use super::registry::Wait;
 use super::report::Deadlock;
 use super::{Record, wake};
+use crate::core::slab::NONE;
 use crate::core::{Access, Identity, Place, Waiter, WakeBatch, Want};
 
 /// A request that can be tracked: for a hold, or for an upgrade of one.
@@ -63,10 +65,10 @@ impl Record {
         let (party, entry) = (self.member.index, request.identity());
         let index = &mut self.index;
         let step = self.member.shared.registry.with(|registry| {
-            let waited = *index != crate::core::slab::NONE;
+            let waited = *index != NONE;
             if waited {
                 if let Some(deadlock) = registry.wait_mut(*index).failed.take() {
-                    ended = registry.remove(core::mem::replace(index, crate::core::slab::NONE));
+                    ended = registry.remove(core::mem::replace(index, NONE));
                     return Step::Failed(deadlock, request.leave_queue(&mut batch));
                 }
             }
@@ -80,8 +82,8 @@ impl Record {
                 let (want, place) = (request.want(), request.place());
                 let wait = Wait { want, place, key, table, waker: waker.take(), failed: None };
                 *index = registry.add_wait(party, entry, Box::new(wait));
-                let Some(deadlock) = registry.closes(*index) else { return Step::Waits };
-                ended = registry.remove(core::mem::replace(index, crate::core::slab::NONE));
+                let Some(deadlock) = registry.closes(*index, &mut wakers) else { return Step::Waits };
+                ended = registry.remove(core::mem::replace(index, NONE));
                 got = request.leave_queue(&mut batch);
                 if got.is_none() {
                     return Step::Failed(deadlock, None);
@@ -90,7 +92,7 @@ impl Record {
             }
             let Some(got) = got else { unreachable!("it has got in") };
             if waited {
-                ended = registry.remove(core::mem::replace(index, crate::core::slab::NONE));
+                ended = registry.remove(core::mem::replace(index, NONE));
             }
             match (request.continues(), request.want()) {
                 (Some(hold), _) => registry.set_access(hold, Access::Exclusive),
@@ -100,9 +102,14 @@ impl Record {
             registry.got_in(party, &mut wakers);
             Step::Got(got)
         });
-        // If one of these panics the step is dropped on the way out, with what was got.
+        let own = if let Step::Got(_) = step { core::mem::replace(index, NONE) } else { NONE };
+        // If one of these panics what was got is dropped on the way out, and its record before it.
+        let record = Record { member: Arc::clone(&self.member), index: own };
         drop((batch, ended, waker, description));
         wake(wakers);
+        if record.is_some() {
+            *self = record;
+        }
         step
     }
 }

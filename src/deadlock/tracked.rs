@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use core::fmt;
 use core::future::Future;
 use core::pin::{Pin, pin};
-use core::task::{Context, Poll};
+use core::task::{Context, Poll, Waker};
 #[cfg(feature = "std")]
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ impl Party {
         P::Key: fmt::Debug,
     {
         let mut acquire = self.acquire(future);
-        if let Some(tracked) = acquire.attempt(Request::enter) {
+        if let Some(tracked) = acquire.enter() {
             return Ok(tracked);
         }
         block(&mut acquire, None).expect("a wait without a deadline ends")
@@ -264,21 +264,41 @@ where
         enter: impl FnOnce(&mut Request<P, M>) -> Option<Guard<P, M>>,
     ) -> Option<Tracked<Guard<P, M>>> {
         let Waiting { request, .. } = self.waiting.as_mut().expect(FINISHED);
-        if request.is_queued() {
-            return None;
-        }
         let guard = enter(request)?;
         let Waiting { mut record, .. } = self.waiting.take()?;
         record.holds(guard.identity(), guard.mode().access());
         Some(Tracked { record, guard })
     }
 
+    /// Acquires, if nobody is in the way.
+    #[inline]
+    fn enter(&mut self) -> Option<Tracked<Guard<P, M>>> {
+        self.attempt(|request| if request.is_queued() { None } else { request.enter() })
+    }
+
+    /// Tries without beginning to wait.
+    fn try_once(&mut self) -> Option<Tracked<Guard<P, M>>> {
+        if self.waiting.as_ref().expect(FINISHED).record.is_some() {
+            return None;
+        }
+        // A future that had queued before it was given may have been granted its hold. The next poll, if there is one, comes with a
+        // waker.
+        let waiter = Waiter { presence: Presence::Task, waker: Waker::noop() };
+        self.attempt(|request| match request.is_queued() {
+            true => match request.poll(waiter) {
+                Poll::Ready(guard) => Some(guard),
+                Poll::Pending => None,
+            },
+            false => request.attempt(),
+        })
+    }
+
     #[inline]
     fn poll_as(&mut self, waiter: Waiter<'_>) -> Poll<Result<Tracked<Guard<P, M>>, Deadlock>> {
-        if let Some(tracked) = self.attempt(Request::enter) {
-            return Poll::Ready(Ok(tracked));
+        match self.enter() {
+            Some(tracked) => Poll::Ready(Ok(tracked)),
+            None => self.poll_slowly(waiter),
         }
-        self.poll_slowly(waiter)
     }
 
     #[inline(never)]
@@ -331,11 +351,11 @@ where
         let outcome;
         {
             let mut limit = pin!(limit);
-            if let Some(tracked) = self.attempt(Request::attempt) {
+            if let Some(tracked) = self.try_once() {
                 outcome = Ok(tracked);
             } else if let Poll::Ready(expired) = poll_once(limit.as_mut()).await {
                 // The limit may have taken its time, or released the very lock.
-                outcome = self.attempt(Request::attempt).ok_or(Refused::Limit(expired));
+                outcome = self.try_once().ok_or(Refused::Limit(expired));
             } else {
                 outcome = match race(&mut self, limit).await {
                     Ok(result) => result.map_err(Refused::Deadlock),
@@ -377,7 +397,7 @@ where
     }
 
     fn attempt(&mut self) -> Option<Self::Output> {
-        TrackedAcquire::attempt(self, Request::attempt).map(Ok)
+        TrackedAcquire::try_once(self).map(Ok)
     }
 
     /// It never says that it looks: who looks may be handed what others wait for in vain, and nobody could be sure of a circle.

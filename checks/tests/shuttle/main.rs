@@ -33,6 +33,7 @@
 mod book;
 #[path = "../../../tests/common/mod.rs"]
 mod common;
+mod deadlock;
 mod histories;
 mod many;
 mod mutex;

@@ -210,6 +210,7 @@ impl WaitQueues {
         let queue = match state.update(|word| word.enqueue(want, self.rules.limit())) {
             Ok(word) if word.is_queued() => {
                 let queue = queues.open_queue();
+                queues.note(queue, word.holds());
                 state.set_queue(queue);
                 queue
             }
@@ -262,6 +263,7 @@ impl WaitQueues {
         if !self.may_bypass(queues, state, holds, want) {
             return Err(Refusal::Queued);
         }
+        queues.note(state.queue(), holds.after(want));
         state.update(|word| Ok(word.admit(holds.after(want), want.claims(), true))).map(drop)
     }
 

@@ -43,14 +43,10 @@ impl Place {
         if queues.state(self.ticket) == WaitState::Granted { Stand::Granted } else { Stand::Waits }
     }
 
-    /// Shows all who wait, in the order of the queue, an upgrade first. Nobody, if the waiter itself does not any more.
-    pub(crate) fn look(&self, see: impl FnMut(Queued)) -> Stand {
-        self.queues[self.lock as usize].with(|queues| {
-            let stand = self.stand_in(queues);
-            if stand == Stand::Waits {
-                queues.show(self.queue, &self.rules, see);
-            }
-            stand
-        })
+    /// Shows all who wait, in the order of the queue, an upgrade first. Nobody, if the waiter itself does not any more. Returns
+    /// whether a writer holds the key meanwhile.
+    pub(crate) fn look(&self, see: impl FnMut(Queued)) -> bool {
+        self.queues[self.lock as usize]
+            .with(|queues| self.stand_in(queues) == Stand::Waits && queues.show(self.queue, &self.rules, see))
     }
 }

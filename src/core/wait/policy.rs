@@ -6,7 +6,7 @@ use super::word::Access;
 use crate::fairness::Fairness;
 
 /// What the queue goes by, the same for all keys of a table.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Rules {
     pub(crate) fairness: Fairness,
     pub(crate) counted: Counted,
@@ -178,13 +178,13 @@ impl Rules {
     /// Whether what is free is handed over to those who are [due](Standing::is_due) wherever they stand, and a writer that leaves
     /// begins a phase of readers.
     #[inline]
-    pub(super) fn hands_over(&self) -> bool {
+    pub(crate) fn hands_over(&self) -> bool {
         matches!(self.fairness, Fairness::Adaptive | Fairness::Bounded(_))
     }
 
     /// Whether nothing is kept for a task that may not come, where that can be helped.
     #[inline]
-    pub(super) fn keeps_nothing_for_the_idle(&self) -> bool {
+    pub(crate) fn keeps_nothing_for_the_idle(&self) -> bool {
         self.fairness == Fairness::Adaptive
     }
 

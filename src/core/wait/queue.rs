@@ -93,6 +93,8 @@ pub(crate) struct Queued {
     pub(crate) want: Want,
     /// Whether it is handed what it wants although others before it cannot get in.
     pub(crate) passes: bool,
+    /// Whether an upgradable reader has got in before this writer with a readers' phase, as happens once.
+    pub(crate) passed_in_phase: bool,
 }
 
 struct Node {
@@ -205,6 +207,9 @@ struct Queue {
     /// The first and the last of those that are due, in the order in which they became so.
     due: [u32; 2],
     next_arrival: usize,
+    /// Whether a writer holds the key, for those who look from afar.
+    #[cfg(target_has_atomic = "ptr")]
+    writer: bool,
 }
 
 const WRITERS: usize = Kind::Exclusive as usize;
@@ -259,8 +264,21 @@ impl Queues {
             awake: 0,
             due: [NONE; 2],
             next_arrival: 0,
+            #[cfg(target_has_atomic = "ptr")]
+            writer: false,
         };
         self.queues.insert(EMPTY)
+    }
+
+    /// Who holds the entry while others wait for it.
+    #[inline]
+    pub(crate) fn note(&mut self, queue: u32, holds: Holds) {
+        #[cfg(target_has_atomic = "ptr")]
+        {
+            self.queues[queue].writer = holds.writer();
+        }
+        #[cfg(not(target_has_atomic = "ptr"))]
+        let _ = (queue, holds);
     }
 
     /// Puts a waiter at the end of the queue. A waiting upgrade continues a hold: it stands at the head.
@@ -501,6 +519,7 @@ impl Queues {
         if idle != NONE {
             self.wake_next(queue, idle, left, others_come, rules, due);
         }
+        self.note(queue, admitted.holds);
         admitted
     }
 
@@ -857,15 +876,16 @@ impl Queues {
             && (writer == NONE || self.nodes[upgradable].arrival.is_before(self.nodes[writer].arrival))
     }
 
-    /// Shows all who wait, in the order of the queue.
+    /// Shows all who wait, in the order of the queue. Returns whether a writer holds the key.
     #[cfg(target_has_atomic = "ptr")]
-    pub(crate) fn show(&self, queue: u32, rules: &Rules, mut see: impl FnMut(Queued)) {
+    pub(crate) fn show(&self, queue: u32, rules: &Rules, mut see: impl FnMut(Queued)) -> bool {
         let queue = &self.queues[queue];
         let head = self.head(queue);
         let mut show = |index: u32| {
             let node = &self.nodes[index];
             let passes = node.list == List::Due && index != head && rules.lets_pass(&self.nodes[head].standing);
-            see(Queued { ticket: Ticket(index), arrival: node.arrival.0, want: node.want(), passes });
+            let Node { arrival, passed_in_phase, .. } = *node;
+            see(Queued { ticket: Ticket(index), arrival: arrival.0, want: node.want(), passes, passed_in_phase });
             node.next
         };
         let mut upgrade = queue.lines[UPGRADE].head;
@@ -876,7 +896,7 @@ impl Queues {
         loop {
             let first = next.into_iter().fold(NONE, |first, node| self.earlier(first, node));
             if first == NONE {
-                return;
+                return queue.writer;
             }
             next = next.map(|node| if node == first { show(node) } else { node });
         }

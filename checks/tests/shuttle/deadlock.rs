@@ -1,0 +1,165 @@
+//! Parties that take keys in any order, and try again when that is a deadlock; and parties that take them in one order.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use keylatch::deadlock::{Detector, Party};
+use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore};
+use shuttle::future::{block_on, spawn, yield_now};
+use shuttle::thread;
+
+use crate::walk::Hasher;
+use crate::{any_policy, explore, join, random};
+
+const KEYS: u64 = 3;
+
+struct World {
+    locks: KeyedMutex<u64, Hasher>,
+    pages: KeyedRwLock<u64, Hasher>,
+    hosts: KeyedSemaphore<u64, Hasher>,
+    failures: AtomicUsize,
+}
+
+impl World {
+    fn new(fairness: Fairness) -> Arc<Self> {
+        Arc::new(World {
+            locks: KeyedMutex::builder().shards(1).fairness(fairness).hasher(Hasher::default()).build(),
+            pages: KeyedRwLock::builder().shards(1).fairness(fairness).hasher(Hasher::default()).build(),
+            hosts: KeyedSemaphore::builder(2).shards(1).fairness(fairness).hasher(Hasher::default()).build(),
+            failures: AtomicUsize::new(0),
+        })
+    }
+
+    fn close(&self) -> usize {
+        assert!(self.locks.is_empty() && self.pages.is_empty() && self.hosts.is_empty());
+        self.failures.load(Relaxed)
+    }
+
+    /// Takes these keys of the mutex one after another, and releases all and begins again when it fails.
+    async fn takes(&self, party: &Party, keys: &[u64]) {
+        'again: loop {
+            let mut held = Vec::new();
+            for key in keys {
+                match party.acquire(self.locks.lock(key)).await {
+                    Ok(guard) => held.push(guard),
+                    Err(deadlock) => {
+                        assert_eq!(deadlock.cycle()[0].party(), party.name());
+                        self.failures.fetch_add(1, Relaxed);
+                        drop(held);
+                        yield_now().await;
+                        continue 'again;
+                    }
+                }
+            }
+            return;
+        }
+    }
+
+    /// Takes a page, a permit and a key at random, upgrades, and leaves what it has got when that is a deadlock.
+    async fn takes_anything(&self, party: &Party) -> Option<()> {
+        let mut pages = Vec::new();
+        let mut permits = Vec::new();
+        let mut locks = Vec::new();
+        for _ in 0..3 {
+            let key = &random(2);
+            match random(5) {
+                0 => pages.push(party.acquire(self.pages.read(key)).await.ok()?),
+                1 => drop(party.acquire(self.pages.write(key)).await.ok()?),
+                2 => permits.push(party.acquire(self.hosts.acquire_n(key, 1 + random(2) as usize)).await.ok()?),
+                3 => locks.push(party.acquire(self.locks.lock(key)).await.ok()?),
+                _ => {
+                    let reader = party.acquire(self.pages.upgradable_read(key)).await.ok()?;
+                    match reader.upgrade().await {
+                        Ok(writer) => pages.push(writer.downgrade()),
+                        Err((_, reader)) => pages.push(reader.downgrade()),
+                    }
+                }
+            }
+        }
+        Some(())
+    }
+}
+
+fn some_keys() -> Vec<u64> {
+    let first = random(KEYS);
+    vec![first, (first + 1 + random(KEYS - 1)) % KEYS]
+}
+
+/// In any order, each tries again until it has got all: everybody finishes.
+#[test]
+fn deadlock_of_parties_that_try_again() {
+    explore(|| {
+        let (world, detector) = (World::new(any_policy()), Detector::new());
+        let threads = (0..3).map(|who| {
+            let (world, party) = (Arc::clone(&world), detector.party(format!("thread {who}")));
+            thread::spawn(move || block_on(world.takes(&party, &some_keys())))
+        });
+        let threads = threads.collect::<Vec<_>>();
+        let tasks = (0..2).map(|who| {
+            let (world, party) = (Arc::clone(&world), detector.party(format!("task {who}")));
+            spawn(async move { world.takes(&party, &some_keys()).await })
+        });
+        let tasks = tasks.collect::<Vec<_>>();
+        // Somebody untracked.
+        drop(block_on(world.locks.lock(&random(KEYS))));
+        join(threads);
+        tasks.into_iter().for_each(|task| block_on(task).unwrap());
+        world.close();
+    });
+}
+
+/// In one order there is no circle, and no alarm.
+#[test]
+fn deadlock_is_not_reported_where_keys_are_taken_in_order() {
+    explore(|| {
+        let (world, detector) = (World::new(any_policy()), Detector::new());
+        let threads = (0..4).map(|who| {
+            let (world, party) = (Arc::clone(&world), detector.party(format!("thread {who}")));
+            thread::spawn(move || {
+                let mut keys = some_keys();
+                keys.sort_unstable();
+                block_on(world.takes(&party, &keys));
+            })
+        });
+        join(threads.collect::<Vec<_>>());
+        assert_eq!(world.close(), 0);
+    });
+}
+
+/// All that can be tracked, in any order: whoever is told of a deadlock leaves, and nobody waits for ever.
+#[test]
+fn deadlock_of_parties_that_take_anything() {
+    explore(|| {
+        let (world, detector) = (World::new(any_policy()), Detector::new());
+        let threads = (0..4).map(|who| {
+            let (world, party) = (Arc::clone(&world), detector.party(format!("thread {who}")));
+            thread::spawn(move || block_on(world.takes_anything(&party)).unwrap_or_default())
+        });
+        join(threads.collect::<Vec<_>>());
+        world.close();
+    });
+}
+
+/// A party with two requests at once, which gets in with the one while the other waits.
+#[test]
+fn deadlock_of_parties_with_two_requests_at_once() {
+    explore(|| {
+        let (world, detector) = (World::new(any_policy()), Detector::new());
+        let threads = (0..3).map(|who| {
+            let (world, party) = (Arc::clone(&world), Arc::new(detector.party(format!("party {who}"))));
+            let keys = some_keys();
+            let other = {
+                let (world, party, key) = (Arc::clone(&world), Arc::clone(&party), keys[1]);
+                thread::spawn(move || drop(block_on(party.acquire(world.locks.lock(&key)))))
+            };
+            thread::spawn(move || {
+                let held = block_on(party.acquire(world.locks.lock(&keys[0])));
+                let again = block_on(party.acquire(world.pages.write(&0)));
+                drop((held, again));
+                other.join().unwrap();
+            })
+        });
+        join(threads.collect::<Vec<_>>());
+        world.close();
+    });
+}
