@@ -56,6 +56,7 @@ impl Party {
     /// # });
     /// ```
     #[track_caller]
+    #[inline]
     pub fn acquire<P: TablePtr, M: Mode>(&self, future: Acquire<P, M>) -> TrackedAcquire<P, M>
     where
         P::Key: fmt::Debug,
@@ -92,6 +93,7 @@ impl Party {
     /// # drop(permit);
     /// ```
     #[track_caller]
+    #[inline]
     pub fn acquire_blocking<P: TablePtr, M: Mode>(
         &self,
         future: Acquire<P, M>,
@@ -100,10 +102,10 @@ impl Party {
         P::Key: fmt::Debug,
     {
         let mut acquire = self.acquire(future);
-        if let Some(tracked) = acquire.enter() {
-            return Ok(tracked);
+        match acquire.enter() {
+            Some(tracked) => Ok(tracked),
+            None => block(&mut acquire, None).expect("a wait without a deadline ends"),
         }
-        block(&mut acquire, None).expect("a wait without a deadline ends")
     }
 
     /// Acquires what a future of any table would acquire, unless that closes a circle, and blocks the thread for at most
