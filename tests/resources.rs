@@ -12,6 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::task::Context;
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use common::{Bell, Random, pending, poll_with, ready};
@@ -65,6 +66,13 @@ fn leaves_nothing(test: fn()) {
     let before = LIVE.load(Relaxed);
     test();
     assert_eq!(LIVE.load(Relaxed) - before, 0, "something was leaked");
+}
+
+/// To the end of each: a scope does not wait for what its threads have for themselves, such as a parker, to be dropped.
+fn join(threads: Vec<ScopedJoinHandle<'_, ()>>) {
+    for thread in threads {
+        thread.join().unwrap();
+    }
 }
 
 /// What the process allocates beside: the first thread that blocks, for example, makes its parker.
@@ -191,15 +199,17 @@ fn ten_million_keys_leave_an_empty_table_of_bounded_size() {
         PEAK.store(before, Relaxed);
         for (part, kept) in (0..).zip(&mut kept) {
             std::thread::scope(|scope| {
+                let mut threads = Vec::new();
                 for thread in 0..THREADS {
                     let tables = &tables;
-                    scope.spawn(move || {
+                    threads.push(scope.spawn(move || {
                         let mut random = Random(part << 8 | thread << 4 | 1);
                         let each = KEYS / 2 / PARTS / THREADS;
                         let first = (part * THREADS + thread) * each;
                         tables.use_keys(first..first + each, &mut random);
-                    });
+                    }));
                 }
+                join(threads);
             });
             assert_eq!(tables.len(), 0, "an entry was left");
             *kept = LIVE.load(Relaxed) - before;
@@ -256,9 +266,10 @@ fn sixty_four_threads_on_one_cpu_finish() {
         let rwlock = KeyedRwLock::<u8>::builder().shards(1).fairness(fairness).build();
         let (locked, written) = (AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
+            let mut threads = Vec::new();
             for thread in 0..THREADS {
                 let (mutex, rwlock, locked, written) = (&mutex, &rwlock, &locked, &written);
-                scope.spawn(move || {
+                threads.push(scope.spawn(move || {
                     for round in 0..ROUNDS {
                         match (thread + round) % 4 {
                             0 => {
@@ -292,8 +303,9 @@ fn sixty_four_threads_on_one_cpu_finish() {
                             }
                         }
                     }
-                });
+                }));
             }
+            join(threads);
         });
         assert_eq!(locked.load(Relaxed), THREADS * ROUNDS, "{fairness:?}");
         let writes = (0..THREADS).flat_map(|thread| (0..ROUNDS).map(move |round| thread + round)).filter(|n| n % 3 > 0);
