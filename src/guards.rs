@@ -19,7 +19,24 @@ use crate::plumbing::TablePtr;
 /// each [`Guard`] that is taken out of it, by [`IntoIterator`], is an ordinary one, which may be released before the others,
 /// downgraded, or sent elsewhere. What is left in such an iterator is released with it.
 ///
+/// `P` and `M` are those of each [`Guard`]: how the table is referred to, and the [mode](crate::mode).
+///
 /// # Examples
+/// ```
+/// use std::sync::Arc;
+///
+/// use keylatch::{Guards, KeyedMutex, mode::Exclusive, table::TableRef};
+///
+/// struct Transfer<'a> {
+///     accounts: Guards<TableRef<'a, KeyedMutex<String>>, Exclusive>, // of `lock_many`
+/// }
+///
+/// struct LongTransfer {
+///     accounts: Guards<Arc<KeyedMutex<String>>, Exclusive>, // of `lock_many_arc`
+/// }
+/// ```
+///
+/// One by one:
 /// ```
 /// let accounts = keylatch::KeyedMutex::<String>::new();
 /// let guards = accounts.lock_many_blocking(["savings", "cash", "savings"]);

@@ -249,7 +249,8 @@
 //! - A caller that waits for one key holds those before it in the table's order, and others wait for them: so its future must be
 //!   polled, or dropped, under every policy. A hot key is best locked alone.
 //! - A `try_` form that fails, a limit that is reached, a dropped future and a panic release what is held by then.
-//! - Somebody who holds a key already, and asks for several, can still deadlock. Take all of them in one call.
+//! - Somebody who holds a key already, and asks for several, can still deadlock, and a [detector](deadlock) does not see it.
+//!   Take all of them in one call.
 //!
 //! # Poisoning
 //! There is none. A panic while a key is held drops the guard, and the key is free. What the key protects may then be

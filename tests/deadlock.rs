@@ -425,3 +425,21 @@ fn threads_that_lock_in_any_order_and_try_again_finish() {
 fn threads_that_lock_in_one_order_are_never_told_of_a_deadlock() {
     assert_eq!(transfers(true), 0);
 }
+
+#[test]
+fn who_holds_some_permits_and_asks_for_more_is_told_of_the_others_that_keep_it_out() {
+    let (hosts, detector) = (KeyedSemaphore::<String>::new(4), Detector::new());
+    let (x, y) = (detector.party("x"), detector.party("y"));
+    let two = block_on(x.acquire(hosts.acquire_n("host", 2))).unwrap();
+    let one = block_on(y.acquire(hosts.acquire_n("host", 2))).unwrap();
+    let mut waiting = pin!(x.acquire(hosts.acquire("host")));
+    assert!(poll(waiting.as_mut()).is_pending());
+    let deadlock = block_on(y.acquire(hosts.acquire_n("host", 2))).unwrap_err();
+    assert_eq!(deadlock.to_string(), "y waits for \"host\", which x holds; x waits for \"host\", which y holds");
+    drop(one);
+    assert!(poll(waiting.as_mut()).is_ready());
+    // Here nobody else is needed.
+    let deadlock = block_on(x.acquire(hosts.acquire_n("host", 3))).unwrap_err();
+    assert_eq!(deadlock.to_string(), "x waits for \"host\", which x holds");
+    drop(two);
+}

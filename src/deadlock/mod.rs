@@ -25,11 +25,37 @@
 //!         deadlock.to_string(),
 //!         "import waits for \"b\", which export holds; export waits for \"a\", which import holds"
 //!     );
-//!     drop(a); // a way out: export goes on, and import tries again later
+//!     a.unlock_fair(); // a way out: export goes on, and import tries again later
 //!     waiting.join().unwrap().unwrap();
 //! });
 //! # drop(b);
 //! ```
+//!
+//! # Trying again
+//! Who has failed holds what it held, and gives it to those who wait before it asks again:
+//!
+//! ```
+//! use keylatch::{KeyedMutex, deadlock::{Detector, Party}};
+//!
+//! async fn transfer(accounts: &KeyedMutex<String>, party: &Party, from: &str, to: &str) {
+//!     loop {
+//!         let first = party.acquire(accounts.lock(from)).await.expect("nobody waits for who holds nothing");
+//!         match party.acquire(accounts.lock(to)).await {
+//!             Ok(_second) => return, // both are held: now the money can move
+//!             Err(_deadlock) => first.unlock_fair(),
+//!         }
+//!     }
+//! }
+//! # futures_lite::future::block_on(async {
+//! # let party = Detector::new().party("transfer");
+//! # transfer(&KeyedMutex::new(), &party, "alice", "bob").await;
+//! # });
+//! ```
+//!
+//! [`unlock_fair`](Tracked::unlock_fair) matters: what is dropped plainly, as by `?`, is free for whoever asks first, and that is
+//! most likely this loop, before a task that waits has run: it would fail again and again. Where there is no `unlock_fair`, as
+//! for readers, or where `?` leaves the function, yield before the next attempt (`yield_now` of your runtime). The first request
+//! of a party that holds nothing and waits for nothing never fails.
 //!
 //! # What is a deadlock
 //! Let all holders who are not tracked, and all parties that do not wait, release everything; let the queues let in whom their
@@ -39,6 +65,9 @@
 //!   may come too early.)
 //! - A holder who is not tracked is taken to leave one day. There is no alarm because of it, and a circle through it is not
 //!   seen. A *waiter* who is not tracked is followed to what it waits for, but has no link of its own in the report.
+//!   Calls for several keys at once (`lock_many`) cannot be tracked: who holds a key and waits for one that such a call holds,
+//!   while that waits for the first, waits for ever. Use one or the other on a table.
+//! - A request with a limit counts like any other until the limit is reached, also where it would have gone away in time.
 //! - Parties of another detector are not tracked by this one. Use one for all tables whose keys are taken together.
 //!
 //! # Who fails
@@ -143,8 +172,9 @@ impl fmt::Debug for Detector {
 
 /// A line of work that takes several keys.
 ///
-/// It may have several requests under way at once. When it is dropped what it has acquired stays tracked, under its name, until it
-/// is released.
+/// It may have several requests under way at once. These must not wait for each other: two threads, or tasks, of which one may
+/// wait for the other need a party each. When it is dropped what it has acquired stays tracked, under its name, until it is
+/// released.
 ///
 /// # Examples
 /// ```

@@ -623,9 +623,23 @@ impl Seen {
                 }
             }
         }
-        let holders =
-            self.holders.iter().filter(|(party, access)| stuck.contains_key(party) && excluded(&wants, *access));
+        // Its own permits are a reason only if they are enough to keep it out: else it is those of others as well.
+        let own = self.queue[at].tracked.map(|(party, _)| party).filter(|&party| self.leaves_room(at, party));
+        let holders = self.holders.iter().filter(|&&(party, access)| {
+            let wants = if own == Some(party) { &wants[1..] } else { &wants[..] };
+            stuck.contains_key(&party) && excluded(wants, access)
+        });
         holders.map(|&(party, _)| (party, Reason::Holds)).chain(before).collect()
+    }
+}
+
+impl Seen {
+    /// Whether the waiter in this place finds enough permits beside those that the party holds.
+    fn leaves_room(&self, at: usize, party: u32) -> bool {
+        let Want::Hold(wanted @ Access::Permits(_)) = self.queue[at].queued.want else { return false };
+        let mut held = Held::default();
+        self.holders.iter().filter(|(holder, _)| *holder == party).for_each(|(_, access)| held.add(*access));
+        held.allows(Want::Hold(wanted), self.rules.limit())
     }
 }
 

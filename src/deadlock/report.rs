@@ -8,9 +8,7 @@ use core::fmt;
 /// A circle of parties that wait for each other: the error of the request that would have closed it.
 ///
 /// Nothing has changed but that this request has failed: its party holds what it held, and the others go on waiting. So the
-/// party releases something that they wait for, and may then ask again. It does so best by
-/// [`unlock_fair`](super::Tracked::unlock_fair): what is merely dropped may be taken again by this very party, over and over,
-/// before a task that waits for it has run.
+/// party releases something that they wait for, and may then ask again: see [how to try again](super#trying-again).
 ///
 /// `Display` is one sentence.
 ///
@@ -78,6 +76,8 @@ impl Deadlock {
 
     /// Whether the party holds the key already that it asks for (not counting a hold that it wants to upgrade), or asks behind a
     /// request of its own that keeps it out. Others may stand between: a writer whom its hold keeps waiting, and who goes before it.
+    /// Of a semaphore's permits a party may rightly hold some and ask for more: then this is true, and the [cycle](Self::cycle) says
+    /// whether others are in it.
     ///
     /// # Examples
     /// ```

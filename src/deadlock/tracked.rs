@@ -73,6 +73,8 @@ impl Party {
 impl Party {
     /// Acquires what a future of any table would acquire, unless that closes a circle, and blocks the thread while it waits.
     ///
+    /// It is given the form for tasks, and polls it: `party.acquire_blocking(locks.lock("a"))`.
+    ///
     /// # Errors
     /// As [`acquire`](Party::acquire).
     ///
@@ -112,6 +114,7 @@ impl Party {
     /// `timeout`. `Ok(None)` if that was not enough.
     ///
     /// It is tried at least once. If no time is left after that it does not begin to wait, so it is no part of a circle.
+    /// Otherwise it counts as one that waits, and may fail, or make another fail, though the time would have been up soon.
     ///
     /// # Errors
     /// As [`acquire`](Party::acquire).

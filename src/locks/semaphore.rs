@@ -60,7 +60,7 @@ use crate::mode::Permit;
 /// let disks = KeyedSemaphore::<String>::new(4);
 /// let mut copy = disks.acquire_n_blocking("sda", 3);
 /// assert!(disks.try_acquire_n("sda", 2).is_none());
-/// drop(copy.split(1)); // the rest of the work needs two
+/// drop(copy.split(1).unwrap()); // the rest of the work needs two
 /// assert!(disks.try_acquire_n("sda", 2).is_some());
 /// assert_eq!(copy.permits(), 2);
 /// ```

@@ -39,7 +39,8 @@ macro_rules! many {
             /// taken once. (Who holds a key already, and asks for more, can still deadlock.) The [policy](crate::Fairness) of each
             /// key holds as for single calls.
             ///
-            /// The keys are read, and their entries found or made, by this call, and nothing is acquired before the first poll.
+            /// A list has references to keys, all of one type: `&vec`, or `["a", name.as_str()]`. The keys are read, and their
+            /// entries found or made, by this call, and nothing is acquired before the first poll.
             /// While the future waits for one key it holds those before it in the table's order: so it must be polled, or dropped.
             ///
             /// # Cancel safety
