@@ -512,7 +512,8 @@ fn wakers_run_when_all_are_released() {
     drop(guards);
     all.check(2);
     drop(waiters);
-    // A future that waits for one of them gives up.
+    // A future that waits for one of them gives up. The entries stay where they are, and so does their order.
+    let handles = THREE.map(|key| locks.handle(&key));
     let mut held = 0;
     for last in THREE {
         let other = locks.try_lock(&last).unwrap();
@@ -525,6 +526,7 @@ fn wakers_run_when_all_are_released() {
         drop((other, waiters));
     }
     assert_eq!(held, 3, "none, one and two");
+    drop(handles);
     // A list that panics at its end.
     let waiters = RefCell::new(vec![]);
     let list = THREE.iter().chain(std::iter::from_fn(|| {
