@@ -99,7 +99,7 @@ pub(crate) use self::wait::Outlook;
 #[cfg(target_has_atomic = "ptr")]
 pub(crate) use self::{
     table::Identity,
-    wait::{Place, Queued, Stand},
+    wait::{Holds, Place, Queued, Stand},
 };
 pub(crate) use self::{
     table::{Claim, Config, Core, Hold, Key, Live, Payload, Source, TypedAccess},

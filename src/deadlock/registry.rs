@@ -28,7 +28,7 @@ use hashbrown::{HashMap, HashSet, HashTable, hash_table::Entry};
 use super::report::{Deadlock, Link, Reason};
 use crate::builder::DefaultHashBuilder;
 use crate::core::slab::{NONE, Slab};
-use crate::core::{Access, Identity, Place, Queued, Rules, Stand, Ticket, Want};
+use crate::core::{Access, Holds, Identity, Place, Queued, Rules, Stand, Ticket, Want};
 use crate::fairness::Fairness;
 
 pub(super) struct Registry {
@@ -350,15 +350,15 @@ impl Held {
         }
     }
 
+    /// Each by itself, and not as one word has them: in what is foreseen there may be two that cannot be at once.
     fn allows(&self, want: Want, limit: usize) -> bool {
-        match want {
-            Want::Hold(Access::Shared) => self.writers == 0,
-            Want::Hold(Access::Upgradable) => self.writers + self.upgradable == 0,
-            Want::Hold(Access::Exclusive) => self.writers + self.upgradable + self.readers == 0,
-            Want::Hold(Access::Permits(amount)) => self.permits + amount as usize <= limit,
-            // The upgradable hold is its own.
-            Want::Upgrade => self.writers + self.readers == 0,
-        }
+        let kinds = [
+            (self.readers, Access::Shared),
+            (self.upgradable, Access::Upgradable),
+            (self.writers, Access::Exclusive),
+            (self.permits, Access::Permits(self.permits.min(limit) as u32)),
+        ];
+        kinds.into_iter().filter(|(count, _)| *count > 0).all(|(_, access)| Holds::NONE.with(access).allow(want, limit))
     }
 }
 
@@ -372,13 +372,8 @@ fn access_of(want: Want) -> Access {
 
 /// Whether somebody who wants this waits for a holder of that.
 fn excludes(want: Want, held: Access) -> bool {
-    let mut holds = Held::default();
-    holds.add(held);
-    match want {
-        Want::Upgrade => held != Access::Upgradable,
-        Want::Hold(Access::Permits(_)) => true,
-        Want::Hold(_) => !holds.allows(want, 0),
-    }
+    // No limit is enough for permits: those that others hold are always waited for.
+    !Holds::NONE.with(held).allow(want, 0)
 }
 
 impl Scene {
