@@ -3,7 +3,7 @@ use core::marker::PhantomData;
 
 use crate::core::{Config, Core, Counted, Rules};
 use crate::fairness::Fairness;
-use crate::plumbing::Kind;
+use crate::plumbing::{Kind, sealed::Assembled};
 
 /// The default hasher: hashbrown's, which is `foldhash` in its "fast" form, seeded at random for each table.
 ///
@@ -33,6 +33,7 @@ pub struct Builder<T, K, S = DefaultHashBuilder> {
     capacity: usize,
     spares: Option<usize>,
     recycle_keys: bool,
+    values: Option<usize>,
     rules: Rules,
     hasher: S,
     makes: PhantomData<fn() -> (T, K)>,
@@ -51,6 +52,7 @@ impl<T: Kind, K> Builder<T, K> {
             capacity: 0,
             spares: None,
             recycle_keys: false,
+            values: None,
             rules: Rules { fairness: Fairness::default(), counted },
             hasher: DefaultHashBuilder::default(),
             makes: PhantomData,
@@ -62,7 +64,7 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// Into how many shards the table is divided: `n`, rounded up to a power of two.
     ///
     /// Keys that fall into different shards are found and released without touching the same memory. A shard takes 128
-    /// bytes (one or two cache lines) even while it is empty. The default is 64, or four for each CPU where that is
+    /// bytes (one or two cache lines), in a [`LockMap`](crate::LockMap) 256, even while it is empty. The default is 64, or four for each CPU where that is
     /// more; without `std`, which tells the number of CPUs, it is 16. One shard is right where there is one core. 0, or
     /// more than [`MAX_SHARDS`], makes [`build`](Builder::build) panic.
     ///
@@ -124,8 +126,14 @@ impl<T: Kind, K, S> Builder<T, K, S> {
 
     /// The hasher. The default is hashbrown's: see [`DefaultHashBuilder`].
     pub fn hasher<S2>(self, hasher: S2) -> Builder<T, K, S2> {
-        let Builder { shards, capacity, spares, recycle_keys, rules, hasher: _, makes } = self;
-        Builder { shards, capacity, spares, recycle_keys, rules, hasher, makes }
+        let Builder { shards, capacity, spares, recycle_keys, values, rules, hasher: _, makes } = self;
+        Builder { shards, capacity, spares, recycle_keys, values, rules, hasher, makes }
+    }
+
+    /// How many values there may be.
+    pub(crate) fn values(mut self, n: usize) -> Self {
+        self.values = Some(n);
+        self
     }
 
     /// Makes the table.
@@ -135,7 +143,10 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     #[must_use]
     #[track_caller]
     pub fn build(self) -> T::Table<K, S> {
-        let shards = self.shards.unwrap_or_else(default_shards);
+        let shards = self.shards.unwrap_or_else(|| match self.values {
+            Some(values) => default_shards().min(most_shards(values)),
+            None => default_shards(),
+        });
         assert!(
             (1..=MAX_SHARDS).contains(&shards),
             "keylatch: shards must be between 1 and {MAX_SHARDS}, but is {shards}"
@@ -151,9 +162,10 @@ impl<T: Kind, K, S> Builder<T, K, S> {
             capacity: self.capacity,
             spares: self.spares,
             recycle_keys: self.recycle_keys,
+            values: self.values,
             rules: self.rules,
         });
-        T::table(core, self.hasher)
+        T::Table::assemble(core, self.hasher)
     }
 }
 
@@ -165,8 +177,14 @@ impl<T, K, S> fmt::Debug for Builder<T, K, S> {
             .field("pool_capacity", &self.spares)
             .field("recycle_keys", &self.recycle_keys)
             .field("fairness", &self.rules.fairness)
+            .field("max_values", &self.values)
             .finish_non_exhaustive()
     }
+}
+
+/// So many that each has its share of the values, give or take a tenth.
+fn most_shards(values: usize) -> usize {
+    1 << (values / 256).max(1).ilog2()
 }
 
 fn default_shards() -> usize {

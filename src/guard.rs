@@ -1,9 +1,11 @@
+use alloc::vec::Vec;
 use core::fmt;
 
 #[cfg(target_has_atomic = "ptr")]
 use crate::core::Identity;
-use crate::core::{For, Live, WakeBatch};
+use crate::core::{For, Live, Payload, WakeBatch, Whereabouts};
 use crate::mode::{HandOver, Mode, Permit};
+use crate::panics::run_all;
 use crate::plumbing::{CoreOf, HoldOf, PayloadOf, TablePtr};
 
 const HELD: &str = "a guard has its hold until it is dropped";
@@ -59,6 +61,28 @@ const HELD: &str = "a guard has its hold until it is dropped";
 ///     "keylatch::KeyedRwLock::read_write_many_blocking", "keylatch::KeyedRwLock::try_read_write_many_for",
 ///     "keylatch::KeyedRwLock::try_read_write_many_until", "keylatch::KeyedRwLock::read_write_many_arc_blocking",
 ///     "keylatch::KeyedRwLock::try_read_write_many_arc_for", "keylatch::KeyedRwLock::try_read_write_many_arc_until",
+///     "keylatch::LockMap::read_blocking", "keylatch::LockMap::try_read_for",
+///     "keylatch::LockMap::try_read_until", "keylatch::LockMap::read_arc_blocking",
+///     "keylatch::LockMap::try_read_arc_for", "keylatch::LockMap::try_read_arc_until",
+///     "keylatch::LockMap::upgradable_read_blocking", "keylatch::LockMap::try_upgradable_read_for",
+///     "keylatch::LockMap::try_upgradable_read_until", "keylatch::LockMap::upgradable_read_arc_blocking",
+///     "keylatch::LockMap::try_upgradable_read_arc_for", "keylatch::LockMap::try_upgradable_read_arc_until",
+///     "keylatch::LockMap::write_blocking", "keylatch::LockMap::try_write_for",
+///     "keylatch::LockMap::try_write_until", "keylatch::LockMap::write_arc_blocking",
+///     "keylatch::LockMap::try_write_arc_for", "keylatch::LockMap::try_write_arc_until",
+///     "keylatch::LockMap::read_many_blocking", "keylatch::LockMap::try_read_many_for",
+///     "keylatch::LockMap::try_read_many_until", "keylatch::LockMap::read_many_arc_blocking",
+///     "keylatch::LockMap::try_read_many_arc_for", "keylatch::LockMap::try_read_many_arc_until",
+///     "keylatch::LockMap::write_many_blocking", "keylatch::LockMap::try_write_many_for",
+///     "keylatch::LockMap::try_write_many_until", "keylatch::LockMap::write_many_arc_blocking",
+///     "keylatch::LockMap::try_write_many_arc_for", "keylatch::LockMap::try_write_many_arc_until",
+///     "keylatch::LockMap::read_write_many_blocking", "keylatch::LockMap::try_read_write_many_for",
+///     "keylatch::LockMap::try_read_write_many_until", "keylatch::LockMap::read_write_many_arc_blocking",
+///     "keylatch::LockMap::try_read_write_many_arc_for", "keylatch::LockMap::try_read_write_many_arc_until",
+///     "keylatch::LockMap::get_blocking", "keylatch::LockMap::insert_blocking", "keylatch::LockMap::remove_blocking",
+///     "keylatch::LockMap::get_or_insert_with_blocking", "keylatch::LockMap::get_or_try_insert_with_blocking",
+///     "keylatch::LockMap::add_or_update_blocking", "keylatch::LockMap::update_if_blocking",
+///     "keylatch::LockMap::remove_if_blocking", "keylatch::Batch::commit_blocking",
 ///     "keylatch::KeyedSemaphore::acquire_blocking", "keylatch::KeyedSemaphore::try_acquire_for",
 ///     "keylatch::KeyedSemaphore::try_acquire_until", "keylatch::KeyedSemaphore::acquire_arc_blocking",
 ///     "keylatch::KeyedSemaphore::try_acquire_arc_for", "keylatch::KeyedSemaphore::try_acquire_arc_until",
@@ -138,8 +162,16 @@ pub struct Guard<P: TablePtr, M: Mode> {
 }
 
 impl<P: TablePtr, M: Mode> Guard<P, M> {
+    /// Of what has been acquired.
     #[inline]
     pub(crate) fn new(table: P, hold: HoldOf<P, M>) -> Self {
+        P::Payload::note_use(hold.live().marks());
+        Guard::of(table, hold)
+    }
+
+    /// Of what is held already, or is not acquired for its own sake.
+    #[inline]
+    pub(crate) fn of(table: P, hold: HoldOf<P, M>) -> Self {
         Guard { held: Some((table, hold)) }
     }
 
@@ -149,11 +181,15 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
         Guard { held: None }
     }
 
-    /// Releases the hold, if there is one, and leaves those who are to be woken in the batch.
+    /// Releases the hold, if there is one, together with others.
     #[inline]
-    pub(crate) fn release_into(mut self, batch: &mut WakeBatch) {
+    pub(crate) fn release_into(mut self, released: &mut Released<P>) {
         if let Some((table, hold)) = self.held.take() {
-            M::release(table.core(), hold, Some(batch));
+            let left = table.core().whereabouts(hold.live());
+            M::release(table.core(), hold, Some(&mut released.batch));
+            if let Some(left) = table.core().to_settle(left) {
+                released.left.push((table, left));
+            }
         }
     }
 
@@ -181,6 +217,11 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
     }
 
     #[inline]
+    pub(crate) fn hold(&self) -> &HoldOf<P, M> {
+        &self.held.as_ref().expect(HELD).1
+    }
+
+    #[inline]
     pub(crate) fn parts(&mut self) -> (&CoreOf<P>, &mut HoldOf<P, M>) {
         let (table, hold) = self.held.as_mut().expect(HELD);
         (table.core(), hold)
@@ -190,7 +231,7 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
     #[inline]
     pub(crate) fn into_mode<N: Mode>(mut self) -> Guard<P, N> {
         let (table, hold) = self.held.take().expect(HELD);
-        Guard::new(table, hold.into_mode(N::ONE))
+        Guard::of(table, hold.into_mode(N::ONE))
     }
 
     /// The key that is held: the one that the entry was made with, which may differ from the one that was asked for in
@@ -270,7 +311,7 @@ impl<P: TablePtr> Guard<P, Permit> {
         let (table, hold) = self.held.as_mut().expect(HELD);
         let (part, rest) = hold.mode().split(n)?;
         let table = table.clone();
-        Some(Guard::new(table, hold.split(rest, part)))
+        Some(Guard::of(table, hold.split(rest, part)))
     }
 
     /// Adds the permits of another guard of the same key of the same table to this one's.
@@ -294,6 +335,40 @@ impl<P: TablePtr> Guard<P, Permit> {
         let sum = hold.mode().merge(other_hold.mode());
         if let Some((_, other)) = other.held.take() {
             hold.merge(other, sum);
+        }
+    }
+}
+
+/// Holds that are released together. When it is dropped, whoever is to be woken is woken, and values that nobody uses any more
+/// may go.
+pub(crate) struct Released<P: TablePtr> {
+    batch: WakeBatch,
+    left: Vec<(P, Whereabouts)>,
+}
+
+impl<P: TablePtr> Default for Released<P> {
+    #[inline]
+    fn default() -> Self {
+        Released { batch: WakeBatch::default(), left: Vec::new() }
+    }
+}
+
+impl<P: TablePtr> Drop for Released<P> {
+    #[inline]
+    fn drop(&mut self) {
+        // Else the wakers run when the batch goes with its field.
+        if !self.left.is_empty() {
+            // Those who are woken first: the drop of a value may wait for a key that one of them has been handed.
+            let wakes = core::iter::once((Some(core::mem::take(&mut self.batch)), None));
+            let left = core::mem::take(&mut self.left).into_iter().map(|left| (None, Some(left)));
+            run_all(wakes.chain(left).map(|(wakes, left)| {
+                move || {
+                    drop(wakes);
+                    if let Some((table, left)) = left {
+                        table.core().settle_now(left);
+                    }
+                }
+            }));
         }
     }
 }

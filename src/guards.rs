@@ -3,8 +3,7 @@ use core::fmt;
 
 use equivalent::Equivalent;
 
-use crate::core::WakeBatch;
-use crate::guard::Guard;
+use crate::guard::{Guard, Released};
 use crate::list::{self, List};
 use crate::mode::{Exclusive, Mode, Permit, ReadOrWrite, Shared};
 use crate::panics::run_all;
@@ -167,13 +166,13 @@ impl<P: TablePtr, M: Mode> Drop for Guards<P, M> {
 /// Releases all, and wakes who is to be woken when all are released.
 #[inline(never)]
 fn release_all<P: TablePtr, M: Mode>(guards: impl Iterator<Item = Guard<P, M>>) {
-    let mut batch = WakeBatch::default();
+    let mut released = Released::default();
     if core::mem::needs_drop::<P::Key>() {
         // The drop of a key may panic.
-        let batch = RefCell::new(batch);
-        run_all(guards.map(|guard| || guard.release_into(&mut batch.borrow_mut())));
+        let released = RefCell::new(released);
+        run_all(guards.map(|guard| || guard.release_into(&mut released.borrow_mut())));
     } else {
-        guards.for_each(|guard| guard.release_into(&mut batch));
+        guards.for_each(|guard| guard.release_into(&mut released));
     }
 }
 

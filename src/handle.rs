@@ -1,7 +1,7 @@
 use core::fmt;
 
 use crate::acquire::request::Call;
-use crate::core::{Live, Source};
+use crate::core::{Live, Payload, Source};
 use crate::mode::Mode;
 use crate::plumbing::{ClaimOf, PayloadOf, TablePtr, TableRef};
 
@@ -39,6 +39,7 @@ pub type KeyHandleArc<T> = Handle<alloc::sync::Arc<T>>;
 impl<P: TablePtr> Handle<P> {
     pub(crate) fn find(table: P, source: &impl Source<P::Key, P::Payload>) -> Self {
         let claim = table.core().claim(source);
+        P::Payload::note_handle(claim.live().marks(), true);
         Handle { table, claim: Some(claim) }
     }
 
@@ -84,6 +85,7 @@ impl<P: TablePtr> Clone for Handle<P> {
 impl<P: TablePtr> Drop for Handle<P> {
     fn drop(&mut self) {
         if let Some(claim) = self.claim.take() {
+            P::Payload::note_handle(claim.live().marks(), false);
             self.table.core().withdraw(claim);
         }
     }

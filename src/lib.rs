@@ -23,7 +23,23 @@
 //!
 //! # Look, compute, store: once for each key
 //! The commonest job: what is missing is made by whoever asks first, while the others who ask for the same wait, and
-//! then find it.
+//! then find it. Where the store is a map in memory, a [`LockMap`] is the store and its locks in one:
+//!
+//! ```
+//! use keylatch::LockMap;
+//!
+//! let pages = LockMap::<String, String>::new();
+//! # smol::block_on(async {
+//! let page = pages.get_or_insert_with("alice", async || render("alice").await).await;
+//! assert_eq!(page.value().unwrap(), "the page of alice");
+//! # });
+//! # async fn render(name: &str) -> String {
+//! #     smol::future::yield_now().await;
+//! #     format!("the page of {name}")
+//! # }
+//! ```
+//!
+//! Where it is something else, a keyed lock stands beside it:
 //!
 //! ```
 //! use std::{collections::HashMap, sync::RwLock};
@@ -33,7 +49,7 @@
 //! #[derive(Default)]
 //! struct Pages {
 //!     locks: KeyedMutex<String>,
-//!     store: RwLock<HashMap<String, String>>, // or a database, a directory of files
+//!     store: RwLock<HashMap<String, String>>, // a database, a directory of files
 //! }
 //!
 //! impl Pages {
@@ -75,11 +91,12 @@
 //! | [`KeyedMutex`] | one | whatever must not happen twice at once: render, fetch, write |
 //! | [`KeyedRwLock`] | many readers, or one writer | things that are looked at more often than changed |
 //! | [`KeyedSemaphore`] | up to `n` | limits: connections per host, jobs per user |
+//! | [`LockMap`] | many readers, or one writer | values in memory, one for each key: caches, stocks, sessions |
 //!
-//! If in doubt, the mutex. A reader-writer lock pays only where readers stay for a while: to hold a key for some
+//! If in doubt, the mutex; or the map, where what is locked is a value in memory. A reader-writer lock pays only where readers stay for a while: to hold a key for some
 //! nanoseconds is as cheap alone as in company.
 //!
-//! In a [`KeyedRwLock`], whether a call gets in depends on who holds the key:
+//! In a [`KeyedRwLock`], and in a [`LockMap`], whether a call gets in depends on who holds the key:
 //!
 //! | held by | [`read`] | [`upgradable_read`] | [`write`] |
 //! |---|---|---|---|
@@ -119,7 +136,8 @@
 //! 2. *No leaks.* An entry goes with the last of its holders, waiters, handles and unfinished futures, and of the calls
 //!    of [`for_each_key`](KeyedMutex::for_each_key) that are looking at it: when they are gone,
 //!    [`len`](KeyedMutex::len) is 0, whatever was cancelled, timed out or panicked on the way. Every future can be
-//!    dropped at any moment; a key that it had been handed already goes to the next waiter.
+//!    dropped at any moment; a key that it had been handed already goes to the next waiter. (In a [`LockMap`] a value keeps
+//!    its entry, too.)
 //! 3. *Nobody who comes starves, and nothing is kept for one that does not.* Under the default policy a waiter that was
 //!    woken in vain four times is handed the key by the next release that it fits, before any newcomer; a task that is
 //!    woken and not polled is passed by everybody who asks. See [`Fairness`] for the rest, and for policies with a bound
@@ -132,7 +150,7 @@
 //!    are exceptions, which must not use the table: the key's `Equivalent` (or `Eq`), the [`to_key`](ToKey::to_key) of
 //!    a key type that owns nothing (for which [`needs_drop`](::core::mem::needs_drop) is false), and, where
 //!    [`recycle_keys(true)`](Builder::recycle_keys) was asked for, [`to_key_into`](ToKey::to_key_into), with whatever it
-//!    calls. If user code panics, the panic reaches the caller, and the table stays usable. If a waker panics, the others that were due are still woken. (Wakers that run their tasks
+//!    calls; and what [`LockMap::get`] clones, if that owns nothing. If user code panics, the panic reaches the caller, and the table stays usable. If a waker panics, the others that were due are still woken. (Wakers that run their tasks
 //!    on the spot nest: each task that releases a key runs the next one inside its release, so a long chain of them
 //!    needs a deep stack.)
 //! 6. *No poisoning.* A panic while a key is held drops the guard, and the key is free.
@@ -264,6 +282,10 @@
 //! `Hash`, `Eq` and `Equivalent` must agree, as for any hash table. If they do not, keys may exclude each other too
 //! much or too little; memory safety does not depend on them.
 //!
+//! # Versions
+//! Each change of a value of a [`LockMap`] makes a new [`Version`]: so one can look, think with nothing locked, and change it only
+//! if it is still as it was seen, one value or a [`Batch`] of them, all or nothing. See [its page](LockMap#versions).
+//!
 //! # Features
 //! | feature | default | meaning |
 //! |---|---|---|
@@ -277,8 +299,9 @@
 //!
 //! # When to use something else
 //! - *One lock, or a handful known in advance:* `async-lock`, `parking_lot` or `std` have locks that cost less.
-//! - *A value for each key:* these tables have keys and no values. A concurrent map stores values. (A keyed lock beside
-//!   one is what makes ["look, compute, store"](#look-compute-store-once-for-each-key) run once.)
+//! - *A map of values that are only read and written for a moment:* a concurrent map (`dashmap`, `scc`) does that as well as a
+//!   [`LockMap`], which pays where an entry is held for longer, by tasks too, or changed only if it is as it was seen. A
+//!   cache that forgets values with time, or weighs them, is `moka`.
 //! - *Many short critical sections that need not be exact about the key:* an array of mutexes, chosen by the hash, is
 //!   faster still; two keys may then share a mutex.
 //! - *Several processes or machines:* these locks live in one process.
@@ -322,9 +345,11 @@ pub mod futures {
     pub use crate::acquire::future::Acquire;
     pub use crate::acquire::many::AcquireMany;
     pub use crate::guards::Several;
-    pub use crate::locks::{AcquirePermit, Lock, Read, UpgradableRead, Write};
+    pub use crate::locks::{AcquirePermit, Lock, MapRead, MapUpgradableRead, MapWrite, Read, UpgradableRead, Write};
     #[cfg(target_has_atomic = "ptr")]
-    pub use crate::locks::{AcquirePermitArc, LockArc, ReadArc, UpgradableReadArc, WriteArc};
+    pub use crate::locks::{
+        AcquirePermitArc, LockArc, MapReadArc, MapUpgradableReadArc, MapWriteArc, ReadArc, UpgradableReadArc, WriteArc,
+    };
     pub use crate::upgrade::{Upgrade, UpgradeMut};
 }
 
@@ -350,8 +375,8 @@ pub mod futures {
 /// assert_eq!(file_name(&pages.try_write_arc("b").unwrap()), "b.png");
 /// ```
 pub mod table {
-    pub use crate::locks::{MutexKind, RwLockKind, SemaphoreKind};
-    pub use crate::plumbing::{Kind, Table, TablePtr, TableRef};
+    pub use crate::locks::{IntoIter, MapKind, MutexKind, RwLockKind, SemaphoreKind};
+    pub use crate::plumbing::{Kind, Map, ReaderWriter, Table, TablePtr, TableRef};
 }
 
 pub use self::{
@@ -362,8 +387,9 @@ pub use self::{
     handle::{Handle, KeyHandle},
     key::ToKey,
     locks::{
-        KeyedMutex, KeyedRwLock, KeyedSemaphore, MAX_PERMITS, MAX_USERS, MutexGuard, PermitGuard, ReadGuard,
-        UpgradableGuard, WriteGuard,
+        AddOrUpdate, Batch, BatchConflict, Conflict, KeyedMutex, KeyedRwLock, KeyedSemaphore, LockMap, MAX_PERMITS,
+        MAX_USERS, MapReadGuard, MapUpgradableGuard, MapWriteGuard, MutexGuard, PermitGuard, ReadGuard, TryBatchError,
+        UpgradableGuard, Version, WriteGuard,
     },
     status::Status,
     upgrade::Upgraded,
@@ -371,6 +397,9 @@ pub use self::{
 #[cfg(target_has_atomic = "ptr")]
 pub use self::{
     handle::KeyHandleArc,
-    locks::{MutexGuardArc, PermitGuardArc, ReadGuardArc, UpgradableGuardArc, WriteGuardArc},
+    locks::{
+        MapReadGuardArc, MapUpgradableGuardArc, MapWriteGuardArc, MutexGuardArc, PermitGuardArc, ReadGuardArc,
+        UpgradableGuardArc, WriteGuardArc,
+    },
 };
 pub use equivalent::Equivalent;

@@ -163,16 +163,16 @@ impl sealed::ModeInside for Upgradable {
 
     /// Releases what the hold is by now, and what it waits for. Its own wakers run at once.
     fn release<K, V: Payload>(core: &Core<K, V>, mut hold: Hold<K, V, Self>, others: Option<&mut WakeBatch>) {
+        let Upgrading::Waiting(ticket) = hold.mode().0 else { return core.release(hold, others) };
         // Dropped last: wakers run when everything is in order.
+        let _settling = core.settling(hold.live());
         let mut batch = WakeBatch::default();
-        if let Upgrading::Waiting(ticket) = hold.mode().0 {
-            if core.leave_queue(hold.live(), ticket, &mut batch).is_some() {
-                hold.set_mode(Upgradable(Upgrading::Done));
-                // What was reserved for this one is for the next one that waits, not for whoever comes first.
-                return core.release_for(For::NextWaiter, hold);
-            }
+        if core.leave_queue(hold.live(), ticket, &mut batch).is_some() {
+            hold.set_mode(Upgradable(Upgrading::Done));
+            // What was reserved for this one is for the next one that waits, not for whoever comes first.
+            return core.release_unsettled(For::NextWaiter, hold);
         }
-        core.release(hold, others);
+        core.release_unsettled(For::Anybody, hold);
     }
 }
 

@@ -12,20 +12,46 @@ pub(crate) fn panicking() -> bool {
 /// thread is panicking already; without it a second panic aborts.
 #[cfg(feature = "std")]
 pub(crate) fn run_all<F: FnOnce()>(calls: impl Iterator<Item = F>) {
-    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-    let mut first = None;
-    for call in calls {
-        let Err(panic) = catch_unwind(AssertUnwindSafe(call)) else { continue };
-        if first.is_none() && !panicking() {
-            first = Some(panic);
+    let mut panics = Panics::default();
+    calls.for_each(|call| panics.run(call));
+    panics.resume();
+}
+
+/// The first panic of several calls, kept until all have run. Without `std` a panic goes on at once.
+#[derive(Default)]
+pub(crate) struct Panics {
+    #[cfg(feature = "std")]
+    first: Option<std::boxed::Box<dyn core::any::Any + Send>>,
+}
+
+#[cfg(feature = "std")]
+impl Panics {
+    pub(crate) fn run(&mut self, call: impl FnOnce()) {
+        use std::panic::{AssertUnwindSafe, catch_unwind};
+        let Err(panic) = catch_unwind(AssertUnwindSafe(call)) else { return };
+        if self.first.is_none() && !panicking() {
+            self.first = Some(panic);
         } else if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
             // What it panicked with panics as well. There is no end to that.
             core::mem::forget(again);
         }
     }
-    if let Some(panic) = first {
-        resume_unwind(panic);
+
+    /// The panic goes on, if there was one.
+    pub(crate) fn resume(self) {
+        if let Some(panic) = self.first {
+            std::panic::resume_unwind(panic);
+        }
     }
+}
+
+#[cfg(not(feature = "std"))]
+impl Panics {
+    pub(crate) fn run(&mut self, call: impl FnOnce()) {
+        call();
+    }
+
+    pub(crate) fn resume(self) {}
 }
 
 /// Runs all of `calls`, even if some of them panic. With `std` the first panic goes on when all have run, unless the

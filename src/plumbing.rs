@@ -5,7 +5,7 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use crate::core::{Claim, Core, Hold};
+use crate::core::{Claim, Core, Hold, Valued};
 
 /// What the public traits can do. Nobody outside can implement it, nor name it:
 ///
@@ -32,10 +32,14 @@ pub(crate) mod sealed {
     pub trait KindInside {
         /// What an entry has beside its key.
         type Payload: Payload;
+    }
 
-        fn table<K, S>(core: Core<K, Self::Payload>, hasher: S) -> <Self as super::Kind>::Table<K, S>
-        where
-            Self: super::Kind;
+    #[allow(unreachable_pub)]
+    pub trait Assembled<K, S> {
+        /// What an entry has beside its key.
+        type Payload: Payload;
+
+        fn assemble(core: Core<K, Self::Payload>, hasher: S) -> Self;
     }
 
     #[allow(unreachable_pub)]
@@ -58,7 +62,7 @@ pub(crate) mod sealed {
 /// Which table a [`Builder`](crate::Builder) makes. Sealed.
 pub trait Kind: sealed::KindInside {
     /// The table that is made.
-    type Table<K, S>;
+    type Table<K, S>: sealed::Assembled<K, S, Payload = <Self as sealed::KindInside>::Payload>;
 }
 
 /// A lock table: [`KeyedMutex`](crate::KeyedMutex) and its like. Sealed.
@@ -67,8 +71,25 @@ pub trait Table: sealed::TableInside<<Self as Table>::Key> {
     type Key;
 }
 
+/// A table with values: [`LockMap`](crate::LockMap). Sealed.
+pub trait Map:
+    ReaderWriter + sealed::TableInside<<Self as Table>::Key, Payload = Valued<<Self as Map>::Value>>
+{
+    /// What a key may have.
+    type Value;
+}
+
+/// A table of reader-writer locks: [`KeyedRwLock`](crate::KeyedRwLock) or [`LockMap`](crate::LockMap). Sealed.
+pub trait ReaderWriter: Table {}
+
 /// A reference to a lock table, or an `Arc` of one. Sealed.
-pub trait TablePtr: sealed::TablePtrInside<<Self as TablePtr>::Key> + Clone + Unpin {
+pub trait TablePtr:
+    sealed::TablePtrInside<
+        <Self as TablePtr>::Key,
+        Payload = <<Self as TablePtr>::Table as sealed::TableInside<<Self as TablePtr>::Key>>::Payload,
+    > + Clone
+    + Unpin
+{
     /// The table's type.
     type Table: Table<Key = Self::Key>;
     /// What the table is keyed by.
@@ -79,6 +100,8 @@ pub trait TablePtr: sealed::TablePtrInside<<Self as TablePtr>::Key> + Clone + Un
 pub(crate) type CoreOf<P> = Core<<P as TablePtr>::Key, PayloadOf<P>>;
 pub(crate) type ClaimOf<P> = Claim<<P as TablePtr>::Key, PayloadOf<P>>;
 pub(crate) type HoldOf<P, M> = Hold<<P as TablePtr>::Key, PayloadOf<P>, M>;
+/// What the values of the table that `P` refers to are.
+pub(crate) type ValueOf<P> = <<P as TablePtr>::Table as Map>::Value;
 pub(crate) type PayloadOf<P> = <P as sealed::TablePtrInside<<P as TablePtr>::Key>>::Payload;
 
 /// A reference to a table of type `T`: what borrowed guards, handles and futures are made with.

@@ -17,7 +17,7 @@ use crate::core::Place;
 use crate::core::{Access, Presence, Ticket, Waiter, WakeBatch, Want};
 use crate::guard::Guard;
 use crate::mode::{Exclusive, Mode, Shared, Upgradable, Upgrading};
-use crate::plumbing::TablePtr;
+use crate::plumbing::{CoreOf, HoldOf, TablePtr};
 
 /// The moves on which all the public forms below are built.
 impl<P: TablePtr> Guard<P, Upgradable> {
@@ -429,6 +429,16 @@ pub struct Upgraded<'g, P: TablePtr> {
 }
 
 impl<P: TablePtr> Upgraded<'_, P> {
+    #[inline]
+    pub(crate) fn guard(&self) -> &Guard<P, Upgradable> {
+        self.guard
+    }
+
+    #[inline]
+    pub(crate) fn parts(&mut self) -> (&CoreOf<P>, &mut HoldOf<P, Upgradable>) {
+        self.guard.parts()
+    }
+
     /// The key that is held.
     ///
     /// # Examples

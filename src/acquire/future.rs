@@ -44,11 +44,16 @@ pub struct Acquire<P: TablePtr, M: Mode> {
 impl<P: TablePtr, S: Source<P::Key, P::Payload>, M: Mode> Call<P, S, M> {
     #[inline]
     pub(crate) fn future(self) -> Acquire<P, M> {
-        Acquire { request: self.request() }
+        Acquire::of(self.request())
     }
 }
 
 impl<P: TablePtr, M: Mode> Acquire<P, M> {
+    #[inline]
+    pub(crate) fn of(request: Request<P, M>) -> Self {
+        Acquire { request }
+    }
+
     #[cfg(target_has_atomic = "ptr")] // for those who are tracked
     pub(crate) fn into_request(self) -> Request<P, M> {
         self.request

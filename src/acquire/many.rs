@@ -23,8 +23,8 @@ use super::future::race;
 use super::request::Request;
 #[cfg(feature = "std")]
 use crate::core::Outlook;
-use crate::core::{Access, Presence, Source, Waiter, WakeBatch, Want};
-use crate::guard::Guard;
+use crate::core::{Access, Presence, Source, Waiter, Want};
+use crate::guard::{Guard, Released};
 use crate::guards::{Guards, Several};
 use crate::list::List;
 use crate::mode::Mode;
@@ -356,13 +356,13 @@ impl<P: TablePtr, M: Mode> Requests<P, M> {
         }
         let table = &self.table;
         // Dropped last: wakers run when all is given up, but for those of the request that waited.
-        let batch = RefCell::new(WakeBatch::default());
+        let released = RefCell::new(Released::default());
         let held = self.guards.take().into_iter().flatten().map(Part::Held);
         let wanted = core::mem::take(&mut self.wanted).into_iter().map(|wanted| Part::Wanted(wanted.claim));
         let current = self.current.take().into_iter().map(|(request, _)| Part::Current(request));
         run_all(held.chain(wanted).chain(current).map(|part| {
             || match part {
-                Part::Held(guard) => guard.release_into(&mut batch.borrow_mut()),
+                Part::Held(guard) => guard.release_into(&mut released.borrow_mut()),
                 Part::Wanted(claim) => table.core().withdraw(claim),
                 Part::Current(request) => drop(request),
             }

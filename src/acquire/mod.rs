@@ -6,11 +6,13 @@
 //! many      several requests, one after another
 //! park      what a thread sleeps on
 //! blocking  polled by a thread that sleeps in between
+//! manner    either, for operations of several steps
 //! ```
 
 #[cfg(feature = "std")]
 pub(crate) mod blocking;
 pub(crate) mod future;
+pub(crate) mod manner;
 pub(crate) mod many;
 #[cfg(feature = "std")]
 mod park;

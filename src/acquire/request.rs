@@ -65,7 +65,7 @@ pub(crate) struct Request<P: TablePtr, M: Mode> {
 
 impl<P: TablePtr, M: Mode> Request<P, M> {
     #[inline]
-    pub(super) fn new(table: P, claim: ClaimOf<P>, mode: M) -> Self {
+    pub(crate) fn new(table: P, claim: ClaimOf<P>, mode: M) -> Self {
         Request { claim: Some((table, claim)), ticket: Ticket::NONE, mode }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! table   keys: finds, makes and retires entries          generic over key and payload
-//!   lookup · retire · visit · shard · pool · slot · payload · tag
+//!   lookup · retire · visit · shard · pool · slot · tag · payload · value · values · sieve
 //! wait    no keys: the state of an entry, and its queue   compiled once
 //!   mod (the acquire machine) · state · word · policy · queue · paged · wakers · place
 //! slab    values at indices that stay the same            used by both
@@ -18,7 +18,11 @@
 //! |---|---|
 //! | entry | a slot that serves a key: what a key has while anybody uses it |
 //! | slot, chunk | the memory of one entry; up to 16 of them in one allocation |
-//! | payload | what an entry has beside its key; nothing, for locks |
+//! | payload | what an entry may have beside its key: nothing, for locks; a value, for maps |
+//! | marks | what is known of an entry's value by whoever looks at the entry: whether there is one, which version it has, whether it was used |
+//! | quiet | an entry whose value's claim is its only unit: who has the shard lock has the entry alone |
+//! | parked | a value that is not in the order of eviction, because it is in use, or was when its turn came |
+//! | to settle | to put a value that nobody uses any more in its order, and to evict what is too much |
 //! | word, state | the packed integer that says who uses an entry; it, and what else of an entry has no key in it |
 //! | unit | what a word counts: a claim or a hold; a hold of several permits is as many |
 //! | claim | keeps an entry alive, and no more: a handle, a future, a waiter, a visit |
@@ -66,16 +70,28 @@
 //! 5. *A grant is a hold.* When the queue lets a waiter in, the waiter's claim becomes a hold in the same exchange that
 //!    gives the releaser's up. A granted waiter that gives up releases, like any holder.
 //!
-//! # A value would be added here
-//! 1. A slot has a payload beside its key ([`Payload`](table::Payload)): `()` for the locks, a value and its version for a map.
-//! 2. It begins with its entry and ends with it, under the shard lock, where the shard's own part of it (`Kept`) is at hand:
-//!    that is where a high-water mark of versions lives, which must outlast the entries.
-//! 3. An entry with a stored value must outlive its users: the value is a claim that the table itself keeps. Whoever stores the
-//!    first value takes one more claim, and whoever removes the value gives that claim up.
-//! 4. `&V` rests on a [`Hold`], and `&mut V` on a hold whose access is exclusive: the accessors belong in
-//!    [`slot`](table::slot), beside `key`.
-//! 5. A guard has its hold, so a value's methods go to the guard of that table, and reach the slot through it.
-//! 6. Nothing of the wait layer changes: it knows neither keys nor payloads.
+//! # Values
+//! What an entry may have beside its key is its table's [`Payload`](table::Payload): nothing, or a value. The wait layer knows
+//! nothing of it.
+//!
+//! | move | who may make it | under | word |
+//! |---|---|---|---|
+//! | store the first value | an exclusive hold | shard lock | claims + 1: the value's own |
+//! | take the value out | an exclusive hold | shard lock | claims − 1 |
+//! | store, take out, look, at once | whoever finds the entry quiet | shard lock | none, or as make and retire |
+//! | evict | whoever settles, and finds the entry quiet | shard lock | as retire |
+//! | evict from somebody who keeps the entry, and does not use it | whoever settles | shard lock; none | + hold, claims − 1, − hold |
+//!
+//! 1. *A value has a claim of its own,* which is in nobody's hands. So its entry outlives its users, and dies as all entries do
+//!    when that claim is given up.
+//! 2. *`&V` rests on a hold, and `&mut V` on an exclusive one,* or on the shard lock of an entry that is quiet: new units come from
+//!    the table, or from a unit, and there is none (rule 1).
+//! 3. *A version counts on* from that of the entry's last value, and in a new entry from the shard's high-water mark, which every
+//!    entry raises that dies. So no key of the shard gets a version twice.
+//! 4. *Values go when users leave.* Where values are bounded, whoever leaves an entry settles: the value is in its order again, if
+//!    nobody else uses it, and others are evicted while there are too many. Where a value's turn comes while it is in use, it is
+//!    parked, by an exchange on the word that changes nothing; so whoever leaves after that sees that there is something to settle,
+//!    and whoever left before has been seen. What is evicted is dropped when no lock is held.
 //!
 //! # Locks
 //! The shard lock and the queue lock are internal locks ([`sync`](crate::sync)). Where both are held (a snapshot) the
@@ -102,7 +118,10 @@ pub(crate) use self::{
     wait::{Holds, Place, Queued, Stand},
 };
 pub(crate) use self::{
-    table::{Claim, Config, Core, Hold, Key, Live, Payload, Source, TypedAccess},
+    table::{
+        Ask, Busy, Claim, Config, Core, Given, Hold, Key, Live, MadeKey, OwnedKey, Payload, Source, Tag, TypedAccess,
+        Valued, Whereabouts,
+    },
     wait::word::MAX_UNITS,
     wait::{Access, Counted, Entered, For, Presence, Rules, Snapshot, Ticket, Waiter, WakeBatch, Want},
 };

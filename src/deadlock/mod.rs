@@ -86,6 +86,7 @@ mod report;
 mod step;
 mod tracked;
 mod upgrade;
+mod value;
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;

@@ -17,7 +17,7 @@ use crate::acquire::blocking::{Wait, block};
 use crate::core::Outlook;
 use crate::core::{Access, Identity, Place, Presence, Waiter, WakeBatch, Want};
 use crate::guard::Guard;
-use crate::locks::KeyedRwLock;
+use crate::locks::{KeyedRwLock, LockMap};
 use crate::mode::{Exclusive, Mode, Shared, Upgradable};
 use crate::plumbing::{TablePtr, TableRef};
 
@@ -136,8 +136,8 @@ impl<P: TablePtr, M: Mode> Tracked<Guard<P, M>> {
 
 /// For each way to refer to a table: see the downgrades of a guard that is not tracked.
 macro_rules! downgrades {
-    ($([$($a:lifetime)?] $P:ty;)+) => {$(
-        impl<$($a,)? K, S> Tracked<Guard<$P, Exclusive>> {
+    ($([$($generics:tt)+] $P:ty;)+) => {$(
+        impl<$($generics)+> Tracked<Guard<$P, Exclusive>> {
             /// Becomes a reader. Readers that wait may get in beside it; no writer gets in between.
             ///
             /// # Examples
@@ -174,8 +174,10 @@ macro_rules! downgrades {
 }
 
 downgrades! {
-    ['a] TableRef<'a, KeyedRwLock<K, S>>;
-    [] Arc<KeyedRwLock<K, S>>;
+    ['a, K, S] TableRef<'a, KeyedRwLock<K, S>>;
+    [K, S] Arc<KeyedRwLock<K, S>>;
+    ['a, K, V, S] TableRef<'a, LockMap<K, V, S>>;
+    [K, V, S] Arc<LockMap<K, V, S>>;
 }
 
 /// The future of a tracked guard's [`upgrade`](Tracked::upgrade).

@@ -1,12 +1,23 @@
 //! The lock tables. Each file is a table: its docs, its struct, and the list of its operations.
 
 mod forms;
+mod map;
 mod mutex;
 mod rwlock;
 mod semaphore;
 
 use crate::core::MAX_UNITS;
 
+#[cfg(target_has_atomic = "ptr")] // for those who are tracked
+pub(crate) use self::map::guard::writer;
+pub use self::map::{
+    AddOrUpdate, Batch, BatchConflict, Conflict, IntoIter, LockMap, MapKind, MapRead, MapReadGuard, MapUpgradableGuard,
+    MapUpgradableRead, MapWrite, MapWriteGuard, TryBatchError, Version,
+};
+#[cfg(target_has_atomic = "ptr")]
+pub use self::map::{
+    MapReadArc, MapReadGuardArc, MapUpgradableGuardArc, MapUpgradableReadArc, MapWriteArc, MapWriteGuardArc,
+};
 pub use self::mutex::{KeyedMutex, Lock, MutexGuard, MutexKind};
 #[cfg(target_has_atomic = "ptr")]
 pub use self::mutex::{LockArc, MutexGuardArc};

@@ -2,11 +2,12 @@ use core::hash::Hash;
 
 use equivalent::Equivalent;
 
-use super::forms::{constructors, forms, many, table};
+use super::forms::{constructors, forms, lock_table, many, table};
 use crate::builder::DefaultHashBuilder;
 use crate::core::Core;
 use crate::key::ToKey;
 use crate::mode::Exclusive;
+use crate::plumbing::TablePtr;
 
 /// A mutex for each key: at most one holder per key, any number of keys.
 ///
@@ -129,10 +130,10 @@ pub struct KeyedMutex<K, S = DefaultHashBuilder> {
     hasher: S,
 }
 
-constructors!(KeyedMutex, MutexKind);
+constructors!(KeyedMutex [], MutexKind, new = "KeyedMutex::<String>::new()", built = "KeyedMutex<String");
 
 forms! {
-    KeyedMutex, Exclusive,
+    KeyedMutex [], Exclusive, handles [K, S, P: TablePtr<Table = KeyedMutex<K, S>, Key = K>],
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedMutex::<String>::new()", excludes = "try_lock",
     /// The hold of a key of a [`KeyedMutex`]
@@ -147,7 +148,7 @@ forms! {
 }
 
 many! {
-    KeyedMutex, Exclusive, ExclusiveGuards,
+    KeyedMutex [], Exclusive, ExclusiveGuards,
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedMutex::<String>::new()", excludes = "try_lock",
     lists [keys: Exclusive::NEW], given = "[\"a\", \"b\"]",
@@ -158,7 +159,12 @@ many! {
 }
 
 table! {
-    KeyedMutex, MutexKind,
+    KeyedMutex [],
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    new = "KeyedMutex::<String>::new()", hold = "try_lock",
+}
+
+lock_table! {
+    KeyedMutex, MutexKind,
     new = "KeyedMutex::<String>::new()", hold = "try_lock",
 }

@@ -2,13 +2,12 @@ use core::hash::Hash;
 
 use equivalent::Equivalent;
 
-use super::forms::{constructors, forms, many, table};
+use super::forms::{constructors, downgrades, forms, lock_table, many, table};
 use crate::builder::DefaultHashBuilder;
 use crate::core::Core;
-use crate::guard::Guard;
 use crate::key::ToKey;
-use crate::mode::{Exclusive, ReadOrWrite, Shared, Upgradable};
-use crate::plumbing::TableRef;
+use crate::mode::{Exclusive, ReadOrWrite, Shared};
+use crate::plumbing::{ReaderWriter, TablePtr, TableRef};
 
 /// A reader-writer lock for each key: many readers, or one writer; and among the readers one that may become a writer.
 ///
@@ -19,7 +18,7 @@ use crate::plumbing::TableRef;
 /// | an upgradable reader, with or without readers | yes | waits | waits |
 /// | a writer | waits | waits | waits |
 ///
-/// An *upgradable* reader reads, and can [become a writer](Guard::upgrade) without letting another one in between: look
+/// An *upgradable* reader reads, and can [become a writer](crate::Guard::upgrade) without letting another one in between: look
 /// first, and write only if that turns out to be needed. There is at most one for each key, because two of them would
 /// wait for each other for ever.
 ///
@@ -50,8 +49,8 @@ use crate::plumbing::TableRef;
 ///
 /// | from | to | call |
 /// |---|---|---|
-/// | upgradable | writer | [`upgrade`](Guard::upgrade), [`upgrade_blocking`](Guard::upgrade_blocking), [`try_upgrade`](Guard::try_upgrade), [`try_upgrade_for`](Guard::try_upgrade_for), [`try_upgrade_until`](Guard::try_upgrade_until) |
-/// | upgradable | writer, and back when that is dropped | [`upgrade_mut`](Guard::upgrade_mut), [`upgrade_mut_blocking`](Guard::upgrade_mut_blocking), [`try_upgrade_mut`](Guard::try_upgrade_mut) |
+/// | upgradable | writer | [`upgrade`](crate::Guard::upgrade), [`upgrade_blocking`](crate::Guard::upgrade_blocking), [`try_upgrade`](crate::Guard::try_upgrade), [`try_upgrade_for`](crate::Guard::try_upgrade_for), [`try_upgrade_until`](crate::Guard::try_upgrade_until) |
+/// | upgradable | writer, and back when that is dropped | [`upgrade_mut`](crate::Guard::upgrade_mut), [`upgrade_mut_blocking`](crate::Guard::upgrade_mut_blocking), [`try_upgrade_mut`](crate::Guard::try_upgrade_mut) |
 /// | upgradable | reader | [`downgrade`](UpgradableGuard#method.downgrade) |
 /// | writer | reader | [`downgrade`](WriteGuard#method.downgrade) |
 /// | writer | upgradable | [`downgrade_to_upgradable`](WriteGuard#method.downgrade_to_upgradable) |
@@ -95,10 +94,12 @@ pub struct KeyedRwLock<K, S = DefaultHashBuilder> {
     hasher: S,
 }
 
-constructors!(KeyedRwLock, RwLockKind);
+impl<K, S> ReaderWriter for KeyedRwLock<K, S> {}
+
+constructors!(KeyedRwLock [], RwLockKind, new = "KeyedRwLock::<String>::new()", built = "KeyedRwLock<String");
 
 forms! {
-    KeyedRwLock, Shared,
+    KeyedRwLock [], Shared, handles [P: TablePtr<Table: ReaderWriter>],
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedRwLock::<String>::new()", excludes = "try_write",
     /// A reader's hold of a key of a [`KeyedRwLock`]
@@ -115,7 +116,7 @@ forms! {
 }
 
 forms! {
-    KeyedRwLock, Upgradable,
+    KeyedRwLock [], Upgradable, handles [P: TablePtr<Table: ReaderWriter>],
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedRwLock::<String>::new()", excludes = "try_upgradable_read",
     /// The hold of a key of a [`KeyedRwLock`] by the one reader that may become a writer
@@ -132,7 +133,7 @@ forms! {
 }
 
 forms! {
-    KeyedRwLock, Exclusive,
+    KeyedRwLock [], Exclusive, handles [P: TablePtr<Table: ReaderWriter>],
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedRwLock::<String>::new()", excludes = "try_read",
     /// A writer's hold of a key of a [`KeyedRwLock`]
@@ -148,7 +149,7 @@ forms! {
 }
 
 many! {
-    KeyedRwLock, Shared, SharedGuards,
+    KeyedRwLock [], Shared, SharedGuards,
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedRwLock::<String>::new()", excludes = "try_write",
     lists [keys: Shared::NEW], given = "[\"a\", \"b\"]",
@@ -160,7 +161,7 @@ many! {
 }
 
 many! {
-    KeyedRwLock, Exclusive, ExclusiveGuards,
+    KeyedRwLock [], Exclusive, ExclusiveGuards,
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedRwLock::<String>::new()", excludes = "try_read",
     lists [keys: Exclusive::NEW], given = "[\"a\", \"b\"]",
@@ -172,7 +173,7 @@ many! {
 }
 
 many! {
-    KeyedRwLock, ReadOrWrite, ReadWriteGuards,
+    KeyedRwLock [], ReadOrWrite, ReadWriteGuards,
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedRwLock::<String>::new()", excludes = "try_read",
     lists [reads: ReadOrWrite::READ, writes: ReadOrWrite::WRITE], given = "[\"b\"], [\"a\"]",
@@ -184,51 +185,19 @@ many! {
 }
 
 table! {
-    KeyedRwLock, RwLockKind,
+    KeyedRwLock [],
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedRwLock::<String>::new()", hold = "try_write",
 }
 
-/// For each way to refer to a table by itself, so that the documentation does not offer this to the holder of a mutex's
-/// key, which is exclusive as well.
-macro_rules! downgrades {
-    ($($(#[$if:meta])* [$($a:lifetime)?] $P:ty;)+) => {$(
-        /// Downgrades of a writer. For the [policy](crate::Fairness) a writer leaves.
-        $(#[$if])*
-        impl<$($a,)? K, S> Guard<$P, Exclusive> {
-            /// Becomes a reader. Readers that wait may get in beside it; no writer gets in between.
-            ///
-            /// # Examples
-            /// ```
-            /// let locks = keylatch::KeyedRwLock::<String>::new();
-            /// let reader = locks.try_write("a").unwrap().downgrade();
-            /// assert!(locks.try_read("a").is_some() && locks.try_write("a").is_none());
-            /// # drop(reader);
-            /// ```
-            #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
-            pub fn downgrade(self) -> Guard<$P, Shared> {
-                self.downgraded()
-            }
-
-            /// Becomes an upgradable reader. Readers that wait may get in beside it; no writer gets in between.
-            ///
-            /// # Examples
-            /// ```
-            /// let locks = keylatch::KeyedRwLock::<String>::new();
-            /// let reader = locks.try_write("a").unwrap().downgrade_to_upgradable();
-            /// let writer = reader.try_upgrade().unwrap();
-            /// # drop(writer);
-            /// ```
-            #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
-            pub fn downgrade_to_upgradable(self) -> Guard<$P, Upgradable> {
-                self.downgraded()
-            }
-        }
-    )+};
+lock_table! {
+    KeyedRwLock, RwLockKind,
+    new = "KeyedRwLock::<String>::new()", hold = "try_write",
 }
 
 downgrades! {
-    ['a] TableRef<'a, KeyedRwLock<K, S>>;
+    new = "KeyedRwLock::<String>::new()",
+    ['a, K, S] TableRef<'a, KeyedRwLock<K, S>>;
     #[cfg(target_has_atomic = "ptr")]
-    [] alloc::sync::Arc<KeyedRwLock<K, S>>;
+    [K, S] alloc::sync::Arc<KeyedRwLock<K, S>>;
 }

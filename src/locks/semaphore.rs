@@ -2,11 +2,12 @@ use core::hash::Hash;
 
 use equivalent::Equivalent;
 
-use super::forms::{forms, many, table};
+use super::forms::{forms, lock_table, many, table};
 use crate::builder::{Builder, DefaultHashBuilder};
 use crate::core::{Core, Counted, MAX_UNITS};
 use crate::key::ToKey;
 use crate::mode::Permit;
+use crate::plumbing::TablePtr;
 
 /// A semaphore for each key: a number of permits, the same for every key; each call takes one of them, or as many as it
 /// asks for.
@@ -161,7 +162,7 @@ impl<K, S> KeyedSemaphore<K, S> {
 }
 
 forms! {
-    KeyedSemaphore, Permit,
+    KeyedSemaphore [], Permit, handles [K, S, P: TablePtr<Table = KeyedSemaphore<K, S>, Key = K>],
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedSemaphore::<String>::new(1)", excludes = "try_acquire",
     /// A permit of a key of a [`KeyedSemaphore`]
@@ -176,7 +177,7 @@ forms! {
 }
 
 forms! {
-    KeyedSemaphore, Permit,
+    KeyedSemaphore [], Permit, handles [K, S, P: TablePtr<Table = KeyedSemaphore<K, S>, Key = K>],
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedSemaphore::<String>::new(3)", excludes = "try_acquire",
     guards PermitGuard, PermitGuardArc, futures AcquirePermit, AcquirePermitArc,
@@ -194,7 +195,7 @@ forms! {
 }
 
 many! {
-    KeyedSemaphore, Permit, PermitGuards,
+    KeyedSemaphore [], Permit, PermitGuards,
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedSemaphore::<String>::new(1)", excludes = "try_acquire",
     lists [keys: Permit::NEW], given = "[\"a\", \"b\"]",
@@ -205,7 +206,12 @@ many! {
 }
 
 table! {
-    KeyedSemaphore, SemaphoreKind,
+    KeyedSemaphore [],
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    new = "KeyedSemaphore::<String>::new(1)", hold = "try_acquire",
+}
+
+lock_table! {
+    KeyedSemaphore, SemaphoreKind,
     new = "KeyedSemaphore::<String>::new(1)", hold = "try_acquire",
 }

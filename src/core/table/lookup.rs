@@ -1,5 +1,6 @@
 //! Finding the entry of a key, and making it if there is none.
 
+use core::cell::RefCell;
 use core::hash::{BuildHasher, Hash};
 
 use equivalent::Equivalent;
@@ -30,7 +31,7 @@ pub(crate) enum Join {
 }
 
 /// What came of it.
-pub(crate) enum Joined<K, V> {
+pub(crate) enum Joined<K, V: Payload> {
     Hold(UnitOf<K, V>),
     Claim(UnitOf<K, V>),
     Refused,
@@ -41,7 +42,7 @@ pub(crate) enum Joined<K, V> {
 impl Join {
     /// Joins an entry that exists. How is a constant where this is called: what is not asked for costs nothing.
     #[inline]
-    fn entry<K, V>(self, access: Access, entry: Live<'_, K, V>, rules: &Rules) -> Joined<K, V> {
+    fn entry<K, V: Payload>(self, access: Access, entry: Live<'_, K, V>, rules: &Rules) -> Joined<K, V> {
         if self != Join::Claim && self != Join::Make {
             match entry.join(|word| word.hold(access, rules.limit())) {
                 Ok(hold) => return Joined::Hold(hold),
@@ -60,7 +61,7 @@ impl Join {
 
     /// That unit, when the entry has been made with it.
     #[inline]
-    fn made<K, V>(self, unit: UnitOf<K, V>) -> Joined<K, V> {
+    fn made<K, V: Payload>(self, unit: UnitOf<K, V>) -> Joined<K, V> {
         if self == Join::Claim { Joined::Claim(unit) } else { Joined::Hold(unit) }
     }
 }
@@ -68,6 +69,11 @@ impl Join {
 /// Where the entry of an operation comes from.
 pub(crate) trait Source<K, V: Payload> {
     fn join(&self, core: &Core<K, V>, join: Join, access: Access) -> Joined<K, V>;
+
+    /// The key of a new entry, if it can be had under the shard lock. Who asks uses it.
+    fn give(&self) -> Option<K> {
+        None
+    }
 }
 
 /// A key and its tag: the entry is looked up, and made if there is none.
@@ -81,6 +87,25 @@ impl<'q, Q: ?Sized + Hash> Key<'q, Q> {
     pub(crate) fn new(key: &'q Q, hasher: &impl BuildHasher) -> Self {
         Key { tag: Tag::of(hasher.hash_one(key)), key }
     }
+
+    /// Of a key whose tag is known.
+    #[inline]
+    pub(crate) fn tagged(tag: Tag, key: &'q Q) -> Self {
+        Key { tag, key }
+    }
+
+    #[inline]
+    pub(crate) fn tag(&self) -> Tag {
+        self.tag
+    }
+
+    /// The same, independent of what was asked with.
+    pub(crate) fn owned<K>(&self) -> MadeKey<K>
+    where
+        Q: ToKey<K>,
+    {
+        MadeKey { tag: self.tag, key: self.key.to_key() }
+    }
 }
 
 impl<K, V: Payload, Q> Source<K, V> for Key<'_, Q>
@@ -90,6 +115,99 @@ where
     #[inline]
     fn join(&self, core: &Core<K, V>, join: Join, access: Access) -> Joined<K, V> {
         core.join(self.tag, self.key, join, access)
+    }
+
+    #[inline]
+    fn give(&self) -> Option<K> {
+        (!core::mem::needs_drop::<K>()).then(|| self.key.to_key())
+    }
+}
+
+/// What tells one key from all others.
+pub(crate) trait Ask<K> {
+    fn tag(&self) -> Tag;
+
+    /// Under the shard lock.
+    fn is(&self, key: &K) -> bool;
+}
+
+impl<K, Q: ?Sized + Equivalent<K>> Ask<K> for Key<'_, Q> {
+    #[inline]
+    fn tag(&self) -> Tag {
+        self.tag
+    }
+
+    #[inline]
+    fn is(&self, key: &K) -> bool {
+        self.key.equivalent(key)
+    }
+}
+
+/// What an operation has been given, and keeps until it asks.
+pub(crate) trait Given {
+    /// What it asks with, once: a future that has asked does not keep it.
+    type Key;
+
+    fn key(self) -> Self::Key;
+}
+
+impl<Q: ?Sized> Given for Key<'_, Q> {
+    type Key = Self;
+
+    #[inline]
+    fn key(self) -> Self {
+        self
+    }
+}
+
+/// A key that has been made for an entry. Other than an [`OwnedKey`] it is `Sync`, if the key is.
+pub(crate) struct MadeKey<K> {
+    tag: Tag,
+    key: K,
+}
+
+impl<K> Given for MadeKey<K> {
+    type Key = OwnedKey<K>;
+
+    #[inline]
+    fn key(self) -> OwnedKey<K> {
+        OwnedKey::new(self.tag, self.key)
+    }
+}
+
+/// A key that becomes the entry's, if that is made.
+pub(crate) struct OwnedKey<K> {
+    tag: Tag,
+    /// `None` when it has become the entry's.
+    key: RefCell<Option<K>>,
+}
+
+impl<K> OwnedKey<K> {
+    pub(crate) fn new(tag: Tag, key: K) -> Self {
+        OwnedKey { tag, key: RefCell::new(Some(key)) }
+    }
+}
+
+impl<K: Eq> Ask<K> for OwnedKey<K> {
+    #[inline]
+    fn tag(&self) -> Tag {
+        self.tag
+    }
+
+    #[inline]
+    fn is(&self, key: &K) -> bool {
+        self.key.borrow().as_ref() == Some(key)
+    }
+}
+
+impl<K: Eq, V: Payload> Source<K, V> for OwnedKey<K> {
+    fn join(&self, core: &Core<K, V>, join: Join, access: Access) -> Joined<K, V> {
+        core.join_owned(self, join, access)
+    }
+
+    #[inline]
+    fn give(&self) -> Option<K> {
+        self.key.take()
     }
 }
 
@@ -242,6 +360,54 @@ impl<K, V: Payload> Core<K, V> {
                 }
             }
         }
+    }
+
+    /// Joins the entry of a key, which becomes that of the entry if there is none.
+    fn join_owned(&self, key: &OwnedKey<K>, join: Join, access: Access) -> Joined<K, V>
+    where
+        K: Eq,
+    {
+        let tag = key.tag;
+        let mut lent = Lent { core: self, tag, spare: None };
+        loop {
+            let joined = self.shard(tag).with(|shard| {
+                if let Some(entry) = shard.find(tag, |other| key.is(other)) {
+                    return Some(join.entry(access, entry, self.rules()));
+                }
+                lent.spare = lent.spare.take().or_else(|| shard.take_spare());
+                // An old key is dropped outside the lock first.
+                let spare = lent.spare.take_if(|spare| !spare.has_old_key())?;
+                Some(join.made(shard.insert_key(tag, spare, key.key.take()?, join.unit(access))))
+            });
+            if let Some(joined) = joined {
+                return joined;
+            }
+            match &mut lent.spare {
+                Some(spare) => drop(spare.take_key()),
+                None => lent.spare = Some(self.more(tag)),
+            }
+        }
+    }
+
+    /// Of an entry that there is: a hold if that is possible at once, else a claim.
+    ///
+    /// # Panics
+    /// If the entry has as many units as can be counted.
+    #[inline]
+    #[allow(clippy::type_complexity)] // a name for it would say less
+    pub(crate) fn find_hold<M>(&self, key: &impl Ask<K>, mode: M) -> Option<Result<Hold<K, V, M>, Claim<K, V>>>
+    where
+        M: TypedAccess,
+    {
+        let joined = self.shard(key.tag()).with(|shard| {
+            let entry = shard.find(key.tag(), |other| key.is(other))?;
+            Some(Join::Enter.entry(mode.access(), entry, self.rules()))
+        });
+        Some(match joined? {
+            Joined::Hold(unit) => Ok(unit.into_hold(mode)),
+            Joined::Claim(unit) => Err(unit.into_claim()),
+            Joined::Refused | Joined::Full => full(),
+        })
     }
 
     /// Gives a shard more slots, one of them for the caller.

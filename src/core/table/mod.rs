@@ -7,7 +7,10 @@
 //! shard    one lock's worth of entries                   called under the shard lock
 //! pool     a shard's slots, by chunks                    called under the shard lock
 //! slot     the memory of an entry, and its tokens        the only unsafe code
-//! payload  what an entry has beside its key
+//! payload  what an entry may have beside its key: nothing, or
+//! value    a value, with its marks
+//! values   stores, takes out and evicts values            shard lock
+//! sieve    the order in which values are evicted          called under the shard lock
 //! ```
 
 use alloc::boxed::Box;
@@ -24,17 +27,23 @@ mod payload;
 mod pool;
 mod retire;
 mod shard;
+mod sieve;
 mod slot;
 mod tag;
+mod value;
+mod values;
 mod visit;
 
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::lookup::{Key, Source};
+pub(crate) use self::lookup::{Ask, Given, Key, MadeKey, OwnedKey, Source};
 pub(crate) use self::payload::Payload;
+pub(crate) use self::retire::Whereabouts;
 pub(crate) use self::slot::{Claim, Hold, Live, TypedAccess};
 pub(crate) use self::tag::Tag;
+pub(crate) use self::value::Valued;
+pub(crate) use self::values::Busy;
 
 use self::shard::Shard;
 
@@ -47,6 +56,8 @@ pub(crate) struct Config {
     /// How many free entries are kept in all, if that was said.
     pub(crate) spares: Option<usize>,
     pub(crate) recycle_keys: bool,
+    /// How many values there may be in all, if that was said.
+    pub(crate) values: Option<usize>,
     pub(crate) rules: Rules,
 }
 
@@ -59,6 +70,7 @@ pub struct Core<K, V: Payload> {
     waits: WaitQueues,
     shift: u32,
     recycle_keys: bool,
+    excess: V::Excess,
     #[cfg(target_has_atomic = "ptr")]
     number: usize,
 }
@@ -78,30 +90,29 @@ type PaddedShard<K, V> = CachePadded<Lock<Shard<K, V>>>;
 // A panic in user code leaves the table in order: no invariant is broken while user code runs.
 impl<K, V: Payload> core::panic::UnwindSafe for Core<K, V> {}
 impl<K, V: Payload> core::panic::RefUnwindSafe for Core<K, V> {}
-impl<K, V> core::panic::UnwindSafe for Claim<K, V> {}
-impl<K, V> core::panic::RefUnwindSafe for Claim<K, V> {}
-impl<K, V, M> core::panic::UnwindSafe for Hold<K, V, M> {}
-impl<K, V, M> core::panic::RefUnwindSafe for Hold<K, V, M> {}
+impl<K, V: Payload> core::panic::UnwindSafe for Claim<K, V> {}
+impl<K, V: Payload> core::panic::RefUnwindSafe for Claim<K, V> {}
+impl<K, V: Payload, M> core::panic::UnwindSafe for Hold<K, V, M> {}
+impl<K, V: Payload, M> core::panic::RefUnwindSafe for Hold<K, V, M> {}
 
 /// How many free entries a shard keeps, if nothing else was said.
 const SPARES_PER_SHARD: usize = 64;
 
 impl<K, V: Payload> Core<K, V> {
     pub(crate) fn new(config: Config) -> Self {
-        let Config { shards, capacity, spares, recycle_keys, rules } = config;
+        let Config { shards, capacity, spares, recycle_keys, values, rules } = config;
         let each = share_of_capacity(capacity, shards);
         let shard = |index| {
-            let spares = match spares {
-                Some(all) => all / shards + usize::from(index < all % shards),
-                None => each.max(SPARES_PER_SHARD),
-            };
-            CachePadded::new(Lock::new(Shard::new(each, spares)))
+            let part_of = |all| all / shards + usize::from(index < all % shards);
+            let spares = spares.map_or(each.max(SPARES_PER_SHARD), part_of);
+            CachePadded::new(Lock::new(Shard::new(each, spares, values.map(part_of))))
         };
         Core {
             shards: (0..shards).map(shard).collect(),
             waits: WaitQueues::new(shards, rules),
             shift: u32::BITS - shards.trailing_zeros(),
             recycle_keys,
+            excess: V::Excess::default(),
             #[cfg(target_has_atomic = "ptr")]
             number: next_number(),
         }

@@ -1,27 +1,155 @@
-/// What an entry has beside its key: nothing, in a table of locks.
+//! What an entry may have beside its key.
+
+use core::convert::Infallible;
+
+use super::value::{Excess, Kept, Marks, Valued};
+
+/// What an entry may have beside its key: nothing in a table of locks, and in a map a value, or none.
 ///
-/// It lives as long as its entry, from the making to the retirement, and is touched by whoever has the access to: readers
-/// share it, and an exclusive hold has it alone. Its memory is the slot's, so nothing here costs a table that has none.
+/// An entry lives with or without a value. The value's memory is the slot's, and so are its *marks*, atomics that say whether
+/// there is one and which; whoever looks at an entry can read them. So nothing here costs a table of locks.
 ///
 /// `pub` because sealed traits name it; nobody outside can.
 #[allow(unreachable_pub)]
 pub trait Payload: Sized {
-    /// What each shard keeps for the payloads of all its entries, past and present.
-    type Kept: Default;
+    /// Whether there are values at all.
+    const VALUES: bool;
 
-    /// For a new entry. Under the shard lock, so without user code.
-    fn begin(kept: &mut Self::Kept) -> Self;
+    /// What an entry may have.
+    type Value;
 
-    /// The entry dies. Under the shard lock: what is user code to drop must be gone by now.
-    fn end(self, kept: &mut Self::Kept);
+    /// What there is to know of it without a hold.
+    type Marks;
+
+    /// What each shard keeps for all its entries, past and present.
+    type Kept;
+
+    /// What the table keeps of all its shards.
+    type Excess: Default;
+
+    /// Of a slot that serves no key.
+    fn dead() -> Self::Marks;
+
+    /// Of a shard that should have at most so many values.
+    fn kept(most: Option<usize>) -> Self::Kept;
+
+    fn marks(marks: &Self::Marks) -> Option<&Marks>;
+
+    fn keeps(kept: &mut Self::Kept) -> Option<&mut Kept>;
+
+    fn excess(excess: &Self::Excess) -> Option<&Excess>;
+
+    /// An entry begins, without a value. Under the shard lock.
+    #[inline(always)]
+    fn begin(marks: &Self::Marks, kept: &mut Self::Kept) {
+        if let (Some(marks), Some(kept)) = (Self::marks(marks), Self::keeps(kept)) {
+            marks.begin(kept);
+        }
+    }
+
+    /// An entry dies, without a value. Under the shard lock.
+    #[inline(always)]
+    fn end(marks: &Self::Marks, kept: &mut Self::Kept) {
+        if let (Some(marks), Some(kept)) = (Self::marks(marks), Self::keeps(kept)) {
+            kept.end(marks);
+        }
+    }
+
+    /// Whether there is a value. The truth for who has a hold, or the shard lock and no holder to fear; else at a glance.
+    #[inline(always)]
+    fn is_present(marks: &Self::Marks) -> bool {
+        Self::marks(marks).is_some_and(Marks::is_present)
+    }
+
+    /// Says whether there is a value. For who has the entry alone; who is `sole` has found that out under the shard lock, and needs
+    /// no atomic step.
+    #[inline(always)]
+    fn set_present(marks: &Self::Marks, present: bool, sole: bool) {
+        if let Some(marks) = Self::marks(marks) {
+            marks.set_present(present, sole);
+        }
+    }
+
+    /// Somebody has acquired the entry.
+    #[inline(always)]
+    fn note_use(marks: &Self::Marks) {
+        if let Some(marks) = Self::marks(marks) {
+            marks.note_use();
+        }
+    }
+
+    /// A handle comes, or goes.
+    #[inline(always)]
+    fn note_handle(marks: &Self::Marks, comes: bool) {
+        if let Some(marks) = Self::marks(marks) {
+            marks.note_handle(comes);
+        }
+    }
+
+    /// Whether there may be something to settle.
+    #[inline(always)]
+    fn exceeds(excess: &Self::Excess) -> bool {
+        Self::excess(excess).is_some_and(Excess::is_some)
+    }
 }
 
 impl Payload for () {
+    const VALUES: bool = false;
+
+    /// Nothing can be one: so what may have one is as small as what has none, and nobody asks whether it has.
+    type Value = Infallible;
+    type Marks = ();
     type Kept = ();
+    type Excess = ();
+
+    fn dead() {}
+
+    fn kept(_: Option<usize>) {}
 
     #[inline(always)]
-    fn begin((): &mut ()) {}
+    fn marks((): &()) -> Option<&Marks> {
+        None
+    }
 
     #[inline(always)]
-    fn end(self, (): &mut ()) {}
+    fn keeps((): &mut ()) -> Option<&mut Kept> {
+        None
+    }
+
+    #[inline(always)]
+    fn excess((): &()) -> Option<&Excess> {
+        None
+    }
+}
+
+impl<T> Payload for Valued<T> {
+    const VALUES: bool = true;
+
+    type Value = T;
+    type Marks = Marks;
+    type Kept = Kept;
+    type Excess = Excess;
+
+    fn dead() -> Marks {
+        Marks::dead()
+    }
+
+    fn kept(most: Option<usize>) -> Kept {
+        Kept::new(most)
+    }
+
+    #[inline(always)]
+    fn marks(marks: &Marks) -> Option<&Marks> {
+        Some(marks)
+    }
+
+    #[inline(always)]
+    fn keeps(kept: &mut Kept) -> Option<&mut Kept> {
+        Some(kept)
+    }
+
+    #[inline(always)]
+    fn excess(excess: &Excess) -> Option<&Excess> {
+        Some(excess)
+    }
 }

@@ -1,10 +1,11 @@
 //! A shard's slots, by chunks: which of them are free, and when a chunk is given back. Under the shard lock.
 
-use super::slot::{Chunk, Filed, Live, Resident, Spare};
+use super::payload::Payload;
+use super::slot::{Chunk, Filed, Live, Resident, Spare, chunk_of};
 use crate::core::slab::{NONE, Slab};
 
 /// The chunks of a shard.
-pub(super) struct Pool<K, V> {
+pub(super) struct Pool<K, V: Payload> {
     chunks: Slab<Linked<K, V>>,
     /// The first chunk of each [`List`].
     heads: [u32; 2],
@@ -14,7 +15,7 @@ pub(super) struct Pool<K, V> {
     keyed: u32,
 }
 
-struct Linked<K, V> {
+struct Linked<K, V: Payload> {
     chunk: Chunk<K, V>,
     /// Neighbours in the list.
     prev: u32,
@@ -28,7 +29,7 @@ enum List {
     Free,
 }
 
-impl<K, V> Linked<K, V> {
+impl<K, V: Payload> Linked<K, V> {
     fn list(&self) -> Option<List> {
         match &self.chunk {
             chunk if chunk.keyed() > 0 => Some(List::Keyed),
@@ -38,7 +39,7 @@ impl<K, V> Linked<K, V> {
     }
 }
 
-impl<K, V> Pool<K, V> {
+impl<K, V: Payload> Pool<K, V> {
     /// A pool that has so many slots.
     pub(super) fn new(capacity: usize) -> Self {
         let mut pool = Pool { chunks: Slab::default(), heads: [NONE; 2], free: 0, keyed: 0 };
@@ -100,6 +101,11 @@ impl<K, V> Pool<K, V> {
     /// How many free slots have an old key.
     pub(super) fn keyed(&self) -> u32 {
         self.keyed
+    }
+
+    /// The live slot of this number, if it is live.
+    pub(super) fn look_at(&self, number: u32) -> Option<Live<'_, K, V>> {
+        self.chunks.get(chunk_of(number))?.chunk.look_at(number)
     }
 
     pub(super) fn look(&self, filed: &Filed) -> Live<'_, K, V> {

@@ -3,7 +3,7 @@
 use super::Core;
 use super::payload::Payload;
 use super::shard::Shard;
-use super::slot::{Chunk, Claim, Hold, Spare, TypedAccess, UnitOf};
+use super::slot::{Chunk, Claim, Hold, Live, Spare, TypedAccess, UnitOf};
 use super::tag::Tag;
 use crate::core::wait::state::State;
 use crate::core::wait::word::{Unit, Word};
@@ -16,12 +16,48 @@ impl<K, V: Payload> Core<K, V> {
         let access = hold.mode().access();
         let sole = Word::born(Unit::Hold(access));
         let unit = hold.into_unit();
+        if V::VALUES {
+            // Mostly the entry has a value, and no other user.
+            let left = self.whereabouts(unit.live());
+            if unit.live().state().replace(sole.keep(), Word::born(Unit::Claim)) {
+                // Whoever releases several looks after the values in the end.
+                if let (Some(left), None) = (self.to_settle(left), batch) {
+                    self.settle_now(left);
+                }
+                return;
+            }
+        }
         let unit = if unit.live().state().word() == sole { self.retire(unit, sole) } else { Err(unit) };
         match (unit, batch) {
             (Ok(()), _) => {}
             (Err(unit), None) => self.leave(unit, access, For::Anybody),
+            // Whoever releases several looks after the values in the end.
             (Err(unit), Some(batch)) => self.leave_into(unit, access, batch),
         }
+    }
+
+    /// For somebody who is about to leave, and looks after the values by itself: it asks what is [to
+    /// settle](Core::to_settle) when it has left, and [settles](Core::settle_now) when it has done all else.
+    #[inline]
+    pub(crate) fn whereabouts(&self, entry: Live<'_, K, V>) -> Option<Whereabouts> {
+        V::VALUES.then(|| Whereabouts::of(entry))
+    }
+
+    #[inline]
+    pub(crate) fn to_settle(&self, left: Option<Whereabouts>) -> Option<Whereabouts> {
+        left.filter(|_| V::exceeds(&self.excess))
+    }
+
+    #[inline(never)]
+    pub(crate) fn settle_now(&self, Whereabouts { tag, address }: Whereabouts) {
+        self.settle(tag, address);
+    }
+
+    /// For somebody who is about to leave: the values are looked after when this is dropped. It is dropped after the wake batch,
+    /// because the drop of a value may wait for a key that somebody has been handed who has not been woken yet; and whatever panics.
+    #[inline]
+    pub(crate) fn settling(&self, entry: Live<'_, K, V>) -> Settling<'_, K, V> {
+        Settling { core: self, left: self.whereabouts(entry) }
     }
 
     /// A holder leaves, and whoever the policy lets in next gets in before any newcomer.
@@ -30,9 +66,21 @@ impl<K, V: Payload> Core<K, V> {
         self.leave(hold.into_unit(), access, whom);
     }
 
+    /// The same, by somebody who looks after the values.
+    pub(crate) fn release_unsettled<M: TypedAccess>(&self, whom: For, hold: Hold<K, V, M>) {
+        let access = hold.mode().access();
+        self.leave_unsettled(hold.into_unit(), access, whom);
+    }
+
     /// A holder leaves, and others may have units of the entry.
     #[inline(never)]
     fn leave(&self, hold: UnitOf<K, V>, access: Access, whom: For) {
+        let _settling = self.settling(hold.live());
+        self.leave_as(hold, access, |state| self.waits.hand_over(state, access, whom));
+    }
+
+    #[inline(never)]
+    fn leave_unsettled(&self, hold: UnitOf<K, V>, access: Access, whom: For) {
         self.leave_as(hold, access, |state| self.waits.hand_over(state, access, whom));
     }
 
@@ -58,7 +106,13 @@ impl<K, V: Payload> Core<K, V> {
 
     /// A claim is given up.
     pub(crate) fn withdraw(&self, claim: Claim<K, V>) {
-        let mut unit = claim.into_unit();
+        let _settling = self.settling(claim.live());
+        self.leave_claim(claim.into_unit());
+    }
+
+    /// The same, by somebody who looks after the values.
+    #[inline]
+    pub(super) fn leave_claim(&self, mut unit: UnitOf<K, V>) {
         let leave = |word: Word| if word.is_only(Unit::Claim) { Err(()) } else { Ok(word.leave(Unit::Claim)) };
         while unit.live().state().update(leave).is_err() {
             match self.retire(unit, Word::born(Unit::Claim)) {
@@ -72,11 +126,12 @@ impl<K, V: Payload> Core<K, V> {
     /// and a hold that was already granted, which goes to the next.
     pub(crate) fn cancel<M: TypedAccess>(&self, claim: Claim<K, V>, mode: M, ticket: Ticket) {
         // Dropped last: wakers run when everything is in order.
+        let _settling = self.settling(claim.live());
         let mut batch = WakeBatch::default();
         match self.leave_queue(claim.live(), ticket, &mut batch) {
             // What was reserved for this one is for the next one that waits, not for whoever comes first.
-            Some(entered) => self.release_for(For::NextWaiter, claim.into_hold(entered, mode)),
-            None => self.withdraw(claim),
+            Some(entered) => self.release_unsettled(For::NextWaiter, claim.into_hold(entered, mode)),
+            None => self.leave_claim(claim.into_unit()),
         }
     }
 
@@ -108,40 +163,75 @@ impl<K, V: Payload> Core<K, V> {
 
 /// What the end of an entry leaves to be dropped outside the shard lock: its key, and a chunk if there are slots enough. It is
 /// handed out by reference, because it is mostly empty, and large.
-pub(super) struct Dead<K, V> {
+pub(super) struct Dead<K, V: Payload> {
     key: Option<K>,
+    pub(super) value: Option<V::Value>,
     chunk: Option<Chunk<K, V>>,
 }
 
-impl<K, V> Default for Dead<K, V> {
-    #[inline]
-    fn default() -> Self {
-        Dead { key: None, chunk: None }
-    }
+/// See [`Core::settling`].
+#[must_use = "it is for the end of the step"]
+pub(crate) struct Settling<'a, K, V: Payload> {
+    core: &'a Core<K, V>,
+    left: Option<Whereabouts>,
 }
 
-impl<K, V> Drop for Dead<K, V> {
+impl<K, V: Payload> Drop for Settling<'_, K, V> {
     #[inline]
     fn drop(&mut self) {
-        // A key alone goes with its field, unless the thread is panicking: then a panic of its own would abort.
-        if core::mem::needs_drop::<K>() && (self.chunk.is_some() || crate::panics::panicking()) {
-            self.drop_keys();
+        if let Some(left) = self.core.to_settle(self.left) {
+            self.core.settle_now(left);
         }
     }
 }
 
-impl<K, V> Dead<K, V> {
+/// Where the entry is that somebody leaves, who cannot ask it any more then.
+#[derive(Clone, Copy)]
+pub(crate) struct Whereabouts {
+    tag: Tag,
+    address: usize,
+}
+
+impl Whereabouts {
+    #[inline]
+    fn of<K, V: Payload>(entry: Live<'_, K, V>) -> Self {
+        Whereabouts { tag: Tag::from_bits(entry.state().tag()), address: entry.address() }
+    }
+}
+
+impl<K, V: Payload> Default for Dead<K, V> {
+    #[inline]
+    fn default() -> Self {
+        Dead { key: None, value: None, chunk: None }
+    }
+}
+
+impl<K, V: Payload> Drop for Dead<K, V> {
+    #[inline]
+    fn drop(&mut self) {
+        // A key alone goes with its field, unless the thread is panicking: then a panic of its own would abort.
+        if core::mem::needs_drop::<(K, V::Value)>()
+            && (self.chunk.is_some() || self.value.is_some() || crate::panics::panicking())
+        {
+            self.drop_all();
+        }
+    }
+}
+
+impl<K, V: Payload> Dead<K, V> {
     #[inline]
     fn is_empty(&self) -> bool {
-        self.key.is_none() && self.chunk.is_none()
+        self.key.is_none() && self.value.is_none() && self.chunk.is_none()
     }
 
-    /// All of the keys, even if the drop of one panics.
+    /// The value and all of the keys, even if the drop of one panics.
     #[cold]
     #[inline(never)]
-    fn drop_keys(&mut self) {
-        let Dead { key, chunk } = self;
+    fn drop_all(&mut self) {
+        let Dead { key, value, chunk } = self;
+        let mut value = value.take();
         let keys = core::iter::from_fn(|| key.take().or_else(|| chunk.as_mut()?.take_key()));
-        crate::panics::run_all(keys.map(|key| move || drop(key)));
+        let parts = core::iter::once_with(|| (value.take(), None)).chain(keys.map(|key| (None, Some(key))));
+        crate::panics::run_all(parts.map(|part| move || drop(part)));
     }
 }

@@ -1,5 +1,7 @@
 //! The shards: how an entry is found, made and removed.
 
+use alloc::vec::Vec;
+
 use hashbrown::HashTable;
 
 use super::payload::Payload;
@@ -27,8 +29,8 @@ pub(super) struct Shard<K, V: Payload> {
 const REST_KEPT: usize = 112;
 
 impl<K, V: Payload> Shard<K, V> {
-    /// A shard that holds `capacity` entries before anything is allocated.
-    pub(super) fn new(capacity: usize, spares_kept: usize) -> Self {
+    /// A shard that holds `capacity` entries before anything is allocated, and should have at most `values` values.
+    pub(super) fn new(capacity: usize, spares_kept: usize, values: Option<usize>) -> Self {
         Shard {
             first: None,
             first_tag: Tag::from_bits(0),
@@ -37,7 +39,7 @@ impl<K, V: Payload> Shard<K, V> {
             rest: HashTable::with_capacity(2 * capacity.saturating_sub(1)),
             hot: None,
             pool: Pool::new(capacity),
-            kept: V::Kept::default(),
+            kept: V::kept(values),
         }
     }
 
@@ -48,14 +50,26 @@ impl<K, V: Payload> Shard<K, V> {
                 return Some(first.live());
             }
         }
-        if self.rest.is_empty() { None } else { self.find_rest(tag, eq) }
+        if self.rest.is_empty() {
+            None
+        } else if V::VALUES {
+            self.find_in_rest(tag, eq)
+        } else {
+            self.find_rest(tag, eq)
+        }
     }
 
     // The hash table's code is kept out of line: the cycle of a key that is alone in its shard is a few dozen
-    // instructions, and would carry the table's registers and branches.
+    // instructions, and would carry the table's registers and branches. But where there are values entries stay, so that most are
+    // in the hash table.
 
     #[inline(never)]
-    fn find_rest(&self, tag: Tag, mut eq: impl FnMut(&K) -> bool) -> Option<Live<'_, K, V>> {
+    fn find_rest(&self, tag: Tag, eq: impl FnMut(&K) -> bool) -> Option<Live<'_, K, V>> {
+        self.find_in_rest(tag, eq)
+    }
+
+    #[inline(always)]
+    fn find_in_rest(&self, tag: Tag, mut eq: impl FnMut(&K) -> bool) -> Option<Live<'_, K, V>> {
         let is_it = |filed: &Filed| {
             let live = self.pool.look(filed);
             tag_of(live) == tag && eq(live.key())
@@ -153,6 +167,12 @@ impl<K, V: Payload> Shard<K, V> {
         self.hot.is_some()
     }
 
+    /// Whether that one still has an old key that must be dropped.
+    #[inline]
+    pub(super) fn next_is_keyed(&self) -> bool {
+        self.hot.as_ref().is_some_and(Spare::has_old_key)
+    }
+
     #[inline]
     pub(super) fn take_spare(&mut self) -> Option<Spare<K, V>> {
         self.hot.take().or_else(|| self.pool.take())
@@ -200,6 +220,31 @@ impl<K, V: Payload> Shard<K, V> {
         usize::from(self.first.is_some()) + self.rest.len()
     }
 
+    /// The entry at this address, if it is still there, and the number of its slot.
+    pub(super) fn find_at(&self, tag: Tag, address: usize) -> Option<(Live<'_, K, V>, u32)> {
+        match &self.first {
+            Some(first) if first.live().address() == address => Some((first.live(), first.number())),
+            _ => {
+                let filed = self.rest.find(tag.bucket_hash(), |filed| self.pool.look(filed).address() == address)?;
+                Some((self.pool.look(filed), filed.number()))
+            }
+        }
+    }
+
+    /// The entry whose slot has this number, if it is live.
+    pub(super) fn look_at(&self, number: u32) -> Option<Live<'_, K, V>> {
+        self.pool.look_at(number)
+    }
+
+    /// All entries, for who owns the table.
+    pub(super) fn drain(&mut self) -> Vec<(K, Option<V::Value>)> {
+        let mut entries = Vec::with_capacity(self.len());
+        entries.extend(self.first.take().map(Resident::abandon));
+        let pool = &self.pool;
+        entries.extend(self.rest.drain().map(|filed| pool.recall(filed).abandon()));
+        entries
+    }
+
     /// For how many entries the hash table has memory.
     #[cfg(test)]
     pub(super) fn memory(&self) -> usize {
@@ -213,6 +258,6 @@ impl<K, V: Payload> Shard<K, V> {
 }
 
 #[inline]
-fn tag_of<K, V>(live: Live<'_, K, V>) -> Tag {
+fn tag_of<K, V: Payload>(live: Live<'_, K, V>) -> Tag {
     Tag::from_bits(live.state().tag())
 }

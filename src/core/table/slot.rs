@@ -11,7 +11,7 @@
 //!
 //! The invariants that every `unsafe` below refers to:
 //!
-//! 1. A slot is live from [`Spare::publish`] to [`Resident::vacate`]; while it is live its key and its payload are initialised.
+//! 1. A slot is live from [`Spare::publish`] to [`Resident::vacate`]; while it is live its key is initialised.
 //! 2. The units in a live slot's word are those of the tokens in existence (forgotten ones included), a hold of permits being as
 //!    many units as its amount says: a token is made in the step that counts it, and used up by the step that takes its units
 //!    away; or it is split in two, or two are merged, whose amounts are the same in sum.
@@ -22,8 +22,14 @@
 //!    the slots of forgotten units.
 //! 6. A chunk and the spares and residents of its slots stay in one shard. A chunk is dropped when all its slots are marked
 //!    free, or with its shard: then nobody has a token of its slots any more, or uses it (5).
-//! 7. A hold's mode says what the word counts it as. (`&` and `&mut` of a payload will rest on it: while the word counts an
-//!    exclusive hold it counts no other.)
+//! 7. A hold's mode says what the word counts it as; and while the word counts an exclusive hold it counts no other.
+//! 8. A slot's value is initialised while its marks say that it is present, which they do of live slots only. A present value
+//!    comes with a claim of its own, which is in nobody's hands: storing the value uses a claim up, and taking it out gives one.
+//!    Both are done under the shard lock, or by who owns the table: so who has locked the shard, and finds that a value is present,
+//!    knows that one of the units is its claim. (A handle's would let its owner in without the lock.)
+//! 9. Only who has an entry *alone* changes its value or whether there is one: who has an exclusive hold (7), who finds under
+//!    the shard lock that the value's own claim is the only unit ([`Quiet`]; 3), or who owns the table (5). Only who has a hold, or
+//!    has the entry alone, looks at the value.
 
 #![allow(unsafe_code)]
 
@@ -36,10 +42,11 @@ use crate::core::wait::state::State;
 use crate::core::wait::word::{Access, Refusal, Unit, Word};
 use crate::sync::UnsafeCell;
 
-struct Slot<K, V> {
+struct Slot<K, V: Payload> {
     state: State,
+    marks: V::Marks,
     key: UnsafeCell<MaybeUninit<K>>,
-    payload: UnsafeCell<MaybeUninit<V>>,
+    value: UnsafeCell<MaybeUninit<V::Value>>,
 }
 
 type Ptr<K, V> = NonNull<Slot<K, V>>;
@@ -52,7 +59,7 @@ struct Number(u32);
 const INDEX_BITS: u32 = 4;
 
 /// Some slots in one allocation.
-pub(super) struct Chunk<K, V> {
+pub(super) struct Chunk<K, V: Payload> {
     /// The first of `len`.
     slots: Ptr<K, V>,
     len: u16,
@@ -68,34 +75,34 @@ const _: () = assert!(1 << INDEX_BITS == Indices::BITS);
 
 /// A slot that serves no key, ready for use.
 #[must_use = "a slot that is neither used nor put back is lost to its chunk"]
-pub(super) struct Spare<K, V>(Ptr<K, V>, Number);
+pub(super) struct Spare<K, V: Payload>(Ptr<K, V>, Number);
 
 /// The table's own pointer to a live slot.
-pub(super) struct Resident<K, V>(Ptr<K, V>, Number);
+pub(super) struct Resident<K, V: Payload>(Ptr<K, V>, Number);
 
 /// A [`Resident`] in the form that a hash table keeps: half the size of a pointer.
 pub(super) struct Filed(Number);
 
 /// A look at a live slot: under the shard lock, or by somebody who has a unit of it.
-pub(crate) struct Live<'a, K, V>(Ptr<K, V>, PhantomData<&'a (K, V)>);
+pub(crate) struct Live<'a, K, V: Payload>(Ptr<K, V>, PhantomData<&'a (K, V)>);
 
 /// One unit of a live slot. Whether it is a claim or a hold is known to whoever has it.
 #[must_use = "a unit that is forgotten keeps its entry for ever"]
-pub(crate) struct UnitOf<K, V>(Ptr<K, V>);
+pub(crate) struct UnitOf<K, V: Payload>(Ptr<K, V>);
 
 /// A unit of a live slot that is no hold: a handle, a future, a waiter, a visit.
 ///
 /// `pub` because sealed traits name it; nobody outside can.
 #[must_use = "a claim that is forgotten keeps its entry for ever"]
 #[allow(unreachable_pub, missing_debug_implementations)] // nobody outside has one to print
-pub struct Claim<K, V>(UnitOf<K, V>);
+pub struct Claim<K, V: Payload>(UnitOf<K, V>);
 
 /// A hold: what the word counts as the access of its mode.
 ///
 /// `pub` because sealed traits name it; nobody outside can.
 #[must_use = "a hold that is forgotten keeps its key locked for ever"]
 #[allow(unreachable_pub, missing_debug_implementations)] // nobody outside has one to print
-pub struct Hold<K, V, M> {
+pub struct Hold<K, V: Payload, M> {
     unit: UnitOf<K, V>,
     mode: M,
 }
@@ -107,22 +114,25 @@ pub trait TypedAccess: Copy + Unpin {
     fn access(&self) -> Access;
 }
 
+/// An entry that somebody has alone without a hold: the only unit is the claim of its value, and the shard stays locked.
+pub(super) struct Quiet<'a, K, V: Payload>(Live<'a, K, V>);
+
 /// The last unit of a live slot: a unit, and the knowledge that there is no other.
 ///
 /// Only the shard lock keeps it true: it is made and used under it.
-pub(super) struct Last<K, V>(UnitOf<K, V>);
+pub(super) struct Last<K, V: Payload>(UnitOf<K, V>);
 
-// SAFETY: a chunk owns its slots and what is in them, as a `Box<[(K, V)]>` would.
-unsafe impl<K: Send, V: Send> Send for Chunk<K, V> {}
+// SAFETY: a chunk owns its slots and what is in them, as a `Box<[(K, V)]>` would; marks are atomics.
+unsafe impl<K: Send, V: Payload<Value: Send, Marks: Send>> Send for Chunk<K, V> {}
 // SAFETY: a spare owns its slot and the key in it, as a `Box<K>` would.
-unsafe impl<K: Send, V: Send> Send for Spare<K, V> {}
+unsafe impl<K: Send, V: Payload<Value: Send, Marks: Send>> Send for Spare<K, V> {}
 // SAFETY: residents and units of one slot give `&K` to several threads, and any of them may be the one that drops or
-// recycles the key, so both `Send` and `Sync` of `K` are asked for, and of `V` likewise. All else in a slot is atomic.
-unsafe impl<K: Send + Sync, V: Send + Sync> Send for Resident<K, V> {}
-// SAFETY: as above; `&UnitOf` gives `&K` and atomics.
-unsafe impl<K: Send + Sync, V: Send + Sync> Send for UnitOf<K, V> {}
+// recycles the key, so both `Send` and `Sync` of `K` are asked for, and of the value likewise. All else in a slot is atomic.
+unsafe impl<K: Send + Sync, V: Payload<Value: Send + Sync, Marks: Sync>> Send for Resident<K, V> {}
+// SAFETY: as above; `&UnitOf` gives `&K`, and the value's `&` to holders, and atomics.
+unsafe impl<K: Send + Sync, V: Payload<Value: Send + Sync, Marks: Sync>> Send for UnitOf<K, V> {}
 // SAFETY: as above.
-unsafe impl<K: Send + Sync, V: Send + Sync> Sync for UnitOf<K, V> {}
+unsafe impl<K: Send + Sync, V: Payload<Value: Send + Sync, Marks: Sync>> Sync for UnitOf<K, V> {}
 
 impl Number {
     #[inline]
@@ -141,27 +151,27 @@ impl Number {
     }
 }
 
-impl<K, V> Slot<K, V> {
+impl<K, V: Payload> Slot<K, V> {
     fn is_keyed(&self) -> bool {
         self.state.word() == Word::DEAD_KEYED
     }
 }
 
-impl<K, V> Drop for Slot<K, V> {
+impl<K, V: Payload> Drop for Slot<K, V> {
     fn drop(&mut self) {
         let word = self.state.word();
         if word != Word::DEAD {
             // SAFETY: the slot is live or keeps an old key, so its key is initialised (1), and it is not used again (6).
             self.key.with_mut(|key| unsafe { (*key).assume_init_drop() });
         }
-        if word != Word::DEAD && word != Word::DEAD_KEYED {
-            // SAFETY: the slot is live, so its payload is initialised (1), and it is not used again (6).
-            self.payload.with_mut(|payload| unsafe { (*payload).assume_init_drop() });
+        if V::is_present(&self.marks) {
+            // SAFETY: the value is initialised (8), and the slot is not used again (6).
+            self.value.with_mut(|value| unsafe { (*value).assume_init_drop() });
         }
     }
 }
 
-impl<K, V> Chunk<K, V> {
+impl<K, V: Payload> Chunk<K, V> {
     /// How many slots a chunk has at most. A key that is held for long keeps its whole chunk, and in larger ones there would
     /// hardly be less to do for each slot.
     pub(super) const MOST: usize = 1 << INDEX_BITS;
@@ -174,8 +184,9 @@ impl<K, V> Chunk<K, V> {
         assert!((1..=Self::MOST).contains(&len));
         let slot = |_| Slot {
             state: State::dead(),
+            marks: V::dead(),
             key: UnsafeCell::new(MaybeUninit::uninit()),
-            payload: UnsafeCell::new(MaybeUninit::uninit()),
+            value: UnsafeCell::new(MaybeUninit::uninit()),
         };
         let slots: Box<[Slot<K, V>]> = (0..len).map(slot).collect();
         let len = len as u16;
@@ -241,13 +252,21 @@ impl<K, V> Chunk<K, V> {
         Live(self.slot(filed.0.index()), PhantomData)
     }
 
+    /// A look at the live slot of this number, if it is live. Under the shard lock, so that it stays so.
+    #[inline]
+    pub(super) fn look_at(&self, number: u32) -> Option<Live<'_, K, V>> {
+        let live = Live(self.slot(Number(number).index()), PhantomData);
+        let word = live.state().word();
+        (word != Word::DEAD && word != Word::DEAD_KEYED).then_some(live)
+    }
+
     #[inline]
     pub(super) fn recall(&self, filed: Filed) -> Resident<K, V> {
         Resident(self.slot(filed.0.index()), filed.0)
     }
 }
 
-impl<K, V> Drop for Chunk<K, V> {
+impl<K, V: Payload> Drop for Chunk<K, V> {
     #[cold]
     #[inline(never)]
     fn drop(&mut self) {
@@ -262,11 +281,27 @@ impl Filed {
     pub(super) fn chunk(&self) -> u32 {
         self.0.chunk()
     }
+
+    #[inline]
+    pub(super) fn number(&self) -> u32 {
+        self.0.0
+    }
 }
 
-impl<K, V> Spare<K, V> {
+/// Which chunk the slot of this number is in.
+pub(super) fn chunk_of(number: u32) -> u32 {
+    Number(number).chunk()
+}
+
+impl<K, V: Payload> Spare<K, V> {
     pub(super) fn chunk(&self) -> u32 {
         self.1.chunk()
+    }
+
+    /// Whether there is an old key in the slot that must be dropped.
+    #[inline]
+    pub(super) fn has_old_key(&self) -> bool {
+        core::mem::needs_drop::<K>() && self.slot().is_keyed()
     }
 
     #[inline]
@@ -327,11 +362,7 @@ impl<K, V: Payload> Spare<K, V> {
     /// Makes the slot live. Its key has been initialised (1).
     #[inline]
     fn start(self, tag: u32, unit: Unit, kept: &mut V::Kept) -> Published<K, V> {
-        let payload = V::begin(kept);
-        self.slot().payload.with_mut(|place| {
-            // SAFETY: we are the slot's only owner (4).
-            unsafe { (*place).write(payload) };
-        });
+        V::begin(&self.slot().marks, kept);
         self.slot().state.begin(tag, unit);
         (Resident(self.0, self.1), UnitOf(self.0))
     }
@@ -340,10 +371,15 @@ impl<K, V: Payload> Spare<K, V> {
 /// What a live slot begins with: the table's pointer, and one unit.
 type Published<K, V> = (Resident<K, V>, UnitOf<K, V>);
 
-impl<K, V> Resident<K, V> {
+impl<K, V: Payload> Resident<K, V> {
     #[inline]
     pub(super) fn live(&self) -> Live<'_, K, V> {
         Live(self.0, PhantomData)
+    }
+
+    #[inline]
+    pub(super) fn number(&self) -> u32 {
+        self.1.0
     }
 
     #[inline]
@@ -353,28 +389,38 @@ impl<K, V> Resident<K, V> {
 }
 
 impl<K, V: Payload> Resident<K, V> {
+    /// The entry dies with its table, which the caller owns, so that whatever units there are have been forgotten (5).
+    pub(super) fn abandon(self) -> (K, Option<V::Value>) {
+        let mut spare = Spare(self.0, self.1);
+        let value = V::is_present(&spare.slot().marks).then(|| self.live().take(false).0);
+        spare.slot().state.end(Word::DEAD_KEYED);
+        match spare.take_key() {
+            Some(key) => (key, value),
+            None => unreachable!("an entry has a key"),
+        }
+    }
+
     /// The entry dies: its slot is given up by the table and by the last unit, and keeps its key.
     #[inline]
     pub(super) fn vacate(self, last: Last<K, V>, kept: &mut V::Kept) -> Spare<K, V> {
         assert!(self.live().is(last.live()), "an entry is retired by its own last unit");
         let spare = Spare(self.0, self.1);
-        // SAFETY: the payload was initialised (1) and is read once: the slot is not live any more (4).
-        let payload = spare.slot().payload.with_mut(|payload| unsafe { (*payload).assume_init_read() });
+        assert!(!V::is_present(&spare.slot().marks), "a value has a claim of its own");
+        V::end(&spare.slot().marks, kept);
         spare.slot().state.end(Word::DEAD_KEYED);
-        payload.end(kept);
         spare
     }
 }
 
-impl<K, V> Clone for Live<'_, K, V> {
+impl<K, V: Payload> Clone for Live<'_, K, V> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<K, V> Copy for Live<'_, K, V> {}
+impl<K, V: Payload> Copy for Live<'_, K, V> {}
 
-impl<'a, K, V> Live<'a, K, V> {
+impl<'a, K, V: Payload> Live<'a, K, V> {
     #[inline]
     fn slot(self) -> &'a Slot<K, V> {
         // SAFETY: a slot with a resident or a unit is live (2, 3), or its table is being dropped and the unit is not used (5).
@@ -405,6 +451,30 @@ impl<'a, K, V> Live<'a, K, V> {
         self.0.addr().get()
     }
 
+    #[inline]
+    pub(crate) fn marks(self) -> &'a V::Marks {
+        &self.slot().marks
+    }
+
+    /// The claim of a value that somebody stores who has an exclusive hold. There is always room for it: see [`Word::keep`].
+    #[inline]
+    pub(super) fn claim_for_value(self) -> Claim<K, V> {
+        let claimed = self.join(|word| Ok(word.keep()));
+        claimed.unwrap_or_else(|_| unreachable!("there is room for the claim of a value")).into_claim()
+    }
+
+    /// For who owns the table: whatever units there are have been forgotten (5).
+    pub(super) fn owned(self) -> Option<Quiet<'a, K, V>> {
+        V::is_present(self.marks()).then_some(Quiet(self))
+    }
+
+    /// Whether nobody uses the entry, which has a value: for who has locked the shard, and asks nobody else.
+    #[inline]
+    pub(super) fn quiet(self) -> Option<Quiet<'a, K, V>> {
+        let quiet = V::is_present(self.marks()) && self.state().is_sole(Word::born(Unit::Claim));
+        quiet.then_some(Quiet(self))
+    }
+
     /// Takes a new unit, as `step` says.
     #[inline]
     pub(super) fn join(self, step: impl FnMut(Word) -> Result<Word, Refusal>) -> Result<UnitOf<K, V>, Refusal> {
@@ -412,7 +482,7 @@ impl<'a, K, V> Live<'a, K, V> {
     }
 }
 
-impl<K, V> UnitOf<K, V> {
+impl<K, V: Payload> UnitOf<K, V> {
     #[inline]
     pub(super) fn live(&self) -> Live<'_, K, V> {
         Live(self.0, PhantomData)
@@ -437,14 +507,14 @@ impl<K, V> UnitOf<K, V> {
     }
 }
 
-impl<K, V> Last<K, V> {
+impl<K, V: Payload> Last<K, V> {
     #[inline]
     pub(super) fn live(&self) -> Live<'_, K, V> {
         self.0.live()
     }
 }
 
-impl<K, V> Claim<K, V> {
+impl<K, V: Payload> Claim<K, V> {
     #[inline]
     pub(crate) fn live(&self) -> Live<'_, K, V> {
         self.0.live()
@@ -460,6 +530,19 @@ impl<K, V> Claim<K, V> {
     pub(super) fn into_unit(self) -> UnitOf<K, V> {
         self.0
     }
+
+    /// Stores the value of an entry that has none, for who owns the table: whatever other units there are have been forgotten (5).
+    pub(super) fn store_as_owner(self, value: V::Value) {
+        Live(self.0.0, PhantomData).store(value, self, false);
+    }
+
+    /// Stores the first value of an entry that has just been made, and has no other unit. Under the shard lock.
+    #[inline]
+    pub(super) fn store(self, value: V::Value) {
+        let live = Live(self.0.0, PhantomData);
+        assert!(live.state().is_sole(Word::born(Unit::Claim)), "nobody else has a unit");
+        live.store(value, self, true);
+    }
 }
 
 /// Whether the word counts one hold as `sum` and two as `one` and `other` alike.
@@ -472,7 +555,7 @@ fn add_up(one: Access, other: Access, sum: Access) -> bool {
     }
 }
 
-impl<K, V, M: TypedAccess> Hold<K, V, M> {
+impl<K, V: Payload, M: TypedAccess> Hold<K, V, M> {
     #[inline]
     pub(crate) fn live(&self) -> Live<'_, K, V> {
         self.unit.live()
@@ -512,5 +595,95 @@ impl<K, V, M: TypedAccess> Hold<K, V, M> {
     #[inline]
     pub(super) fn into_unit(self) -> UnitOf<K, V> {
         self.unit
+    }
+
+    /// The entry's value, if it has one.
+    #[inline]
+    pub(crate) fn value(&self) -> Option<&V::Value> {
+        // SAFETY: we have a hold, so nobody has the entry alone but us (7, 9), and the value is initialised (8).
+        V::is_present(self.live().marks())
+            .then(|| self.live().slot().value.with(|value| unsafe { (*value).assume_init_ref() }))
+    }
+
+    /// Whether the hold is an exclusive one, on which the following rest.
+    #[inline]
+    #[track_caller]
+    fn assert_alone(&self) {
+        assert!(self.mode.access() == Access::Exclusive, "a value is changed by an exclusive hold");
+    }
+
+    /// The entry's value, if it has one, to be changed. Whoever changes it renews its version.
+    #[inline]
+    pub(super) fn value_mut(&mut self) -> Option<&mut V::Value> {
+        self.assert_alone();
+        // SAFETY: we have the entry alone (7, 9), for as long as the hold is borrowed, and the value is initialised (8).
+        V::is_present(self.live().marks())
+            .then(|| self.live().slot().value.with_mut(|value| unsafe { (*value).assume_init_mut() }))
+    }
+
+    /// Stores the value of an entry that has none. Under the shard lock (8).
+    #[inline]
+    pub(super) fn store(&mut self, value: V::Value, claim: Claim<K, V>) {
+        self.assert_alone();
+        self.live().store(value, claim, false);
+    }
+
+    /// Takes the value out, if there is one. Under the shard lock (8).
+    #[inline]
+    pub(super) fn take(&mut self) -> Option<(V::Value, Claim<K, V>)> {
+        self.assert_alone();
+        V::is_present(self.live().marks()).then(|| self.live().take(false))
+    }
+}
+
+/// For who has the entry alone. Under the shard lock, or for who owns the table (8).
+impl<K, V: Payload> Live<'_, K, V> {
+    #[inline]
+    fn store(self, value: V::Value, claim: Claim<K, V>, sole: bool) {
+        assert!(
+            self.is(claim.live()) && !V::is_present(self.marks()),
+            "a value is stored once, with a claim of its entry"
+        );
+        self.slot().value.with_mut(|place| {
+            // SAFETY: the caller has the entry alone (9).
+            unsafe { (*place).write(value) };
+        });
+        V::set_present(self.marks(), true, sole);
+        // The claim is the value's now (8).
+        let Claim(UnitOf(_)) = claim;
+    }
+
+    #[inline]
+    fn take(self, sole: bool) -> (V::Value, Claim<K, V>) {
+        assert!(V::is_present(self.marks()), "a value is taken out once");
+        V::set_present(self.marks(), false, sole);
+        // SAFETY: the caller has the entry alone (9), and the value was initialised (8); the marks say that it is gone now.
+        let value = self.slot().value.with_mut(|value| unsafe { (*value).assume_init_read() });
+        (value, Claim(UnitOf(self.0)))
+    }
+}
+
+impl<'a, K, V: Payload> Quiet<'a, K, V> {
+    #[inline]
+    pub(super) fn live(&self) -> Live<'a, K, V> {
+        self.0
+    }
+
+    #[inline]
+    pub(super) fn value(&self) -> &V::Value {
+        // SAFETY: we have the entry alone (9), and the value is there.
+        self.0.slot().value.with(|value| unsafe { (*value).assume_init_ref() })
+    }
+
+    #[inline]
+    pub(super) fn value_mut(&mut self) -> &mut V::Value {
+        // SAFETY: we have the entry alone (9), and the value is there.
+        self.0.slot().value.with_mut(|value| unsafe { (*value).assume_init_mut() })
+    }
+
+    /// Takes the value out.
+    #[inline]
+    pub(super) fn take(self) -> (V::Value, Claim<K, V>) {
+        self.0.take(true)
     }
 }

@@ -1,6 +1,9 @@
 /// What is kept of a key's hash: enough to find the entry again without asking the key.
+///
+/// `pub` because sealed traits name it; nobody outside can.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Tag(u32);
+#[allow(unreachable_pub)]
+pub struct Tag(u32);
 
 impl Tag {
     /// Mixes the caller's hash, so that a weak hasher (the identity, say) spreads over shards and buckets as well.
@@ -30,7 +33,7 @@ impl Tag {
 
     /// ... and the low bits of this choose the bucket, while its high bits, which hashbrown compares first, depend on all.
     #[inline]
-    pub(super) fn bucket_hash(self) -> u64 {
+    pub(crate) fn bucket_hash(self) -> u64 {
         u64::from(self.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 }

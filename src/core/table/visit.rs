@@ -7,7 +7,7 @@ use equivalent::Equivalent;
 use super::Core;
 use super::lookup::{Key, full};
 use super::payload::Payload;
-use super::slot::Claim;
+use super::slot::{Claim, Live};
 use crate::core::wait::Snapshot;
 use crate::core::wait::word::{Refusal, Word};
 
@@ -29,6 +29,25 @@ impl<K, V: Payload> Core<K, V> {
     /// # Panics
     /// If an entry cannot count one more claim.
     pub(crate) fn for_each(&self, mut visit: impl FnMut(&K, Snapshot)) {
+        self.visit(
+            |entry| Some(self.waits.snapshot(entry.state())),
+            |mut visited, snapshot| {
+                if let Some(claim) = visited.claim() {
+                    visit(claim.live().key(), snapshot);
+                }
+            },
+        );
+    }
+
+    /// Visits the live entries that are `picked`, under the shard lock, shard by shard, outside the locks.
+    ///
+    /// # Panics
+    /// If an entry cannot count one more claim.
+    pub(crate) fn visit<R>(
+        &self,
+        pick: impl Fn(Live<'_, K, V>) -> Option<R>,
+        mut visit: impl FnMut(Visit<'_, K, V>, R),
+    ) {
         let mut visits = Vec::new();
         for shard in &self.shards {
             let mut most = shard.with(|shard| shard.len());
@@ -40,8 +59,9 @@ impl<K, V: Payload> Core<K, V> {
                         return Ok(false);
                     }
                     for entry in shard.iter() {
+                        let Some(picked) = pick(entry) else { continue };
                         let claim = entry.join(Word::claim)?.into_claim();
-                        visits.push((Visit { core: self, claim: Some(claim) }, self.waits.snapshot(entry.state())));
+                        visits.push((Visit { core: self, claim: Some(claim) }, picked));
                     }
                     Ok::<_, Refusal>(true)
                 });
@@ -51,19 +71,23 @@ impl<K, V: Payload> Core<K, V> {
                     Err(_) => full(),
                 }
             }
-            for (visited, snapshot) in visits.drain(..) {
-                if let Some(claim) = &visited.claim {
-                    visit(claim.live().key(), snapshot);
-                }
+            for (visited, picked) in visits.drain(..) {
+                visit(visited, picked);
             }
         }
     }
 }
 
 /// A claim for as long as an entry is visited.
-struct Visit<'a, K, V: Payload> {
+pub(crate) struct Visit<'a, K, V: Payload> {
     core: &'a Core<K, V>,
     claim: Option<Claim<K, V>>,
+}
+
+impl<K, V: Payload> Visit<'_, K, V> {
+    pub(crate) fn claim(&mut self) -> &mut Option<Claim<K, V>> {
+        &mut self.claim
+    }
 }
 
 impl<K, V: Payload> Drop for Visit<'_, K, V> {

@@ -81,6 +81,13 @@ impl State {
         }
     }
 
+    /// Makes one certain move, if the word is one certain word: without a look at it first, which would fetch its cache line twice
+    /// where others change it, too. As for the rest, see [`update`](State::update).
+    #[inline]
+    pub(in crate::core) fn replace(&self, old: Word, new: Word) -> bool {
+        self.word.compare_exchange(old.bits(), new.bits(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
     /// Changes the word so that it seems to count other units than there are. The test that does so undoes it.
     #[cfg(test)]
     pub(in crate::core) fn pretend(&self, step: impl Fn(Word) -> Word) {

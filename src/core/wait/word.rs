@@ -235,6 +235,14 @@ impl Word {
         if self.is_full() { Err(Refusal::Full) } else { Ok(Word(self.0 + CLAIM_ONE)) }
     }
 
+    /// One more claim, for a value that is stored under an exclusive hold: past the limit, if there are as many units as can be
+    /// counted. No field overflows by that: next to the hold there are fewer claims than a field can count; and the value's
+    /// claim never becomes a hold.
+    #[inline]
+    pub(crate) const fn keep(self) -> Word {
+        Word(self.0 + CLAIM_ONE)
+    }
+
     /// One more hold, by somebody who has no unit yet. Never past a queue.
     #[inline]
     pub(crate) const fn hold(self, access: Access, limit: usize) -> Result<Word, Refusal> {

@@ -2,14 +2,14 @@
 
 macro_rules! borrowed {
     (
-        $Table:ident, $Guard:ident, $Future:ident,
+        $Table:ident [$($V:ident)?], $Guard:ident, $Future:ident,
         asked with [$($asked:tt)+], new = $new:literal, excludes = $excludes:literal,
         does = $does:literal, more = [$($more:literal)*], fails = [$($fails:literal)+],
         $lock:ident, $lock_blocking:ident, $try_lock:ident, $try_lock_for:ident, $try_lock_until:ident,
         owned $lock_arc:ident, $lock_arc_blocking:ident, $try_lock_arc:ident,
         aliases $lock_blocking_alias:literal, takes [$($n:ident: $Number:ty = $value:literal)?],
     ) => {
-        impl<K: Eq + ::core::hash::Hash, S: ::core::hash::BuildHasher> $Table<K, S> {
+        impl<K: Eq + ::core::hash::Hash, $($V,)? S: ::core::hash::BuildHasher> $Table<K, $($V,)? S> {
             #[doc = concat!($does, ": a future whose output is the guard.")]
             ///
             $(#[doc = $more])*
@@ -41,7 +41,7 @@ macro_rules! borrowed {
             /// # });
             /// ```
             #[inline]
-            pub fn $lock<Q>(&self, key: &Q $(, $n: $Number)?) -> $Future<'_, K, S>
+            pub fn $lock<Q>(&self, key: &Q $(, $n: $Number)?) -> $Future<'_, K, $($V,)? S>
             where
                 Q: $($asked)+,
             {
@@ -76,7 +76,7 @@ macro_rules! borrowed {
             /// ```
             #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
             #[inline]
-            pub fn $try_lock<Q>(&self, key: &Q $(, $n: $Number)?) -> Option<$Guard<'_, K, S>>
+            pub fn $try_lock<Q>(&self, key: &Q $(, $n: $Number)?) -> Option<$Guard<'_, K, $($V,)? S>>
             where
                 Q: $($asked)+,
             {
@@ -87,7 +87,7 @@ macro_rules! borrowed {
 
         /// Blocking and timed calls.
         #[cfg(feature = "std")]
-        impl<K: Eq + ::core::hash::Hash, S: ::core::hash::BuildHasher> $Table<K, S> {
+        impl<K: Eq + ::core::hash::Hash, $($V,)? S: ::core::hash::BuildHasher> $Table<K, $($V,)? S> {
             #[doc = concat!($does, ", blocking the thread while it waits.")]
             ///
             $(#[doc = $more])*
@@ -116,7 +116,7 @@ macro_rules! borrowed {
             #[doc(alias = $lock_blocking_alias)]
             #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
             #[inline]
-            pub fn $lock_blocking<Q>(&self, key: &Q $(, $n: $Number)?) -> $Guard<'_, K, S>
+            pub fn $lock_blocking<Q>(&self, key: &Q $(, $n: $Number)?) -> $Guard<'_, K, $($V,)? S>
             where
                 Q: $($asked)+,
             {
@@ -158,7 +158,7 @@ macro_rules! borrowed {
                 key: &Q,
                 $($n: $Number,)?
                 timeout: ::core::time::Duration,
-            ) -> Option<$Guard<'_, K, S>>
+            ) -> Option<$Guard<'_, K, $($V,)? S>>
             where
                 Q: $($asked)+,
             {
@@ -198,7 +198,7 @@ macro_rules! borrowed {
                 key: &Q,
                 $($n: $Number,)?
                 deadline: ::std::time::Instant,
-            ) -> Option<$Guard<'_, K, S>>
+            ) -> Option<$Guard<'_, K, $($V,)? S>>
             where
                 Q: $($asked)+,
             {

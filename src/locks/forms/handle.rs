@@ -2,12 +2,12 @@
 
 macro_rules! handle {
     (
-        $Table:ident, $Mode:ident, new = $new:literal, does = $does:literal,
+        $Table:ident, $Mode:ident, handles [$($handles:tt)+], new = $new:literal, does = $does:literal,
         $lock:ident, $lock_blocking:ident, $try_lock:ident, $try_lock_for:ident, $try_lock_until:ident,
         takes [$($n:ident: $Number:ty = $value:literal)?],
     ) => {
         #[doc = concat!("The forms of [`", stringify!($Table), "::", stringify!($lock), "`], for the handle's key.")]
-        impl<K, S, P: $crate::plumbing::TablePtr<Table = $Table<K, S>, Key = K>> $crate::handle::Handle<P> {
+        impl<$($handles)+> $crate::handle::Handle<P> {
             #[doc = concat!($does, ": a future whose output is the guard.")]
             ///
             #[doc = concat!("As [`", stringify!($Table), "::", stringify!($lock), "`], for the handle's key.")]
@@ -147,6 +147,7 @@ macro_rules! handle {
             }
         }
     };
+    ($Table:ident, $Mode:ident, handles [], $($ignored:tt)*) => {};
 }
 
 pub(crate) use handle;

@@ -14,7 +14,7 @@ macro_rules! calls {
 /// The forms of one operation.
 macro_rules! many {
     (
-        $Table:ident, $Mode:ident, $Guards:ident,
+        $Table:ident [$($V:ident)?], $Mode:ident, $Guards:ident,
         asked with [$($asked:tt)+],
         // For the examples: a table of strings, and a `try_` call that the operation on "a" excludes.
         new = $new:literal, excludes = $excludes:literal,
@@ -29,7 +29,7 @@ macro_rules! many {
         $try_lock_arc_until:ident $(,)?
     ) => {
         /// Several keys at once.
-        impl<K: Eq + ::core::hash::Hash, S: ::core::hash::BuildHasher> $Table<K, S> {
+        impl<K: Eq + ::core::hash::Hash, $($V,)? S: ::core::hash::BuildHasher> $Table<K, $($V,)? S> {
             #[doc = concat!($does, ": a future whose output is the guards, all of them or none.")]
             ///
             $(#[doc = $more])*
@@ -103,7 +103,7 @@ macro_rules! many {
 
         /// Several keys at once, blocking.
         #[cfg(feature = "std")]
-        impl<K: Eq + ::core::hash::Hash, S: ::core::hash::BuildHasher> $Table<K, S> {
+        impl<K: Eq + ::core::hash::Hash, $($V,)? S: ::core::hash::BuildHasher> $Table<K, $($V,)? S> {
             #[doc = concat!($does, ", all of them or none, blocking the thread while it waits.")]
             ///
             #[doc = concat!("As ", "[`", stringify!($lock), "`](Self::", stringify!($lock), ").")]
@@ -194,7 +194,7 @@ macro_rules! many {
 
         /// Several keys at once, with owned guards.
         #[cfg(target_has_atomic = "ptr")]
-        impl<K: Eq + ::core::hash::Hash, S: ::core::hash::BuildHasher> $Table<K, S> {
+        impl<K: Eq + ::core::hash::Hash, $($V,)? S: ::core::hash::BuildHasher> $Table<K, $($V,)? S> {
             #[doc = concat!($does, ", all of them or none: an owned future whose output is owned guards.")]
             ///
             #[doc = concat!("As ", "[`", stringify!($lock), "`](Self::", stringify!($lock), "), but the future and")]
@@ -251,7 +251,7 @@ macro_rules! many {
 
         /// Several keys at once, blocking, with owned guards.
         #[cfg(all(feature = "std", target_has_atomic = "ptr"))]
-        impl<K: Eq + ::core::hash::Hash, S: ::core::hash::BuildHasher> $Table<K, S> {
+        impl<K: Eq + ::core::hash::Hash, $($V,)? S: ::core::hash::BuildHasher> $Table<K, $($V,)? S> {
             #[doc = concat!($does, ", all of them or none, blocking the thread while it waits, with owned guards.")]
             ///
             #[doc = concat!("As ", "[`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "), but")]

@@ -8,6 +8,7 @@
 //! Every path in a macro is absolute, so that a table's file imports nothing for text that is not there.
 
 pub(crate) mod borrowed;
+mod downgrades;
 pub(crate) mod handle;
 pub(crate) mod many;
 pub(crate) mod mode;
@@ -18,7 +19,10 @@ mod table;
 /// The forms of one operation.
 macro_rules! forms {
     (
-        $Table:ident, $Mode:ident,
+        // With the parameter of the values in brackets, if there are values.
+        $Table:ident $V:tt, $Mode:ident,
+        // The parameters of the handles that have the same operation, `P` among them. Nothing if they have it from another table.
+        handles $handles:tt,
         // The bounds of `Q`. The compiler shows them to whoever asks with what is no key of the table: so they are
         // where the table is, and not in here.
         asked with [$($asked:tt)+],
@@ -41,12 +45,12 @@ macro_rules! forms {
         $(takes $n:ident: $Number:ty = $value:literal $(,)?)?
     ) => {
         $($crate::locks::forms::names::names! {
-            $Table, $Mode, $lock, $lock_arc,
+            $Table $V, $Mode, $lock, $lock_arc,
             held = $held, $Guard, $GuardArc,
             $Future, $FutureArc,
         })?
         $crate::locks::forms::borrowed::borrowed! {
-            $Table, $Guard, $Future,
+            $Table $V, $Guard, $Future,
             asked with [$($asked)+], new = $new, excludes = $excludes,
             does = $does, more = [$($more)*], fails = [$($fails)+],
             $lock, $lock_blocking, $try_lock, $try_lock_for, $try_lock_until,
@@ -54,20 +58,21 @@ macro_rules! forms {
             aliases $lock_blocking_alias, takes [$($n: $Number = $value)?],
         }
         $crate::locks::forms::owned::owned! {
-            $Table, $GuardArc, $FutureArc,
+            $Table $V, $GuardArc, $FutureArc,
             asked with [$($asked)+], new = $new, excludes = $excludes, does = $does,
             $lock, $lock_blocking, $try_lock, $try_lock_for, $try_lock_until,
             $lock_arc, $lock_arc_blocking, $try_lock_arc, $try_lock_arc_for, $try_lock_arc_until,
             aliases $lock_arc_alias, $try_lock_arc_alias, takes [$($n: $Number = $value)?],
         }
         $crate::locks::forms::handle::handle! {
-            $Table, $Mode, new = $new, does = $does,
+            $Table, $Mode, handles $handles, new = $new, does = $does,
             $lock, $lock_blocking, $try_lock, $try_lock_for, $try_lock_until,
             takes [$($n: $Number = $value)?],
         }
     };
 }
 
+pub(crate) use self::downgrades::downgrades;
 pub(crate) use self::many::many;
-pub(crate) use self::table::{constructors, table};
+pub(crate) use self::table::{constructors, lock_table, table};
 pub(crate) use forms;

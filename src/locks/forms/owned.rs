@@ -2,7 +2,7 @@
 
 macro_rules! owned {
     (
-        $Table:ident, $GuardArc:ident, $FutureArc:ident,
+        $Table:ident [$($V:ident)?], $GuardArc:ident, $FutureArc:ident,
         asked with [$($asked:tt)+], new = $new:literal, excludes = $excludes:literal, does = $does:literal,
         $lock:ident, $lock_blocking:ident, $try_lock:ident, $try_lock_for:ident, $try_lock_until:ident,
         $lock_arc:ident, $lock_arc_blocking:ident, $try_lock_arc:ident, $try_lock_arc_for:ident,
@@ -12,7 +12,7 @@ macro_rules! owned {
     ) => {
         /// Owned guards, which keep the table alive instead of borrowing it.
         #[cfg(target_has_atomic = "ptr")]
-        impl<K: Eq + ::core::hash::Hash, S: ::core::hash::BuildHasher> $Table<K, S> {
+        impl<K: Eq + ::core::hash::Hash, $($V,)? S: ::core::hash::BuildHasher> $Table<K, $($V,)? S> {
             #[doc = concat!($does, ": an owned future whose output is an owned guard.")]
             ///
             #[doc = concat!("As [`", stringify!($lock), "`](Self::", stringify!($lock), "), but")]
@@ -38,7 +38,7 @@ macro_rules! owned {
             /// # });
             /// ```
             #[doc(alias = $lock_arc_alias)]
-            pub fn $lock_arc<Q>(self: &::alloc::sync::Arc<Self>, key: &Q $(, $n: $Number)?) -> $FutureArc<K, S>
+            pub fn $lock_arc<Q>(self: &::alloc::sync::Arc<Self>, key: &Q $(, $n: $Number)?) -> $FutureArc<K, $($V,)? S>
             where
                 Q: $($asked)+,
             {
@@ -68,7 +68,7 @@ macro_rules! owned {
             /// ```
             #[doc(alias = $try_lock_arc_alias)]
             #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
-            pub fn $try_lock_arc<Q>(self: &::alloc::sync::Arc<Self>, key: &Q $(, $n: $Number)?) -> Option<$GuardArc<K, S>>
+            pub fn $try_lock_arc<Q>(self: &::alloc::sync::Arc<Self>, key: &Q $(, $n: $Number)?) -> Option<$GuardArc<K, $($V,)? S>>
             where
                 Q: $($asked)+,
             {
@@ -79,7 +79,7 @@ macro_rules! owned {
 
         /// Blocking and timed calls with owned guards.
         #[cfg(all(feature = "std", target_has_atomic = "ptr"))]
-        impl<K: Eq + ::core::hash::Hash, S: ::core::hash::BuildHasher> $Table<K, S> {
+        impl<K: Eq + ::core::hash::Hash, $($V,)? S: ::core::hash::BuildHasher> $Table<K, $($V,)? S> {
             #[doc = concat!($does, ", blocking the thread while it waits, with an owned guard.")]
             ///
             #[doc = concat!("As [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "), but")]
@@ -103,7 +103,7 @@ macro_rules! owned {
             /// std::thread::spawn(move || drop(guard)).join().unwrap();
             /// ```
             #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
-            pub fn $lock_arc_blocking<Q>(self: &::alloc::sync::Arc<Self>, key: &Q $(, $n: $Number)?) -> $GuardArc<K, S>
+            pub fn $lock_arc_blocking<Q>(self: &::alloc::sync::Arc<Self>, key: &Q $(, $n: $Number)?) -> $GuardArc<K, $($V,)? S>
             where
                 Q: $($asked)+,
             {
@@ -141,7 +141,7 @@ macro_rules! owned {
                 key: &Q,
                 $($n: $Number,)?
                 timeout: ::core::time::Duration,
-            ) -> Option<$GuardArc<K, S>>
+            ) -> Option<$GuardArc<K, $($V,)? S>>
             where
                 Q: $($asked)+,
             {
@@ -179,7 +179,7 @@ macro_rules! owned {
                 key: &Q,
                 $($n: $Number,)?
                 deadline: ::std::time::Instant,
-            ) -> Option<$GuardArc<K, S>>
+            ) -> Option<$GuardArc<K, $($V,)? S>>
             where
                 Q: $($asked)+,
             {

@@ -3,42 +3,13 @@
 /// The queries and handles of a table, and what ties it to the core.
 macro_rules! table {
     (
-        $Table:ident, $Kind:ident,
+        $Table:ident [$($V:ident)?],
         // As for `forms!`.
         asked with [$($asked:tt)+],
         // For the examples: a table of strings named `locks`, and two calls that exclude each other.
         new = $new:literal, hold = $hold:literal $(,)?
     ) => {
-        #[doc = concat!("The kind of table that [`", stringify!($Table), "::builder`] makes.")]
-        #[derive(Debug)]
-        pub enum $Kind {}
-
-        impl $crate::plumbing::Kind for $Kind {
-            type Table<K, S> = $Table<K, S>;
-        }
-
-        impl $crate::plumbing::sealed::KindInside for $Kind {
-            type Payload = ();
-
-            fn table<K, S>(core: $crate::core::Core<K, ()>, hasher: S) -> $Table<K, S> {
-                $Table { core, hasher }
-            }
-        }
-
-        impl<K, S> $crate::plumbing::Table for $Table<K, S> {
-            type Key = K;
-        }
-
-        impl<K, S> $crate::plumbing::sealed::TableInside<K> for $Table<K, S> {
-            type Payload = ();
-
-            #[inline]
-            fn core(&self) -> &$crate::core::Core<K, ()> {
-                &self.core
-            }
-        }
-
-        impl<K: Eq + ::core::hash::Hash, S: ::core::hash::BuildHasher> $Table<K, S> {
+        impl<K: Eq + ::core::hash::Hash, $($V,)? S: ::core::hash::BuildHasher> $Table<K, $($V,)? S> {
             #[inline]
             fn key<'q, Q: ?Sized + ::core::hash::Hash>(&self, key: &'q Q) -> $crate::core::Key<'q, Q> {
                 $crate::core::Key::new(key, &self.hasher)
@@ -122,6 +93,73 @@ macro_rules! table {
             }
         }
 
+        impl<K, $($V,)? S> $Table<K, $($V,)? S> {
+            /// Calls `f` with every live entry: its key, and its status at the time when the entry was looked up.
+            ///
+            /// `f` runs outside every internal lock and may use the table. An entry is kept alive until `f` has seen
+            /// it. An entry that comes or goes during the call may be seen or not; one that is there all the time is
+            /// seen once.
+            ///
+            /// # Panics
+            /// If a key cannot count one more: see [`MAX_USERS`](crate::MAX_USERS). If `f` does.
+            ///
+            /// # Examples
+            /// ```
+            #[doc = concat!("let locks = keylatch::", $new, ";")]
+            #[doc = concat!("let guard = locks.", $hold, "(\"a\");")]
+            /// locks.for_each_key(|key, status| {
+            ///     assert_eq!(key, "a");
+            ///     assert_eq!(status.holders(), 1);
+            /// });
+            /// # drop(guard);
+            /// ```
+            pub fn for_each_key(&self, mut f: impl FnMut(&K, $crate::status::Status)) {
+                self.core.for_each(|key, snapshot| f(key, $crate::status::Status::new(snapshot)));
+            }
+        }
+    };
+}
+
+/// The kind of a table of locks, and what else it has not in common with a map.
+macro_rules! lock_table {
+    (
+        $Table:ident, $Kind:ident,
+        // As for `table!`.
+        new = $new:literal, hold = $hold:literal $(,)?
+    ) => {
+        #[doc = concat!("The kind of table that [`", stringify!($Table), "::builder`] makes.")]
+        #[derive(Debug)]
+        pub enum $Kind {}
+
+        impl $crate::plumbing::Kind for $Kind {
+            type Table<K, S> = $Table<K, S>;
+        }
+
+        impl $crate::plumbing::sealed::KindInside for $Kind {
+            type Payload = ();
+        }
+
+        impl<K, S> $crate::plumbing::sealed::Assembled<K, S> for $Table<K, S> {
+            type Payload = ();
+
+            fn assemble(core: $crate::core::Core<K, ()>, hasher: S) -> Self {
+                $Table { core, hasher }
+            }
+        }
+
+        impl<K, S> $crate::plumbing::Table for $Table<K, S> {
+            type Key = K;
+        }
+
+        impl<K, S> $crate::plumbing::sealed::TableInside<K> for $Table<K, S> {
+            type Payload = ();
+
+            #[inline]
+            fn core(&self) -> &$crate::core::Core<K, ()> {
+                &self.core
+            }
+        }
+
         impl<K, S> $Table<K, S> {
             /// How many keys have an entry now: those that are held, waited for, or kept by a handle or an unfinished
             /// future.
@@ -152,29 +190,6 @@ macro_rules! table {
             pub fn is_empty(&self) -> bool {
                 self.len() == 0
             }
-
-            /// Calls `f` with every live entry: its key, and its status at the time when the entry was looked up.
-            ///
-            /// `f` runs outside every internal lock and may use the table. An entry is kept alive until `f` has seen
-            /// it. An entry that comes or goes during the call may be seen or not; one that is there all the time is
-            /// seen once.
-            ///
-            /// # Panics
-            /// If a key cannot count one more: see [`MAX_USERS`](crate::MAX_USERS). If `f` does.
-            ///
-            /// # Examples
-            /// ```
-            #[doc = concat!("let locks = keylatch::", $new, ";")]
-            #[doc = concat!("let guard = locks.", $hold, "(\"a\");")]
-            /// locks.for_each_key(|key, status| {
-            ///     assert_eq!(key, "a");
-            ///     assert_eq!(status.holders(), 1);
-            /// });
-            /// # drop(guard);
-            /// ```
-            pub fn for_each_key(&self, mut f: impl FnMut(&K, $crate::status::Status)) {
-                self.core.for_each(|key, snapshot| f(key, $crate::status::Status::new(snapshot)));
-            }
         }
 
         impl<K, S> ::core::fmt::Debug for $Table<K, S> {
@@ -187,13 +202,13 @@ macro_rules! table {
 
 /// `new`, `builder`, `with_hasher` and `Default` of a table that needs no number of permits.
 macro_rules! constructors {
-    ($Table:ident, $Kind:ident) => {
-        impl<K> $Table<K> {
+    ($Table:ident [$($V:ident)?], $Kind:ident, new = $new:literal, built = $built:literal) => {
+        impl<K $(, $V)?> $Table<K $(, $V)?> {
             /// A table with the default settings.
             ///
             /// # Examples
             /// ```
-            #[doc = concat!("let locks = keylatch::", stringify!($Table), "::<String>::new();")]
+            #[doc = concat!("let locks = keylatch::", $new, ";")]
             /// assert!(locks.is_empty());
             /// ```
             #[must_use]
@@ -206,16 +221,16 @@ macro_rules! constructors {
             ///
             /// # Examples
             /// ```
-            #[doc = concat!("let locks = keylatch::", stringify!($Table), "::<u64>::builder().shards(1).build();")]
+            #[doc = concat!("let locks: keylatch::", $built, "> = keylatch::", stringify!($Table), "::builder().shards(1).build();")]
             /// assert!(locks.is_empty());
             /// ```
             #[track_caller]
-            pub fn builder() -> $crate::builder::Builder<$Kind, K> {
+            pub fn builder() -> $crate::builder::Builder<$Kind $(<$V>)?, K> {
                 $crate::builder::Builder::new($crate::core::Counted::Readers)
             }
         }
 
-        impl<K, S> $Table<K, S> {
+        impl<K, $($V,)? S> $Table<K, $($V,)? S> {
             /// A table with the default settings and this hasher.
             ///
             /// # Examples
@@ -223,7 +238,7 @@ macro_rules! constructors {
             /// use std::hash::RandomState;
             ///
             /// let hasher = RandomState::new(); // SipHash instead of foldhash
-            #[doc = concat!("let locks = keylatch::", stringify!($Table), "::<String, _>::with_hasher(hasher);")]
+            #[doc = concat!("let locks: keylatch::", $built, ", _> = keylatch::", stringify!($Table), "::with_hasher(hasher);")]
             /// assert!(locks.is_empty());
             /// ```
             #[must_use]
@@ -233,7 +248,7 @@ macro_rules! constructors {
             }
         }
 
-        impl<K, S: Default> Default for $Table<K, S> {
+        impl<K, $($V,)? S: Default> Default for $Table<K, $($V,)? S> {
             #[track_caller]
             fn default() -> Self {
                 Self::with_hasher(S::default())
@@ -242,4 +257,4 @@ macro_rules! constructors {
     };
 }
 
-pub(crate) use {constructors, table};
+pub(crate) use {constructors, lock_table, table};

@@ -1,6 +1,6 @@
 //! Tests of the table layer that need its inside. What can be seen from outside is tested in `tests/`.
 
 mod overflow;
-mod payload;
 mod pool;
 mod shard;
+mod values;

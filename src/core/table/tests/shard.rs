@@ -38,7 +38,7 @@ fn weak_hashes_are_spread_over_shards_and_queue_locks() {
 /// After a burst, each time that seven eighths of what there is room for are gone: to twice what is left, or to what is kept.
 #[test]
 fn the_table_shrinks_in_a_few_steps() {
-    let mut shard = Shard::<u32, ()>::new(0, 4);
+    let mut shard = Shard::<u32, ()>::new(0, 4, None);
     let enter = |key: u32| {
         let tag = Tag::of(key.into());
         let spare = shard.take_spare().or_else(|| shard.supply(Chunk::alloc(shard.wanted()), &mut None));
@@ -64,7 +64,7 @@ fn the_table_shrinks_in_a_few_steps() {
 /// The slot stays where it was, with its key as it is by then.
 #[test]
 fn an_old_key_whose_rewriting_panics_is_still_at_hand() {
-    let mut shard = Shard::<String, ()>::new(1, 1);
+    let mut shard = Shard::<String, ()>::new(1, 1, None);
     let tag = Tag::of(1);
     assert!(shard.insert_recycled(tag, |_| unreachable!(), Unit::Claim).is_none(), "there is no old key");
     let mut spare = shard.take_spare().expect("there is room for one");

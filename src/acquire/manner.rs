@@ -1,0 +1,69 @@
+//! The manner of waiting, for operations of several steps: each is written once, as an async function, and a thread that blocks
+//! runs it through in one poll, because it blocks wherever a task would wait.
+
+use core::future::Future;
+#[cfg(feature = "std")]
+use core::{
+    future::ready,
+    pin::pin,
+    task::{Context, Poll, Waker},
+};
+
+#[cfg(feature = "std")]
+use super::blocking::block;
+use super::future::Acquire;
+use super::request::Request;
+use crate::guard::Guard;
+use crate::mode::{Exclusive, Mode, Upgradable};
+use crate::plumbing::TablePtr;
+
+/// How one waits.
+pub(crate) trait Manner: Copy {
+    fn acquire<P: TablePtr, M: Mode>(self, request: Request<P, M>) -> impl Future<Output = Guard<P, M>>;
+
+    fn upgrade<P: TablePtr>(self, guard: Guard<P, Upgradable>) -> impl Future<Output = Guard<P, Exclusive>>;
+}
+
+/// As a task does.
+#[derive(Clone, Copy)]
+pub(crate) struct Awaiting;
+
+impl Manner for Awaiting {
+    #[inline]
+    fn acquire<P: TablePtr, M: Mode>(self, request: Request<P, M>) -> impl Future<Output = Guard<P, M>> {
+        Acquire::of(request)
+    }
+
+    #[inline]
+    fn upgrade<P: TablePtr>(self, guard: Guard<P, Upgradable>) -> impl Future<Output = Guard<P, Exclusive>> {
+        guard.upgrade()
+    }
+}
+
+/// As a thread does.
+#[cfg(feature = "std")]
+#[derive(Clone, Copy)]
+pub(crate) struct Blocking;
+
+#[cfg(feature = "std")]
+impl Manner for Blocking {
+    #[inline]
+    fn acquire<P: TablePtr, M: Mode>(self, request: Request<P, M>) -> impl Future<Output = Guard<P, M>> {
+        ready(block(request, None).expect("a wait without a deadline ends with the hold"))
+    }
+
+    #[inline]
+    fn upgrade<P: TablePtr>(self, guard: Guard<P, Upgradable>) -> impl Future<Output = Guard<P, Exclusive>> {
+        ready(guard.upgrade_blocking())
+    }
+}
+
+/// Runs an operation through that waits by [`Blocking`].
+#[cfg(feature = "std")]
+#[inline]
+pub(crate) fn run<T>(operation: impl Future<Output = T>) -> T {
+    match pin!(operation).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => unreachable!("where a task waits, the thread has blocked"),
+    }
+}

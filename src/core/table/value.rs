@@ -1,0 +1,183 @@
+//! Values: what an entry of a map has beside its key, and what its shard knows of them.
+
+use alloc::boxed::Box;
+use core::marker::PhantomData;
+
+use super::sieve::Sieve;
+use crate::sync::{AtomicU32, AtomicUsize, Ordering};
+
+/// The payload of a map: an entry has a value of type `T`, or none.
+///
+/// `pub` because sealed traits name it; nobody outside can.
+#[allow(unreachable_pub, missing_debug_implementations)] // there are none
+pub struct Valued<T>(PhantomData<T>);
+
+/// What there is to know of an entry's value by whoever looks at the entry.
+///
+/// | bits of `high` | meaning |
+/// |---|---|
+/// | 0 | `PRESENT`: there is a value |
+/// | 1 | `USED`: the value was used since it was last considered for eviction |
+/// | 2 to 7 | how many handles the entry has; 63 of them are as many as there may be |
+/// | 8 to 31 | the high bits of the version, the low ones of which are `low` |
+///
+/// The version is that of the last value, whether it is still there or not: so it counts on from there. It, and `PRESENT`, change
+/// only by who has the entry alone, and `PRESENT` under the shard lock; the other bits at any time. What orders the version is the entry's word, or the shard lock.
+#[allow(unreachable_pub, missing_debug_implementations)]
+pub struct Marks {
+    low: AtomicU32,
+    high: AtomicU32,
+}
+
+const PRESENT: u32 = 1;
+const USED: u32 = 1 << 1;
+const HANDLE_ONE: u32 = 1 << 2;
+const HANDLES: u32 = (1 << VERSION_SHIFT) - HANDLE_ONE;
+const VERSION_SHIFT: u32 = 8;
+
+/// What a shard of a map keeps.
+#[allow(unreachable_pub, missing_debug_implementations)]
+pub struct Kept {
+    /// No entry of the shard that is gone had a later version.
+    high_water: u64,
+    /// How many values there are.
+    pub(super) values: usize,
+    /// Where their number is bounded.
+    pub(super) bound: Option<Box<Bound>>,
+}
+
+/// What a shard knows of its values if it should have only so many.
+///
+/// Each value is either in the sieve or *parked*, because its entry is in use, or was when the sieve's hand came by. Whoever uses a
+/// parked one last puts it in (again). So neither costs more than a constant number of steps for each use, however many
+/// values are in use for however long.
+pub(super) struct Bound {
+    pub(super) most: usize,
+    pub(super) parked: usize,
+    pub(super) sieve: Sieve,
+    /// Whether the shard is counted in the table's [`Excess`].
+    counted: bool,
+}
+
+/// How many shards of a table have parked values, or more than they should.
+#[allow(unreachable_pub, missing_debug_implementations)]
+#[derive(Default)]
+pub struct Excess(AtomicUsize);
+
+impl Marks {
+    /// Of a slot that serves no key.
+    pub(super) fn dead() -> Marks {
+        Marks { low: AtomicU32::new(0), high: AtomicU32::new(0) }
+    }
+
+    /// An entry begins, without a value.
+    #[inline]
+    pub(super) fn begin(&self, kept: &Kept) {
+        self.low.store(kept.high_water as u32, Ordering::Relaxed);
+        self.high.store(((kept.high_water >> u32::BITS) as u32) << VERSION_SHIFT, Ordering::Relaxed);
+    }
+
+    /// Whether there is a value.
+    #[inline]
+    pub(super) fn is_present(&self) -> bool {
+        self.high.load(Ordering::Relaxed) & PRESENT != 0
+    }
+
+    /// Who is `sole` has the shard lock, and nobody has a unit of the entry but the value: so no other bit changes meanwhile, and a
+    /// plain store does.
+    #[inline]
+    pub(super) fn set_present(&self, present: bool, sole: bool) {
+        match (present, sole) {
+            (true, false) => drop(self.high.fetch_or(PRESENT, Ordering::Relaxed)),
+            (false, false) => drop(self.high.fetch_and(!(PRESENT | USED), Ordering::Relaxed)),
+            (true, true) => self.high.store(self.high.load(Ordering::Relaxed) | PRESENT, Ordering::Relaxed),
+            (false, true) => self.high.store(self.high.load(Ordering::Relaxed) & !(PRESENT | USED), Ordering::Relaxed),
+        }
+    }
+
+    #[inline]
+    pub(super) fn note_use(&self) {
+        if self.high.load(Ordering::Relaxed) & (PRESENT | USED) == PRESENT {
+            self.high.fetch_or(USED, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn note_handle(&self, comes: bool) {
+        let step = |high: u32| match high & HANDLES {
+            HANDLES => None, // too many to know of the last
+            _ if comes => Some(high + HANDLE_ONE),
+            _ => Some(high - HANDLE_ONE),
+        };
+        let _ = self.high.fetch_update(Ordering::Relaxed, Ordering::Relaxed, step);
+    }
+
+    /// That of the value, if there is one, else of the last one that there was.
+    #[inline]
+    pub(super) fn version(&self) -> u64 {
+        let high = self.high.load(Ordering::Relaxed) >> VERSION_SHIFT;
+        u64::from(high) << u32::BITS | u64::from(self.low.load(Ordering::Relaxed))
+    }
+
+    /// A change: `by` versions on. For who has the entry alone.
+    #[inline]
+    pub(super) fn renew(&self, by: u64) {
+        let version = self.version() + by;
+        let carried = (version >> u32::BITS) as u32 - (self.high.load(Ordering::Relaxed) >> VERSION_SHIFT);
+        self.low.store(version as u32, Ordering::Relaxed);
+        if carried != 0 {
+            self.high.fetch_add(carried << VERSION_SHIFT, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the value was used since this was last asked.
+    pub(super) fn take_used(&self) -> bool {
+        self.high.load(Ordering::Relaxed) & USED != 0 && self.high.fetch_and(!USED, Ordering::Relaxed) & USED != 0
+    }
+
+    /// Whether a handle may be there, if the entry is claimed by somebody or, else, by nobody but the table.
+    pub(super) fn has_handle(&self, claimed: bool) -> bool {
+        match self.high.load(Ordering::Relaxed) & HANDLES {
+            0 => false,
+            HANDLES if !claimed => {
+                self.high.fetch_and(!HANDLES, Ordering::Relaxed);
+                false
+            }
+            _ => true,
+        }
+    }
+}
+
+impl Excess {
+    #[inline]
+    pub(super) fn is_some(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+}
+
+impl Kept {
+    /// Of a shard that should have at most so many values.
+    pub(super) fn new(most: Option<usize>) -> Kept {
+        let bound = |most| Box::new(Bound { most, parked: 0, sieve: Sieve::default(), counted: false });
+        Kept { high_water: 0, values: 0, bound: most.map(bound) }
+    }
+
+    /// An entry dies.
+    #[inline]
+    pub(super) fn end(&mut self, marks: &Marks) {
+        self.high_water = self.high_water.max(marks.version());
+    }
+
+    /// Brings the table's sum up to date.
+    pub(super) fn count_excess(&mut self, excess: &Excess) {
+        let Some(bound) = &mut self.bound else { return };
+        let counts = bound.parked > 0 || self.values > bound.most;
+        if counts != bound.counted {
+            bound.counted = counts;
+            if counts {
+                excess.0.fetch_add(1, Ordering::Relaxed);
+            } else {
+                excess.0.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+}

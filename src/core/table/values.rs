@@ -1,0 +1,422 @@
+//! Values of entries: stored, taken out, looked at, and evicted.
+
+use alloc::vec::Vec;
+use core::convert::Infallible;
+
+use super::Core;
+use super::lookup::{Ask, OwnedKey, Source};
+use super::payload::Payload;
+use super::retire::Dead;
+use super::shard::Shard;
+use super::slot::{Claim, Hold, Live, TypedAccess};
+use super::tag::Tag;
+use super::value::{Kept, Marks, Valued};
+use crate::core::wait::word::{Unit, Word};
+use crate::core::wait::{Access, For, Holds};
+use crate::panics::Panics;
+
+/// Somebody uses the entry, or something has to be made first: so the caller has to acquire it.
+#[derive(Debug)]
+pub(crate) struct Busy<T>(pub(crate) T);
+
+/// The mode of whoever evicts.
+#[derive(Clone, Copy)]
+struct Alone;
+
+impl TypedAccess for Alone {
+    #[inline]
+    fn access(&self) -> Access {
+        Access::Exclusive
+    }
+}
+
+/// For who has a hold, and for the first four an exclusive one.
+impl<K, T> Core<K, Valued<T>> {
+    /// Stores a value, and gives the old one.
+    #[inline]
+    pub(crate) fn insert<M: TypedAccess>(&self, hold: &mut Hold<K, Valued<T>, M>, value: T) -> Option<T> {
+        self.insert_after(hold, value, 1)
+    }
+
+    /// The same, so many versions on.
+    pub(crate) fn insert_after<M: TypedAccess>(
+        &self,
+        hold: &mut Hold<K, Valued<T>, M>,
+        value: T,
+        versions: u64,
+    ) -> Option<T> {
+        if let Some(place) = hold.value_mut() {
+            let old = core::mem::replace(place, value);
+            hold.live().marks().renew(versions);
+            Valued::<T>::note_use(hold.live().marks());
+            return Some(old);
+        }
+        hold.live().marks().renew(versions);
+        self.shard(tag_of(hold.live())).with(|shard| {
+            let claim = hold.live().claim_for_value();
+            hold.store(value, claim);
+            shard.kept.count();
+            shard.kept.count_excess(&self.excess);
+        });
+        None
+    }
+
+    /// Takes the value out.
+    pub(crate) fn remove<M: TypedAccess>(&self, hold: &mut Hold<K, Valued<T>, M>) -> Option<T> {
+        if !hold.live().has_value() {
+            return None;
+        }
+        let (tag, address) = (tag_of(hold.live()), hold.live().address());
+        let (value, claim) = self.shard(tag).with(|shard| {
+            let taken = hold.take()?;
+            self.uncount(shard, tag, address);
+            Some(taken)
+        })?;
+        self.leave_claim(claim.into_unit());
+        Some(value)
+    }
+
+    /// The value, to be changed.
+    #[inline]
+    pub(crate) fn value_mut<'h, M: TypedAccess>(&self, hold: &'h mut Hold<K, Valued<T>, M>) -> Option<&'h mut T> {
+        if Valued::<T>::is_present(hold.live().marks()) {
+            hold.live().marks().renew(1);
+        }
+        hold.value_mut()
+    }
+
+    /// So many versions are used up.
+    pub(crate) fn skip_versions<M: TypedAccess>(&self, hold: &mut Hold<K, Valued<T>, M>, versions: u64) {
+        assert!(hold.mode().access() == Access::Exclusive, "versions are used up by an exclusive hold");
+        hold.live().marks().renew(versions);
+    }
+}
+
+impl<K, T> Live<'_, K, Valued<T>> {
+    /// The version of the value, if there is one. For who has a hold.
+    #[inline]
+    pub(crate) fn version(self) -> Option<u64> {
+        self.has_value().then(|| self.marks().version())
+    }
+
+    /// That of the last value, whether it is still there or not. For who has a hold.
+    #[inline]
+    pub(crate) fn last_version(self) -> u64 {
+        self.marks().version()
+    }
+
+    /// Whether there is a value, at a glance.
+    #[inline]
+    pub(crate) fn has_value(self) -> bool {
+        Valued::<T>::is_present(self.marks())
+    }
+}
+
+/// Under the shard lock, for who has no hold: if nobody uses the entry, that is as good as one.
+impl<K, T> Core<K, Valued<T>> {
+    /// Looks at the value of a key. `look` runs under the shard lock.
+    #[inline]
+    pub(crate) fn peek<R>(&self, key: &impl Ask<K>, look: impl FnOnce(&T) -> R) -> Result<Option<R>, Busy<()>> {
+        self.shard(key.tag()).with(|shard| {
+            let Some(entry) = shard.find(key.tag(), |other| key.is(other)) else { return Ok(None) };
+            let Some(quiet) = entry.quiet() else { return Err(Busy(())) };
+            Valued::<T>::note_use(entry.marks());
+            Ok(Some(look(quiet.value())))
+        })
+    }
+
+    /// Stores a value, and gives the old one.
+    #[inline]
+    pub(crate) fn insert_at_once(
+        &self,
+        key: &(impl Ask<K> + Source<K, Valued<T>>),
+        value: T,
+    ) -> Result<Option<T>, Busy<T>> {
+        let tag = key.tag();
+        let (mut address, mut value) = (0, Some(value));
+        let old = self.shard(tag).with(|shard| {
+            if let Some(entry) = shard.find(tag, |other| key.is(other)) {
+                let mut entry = entry.quiet()?;
+                address = entry.live().address();
+                entry.live().marks().renew(1);
+                Valued::<T>::note_use(entry.live().marks());
+                return Some(Some(core::mem::replace(entry.value_mut(), value.take()?)));
+            }
+            if !shard.has_spare() || shard.next_is_keyed() {
+                return None;
+            }
+            let new = key.give()?;
+            let Some(spare) = shard.take_spare() else { unreachable!("there is one") };
+            let claim = shard.insert_key(tag, spare, new, Unit::Claim).into_claim();
+            address = claim.live().address();
+            claim.live().marks().renew(1);
+            claim.store(value.take()?);
+            shard.kept.count();
+            if shard.kept.bound.is_some() {
+                self.unpark(shard, tag, address);
+                shard.kept.count_excess(&self.excess);
+            }
+            Some(None)
+        });
+        match (old, value) {
+            (Some(old), _) => {
+                if Valued::<T>::exceeds(&self.excess) {
+                    // If the drop of what is evicted panics, what is replaced is dropped as well.
+                    self.settle(tag, address);
+                }
+                Ok(old)
+            }
+            (None, Some(value)) => Err(Busy(value)),
+            (None, None) => unreachable!("a value that is not stored is still there"),
+        }
+    }
+
+    /// Takes the value of a key out.
+    #[inline]
+    pub(crate) fn remove_at_once(&self, key: &impl Ask<K>) -> Result<Option<T>, Busy<()>> {
+        let mut dead = Dead::default();
+        let removed = self.shard(key.tag()).with(|shard| {
+            let Some(entry) = shard.find(key.tag(), |other| key.is(other)) else { return Ok(None) };
+            let address = entry.address();
+            let Some(quiet) = entry.quiet() else { return Err(Busy(())) };
+            let (value, claim) = quiet.take();
+            self.retire_valued(shard, key.tag(), address, claim, &mut dead);
+            Ok(Some(value))
+        });
+        // If the drop of the key panics, the value is dropped as well.
+        drop(dead);
+        removed
+    }
+}
+
+/// The bound.
+impl<K, V: Payload> Core<K, V> {
+    /// A value is gone.
+    fn uncount(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) {
+        let is_bounded = V::keeps(&mut shard.kept).is_some_and(|kept| kept.bound.is_some());
+        let number = if is_bounded { shard.find_at(tag, address).map(|(_, number)| number) } else { None };
+        if let Some(kept) = V::keeps(&mut shard.kept) {
+            kept.values -= 1;
+            kept.forget(number);
+        }
+        self.count_excess(shard);
+    }
+
+    /// Brings the sum of all shards up to date.
+    #[inline]
+    fn count_excess(&self, shard: &mut Shard<K, V>) {
+        if let (Some(kept), Some(excess)) = (V::keeps(&mut shard.kept), V::excess(&self.excess)) {
+            kept.count_excess(excess);
+        }
+    }
+
+    /// An entry whose value is gone dies with the claim that the value had, and no other unit.
+    fn retire_valued(
+        &self,
+        shard: &mut Shard<K, V>,
+        tag: Tag,
+        address: usize,
+        claim: Claim<K, V>,
+        dead: &mut Dead<K, V>,
+    ) {
+        self.uncount(shard, tag, address);
+        match shard.retire(claim.into_unit(), Word::born(Unit::Claim)) {
+            Ok(spare) => self.put_away(shard, spare, dead),
+            Err(_) => unreachable!("the only unit of an entry whose shard is locked stays the only one"),
+        }
+    }
+
+    /// Somebody has left the entry at this address, if it is still there: its value is in the order again, if nobody else uses it;
+    /// and values that nobody uses go while there are too many.
+    pub(super) fn settle(&self, tag: Tag, address: usize) {
+        let mut panics = Panics::default();
+        while let Some((dead, hold)) = self.evict_one(tag, address) {
+            if let Some(hold) = hold {
+                panics.run(|| self.release_unsettled(For::Anybody, hold));
+            }
+            panics.run(|| drop(dead));
+        }
+        panics.resume();
+    }
+
+    fn evict_one(&self, tag: Tag, address: usize) -> Option<Evicted<K, V>> {
+        self.shard(tag).with(|shard| {
+            self.unpark(shard, tag, address);
+            self.count_excess(shard);
+            let evicted = self.evict(shard, tag, address);
+            self.count_excess(shard);
+            evicted
+        })
+    }
+
+    /// A value that nobody uses any more is in the order again.
+    fn unpark(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) {
+        let Some((entry, number)) = shard.find_at(tag, address) else { return };
+        // Who leaves after this look comes here as well.
+        let idle = V::is_present(entry.marks()) && !is_used(entry, entry.state().word());
+        if let Some(kept) = V::keeps(&mut shard.kept).filter(|_| idle) {
+            kept.unpark(number);
+        }
+    }
+
+    /// Evicts a value, if there are too many, but not this one.
+    fn evict(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) -> Option<Evicted<K, V>> {
+        let not = shard.find_at(tag, address).map(|(_, number)| number);
+        loop {
+            let number = V::keeps(&mut shard.kept)?.next(not)?;
+            let Some(entry) = shard.look_at(number) else { unreachable!("an entry with a value is live") };
+            let (tag, address) = (tag_of(entry), entry.address());
+            // Changes nothing, but makes sure that whoever leaves after it sees that there is something to settle.
+            let Ok(word) = entry.state().update(Ok::<_, Infallible>);
+            if is_used(entry, word) {
+                V::keeps(&mut shard.kept)?.park(number);
+                continue;
+            }
+            if V::marks(entry.marks()).is_some_and(Marks::take_used) {
+                V::keeps(&mut shard.kept)?.pass();
+                continue;
+            }
+            let mut dead = Dead::default();
+            if let Some(quiet) = entry.quiet() {
+                let (value, claim) = quiet.take();
+                dead.value = Some(value);
+                self.retire_valued(shard, tag, address, claim, &mut dead);
+                return Some((dead, None));
+            }
+            // Somebody keeps it, with an unpolled future, or to look at it.
+            let Ok(unit) = entry.join(|word| word.hold(Access::Exclusive, 1)) else {
+                V::keeps(&mut shard.kept)?.park(number);
+                continue;
+            };
+            let mut hold = unit.into_hold(Alone);
+            let Some((value, claim)) = hold.take() else { unreachable!("it has a value") };
+            dead.value = Some(value);
+            self.uncount(shard, tag, address);
+            self.leave_claim(claim.into_unit());
+            return Some((dead, Some(hold)));
+        }
+    }
+}
+
+/// Whether somebody uses an entry that has a value and this word: holds it, waits for it, or has a handle.
+fn is_used<K, V: Payload>(entry: Live<'_, K, V>, word: Word) -> bool {
+    word.holds() != Holds::NONE
+        || word.is_queued()
+        || V::marks(entry.marks()).is_some_and(|marks| marks.has_handle(!word.is_only(Unit::Claim)))
+}
+
+/// What is evicted, to be dropped outside the lock; and where somebody keeps the entry, who does not use it, a hold, to be released
+/// before that.
+type Evicted<K, V> = (Dead<K, V>, Option<Hold<K, V, Alone>>);
+
+impl Kept {
+    /// A value has come, whose entry is in use.
+    #[inline]
+    fn count(&mut self) {
+        self.values += 1;
+        if let Some(bound) = &mut self.bound {
+            bound.parked += 1;
+        }
+    }
+
+    /// A value has gone that had this slot.
+    fn forget(&mut self, number: Option<u32>) {
+        let Some(bound) = &mut self.bound else { return };
+        match number {
+            Some(number) if bound.sieve.contains(number) => bound.sieve.remove(number),
+            _ => bound.parked -= 1,
+        }
+    }
+
+    /// A value is not in use any more.
+    fn unpark(&mut self, number: u32) {
+        let Some(bound) = &mut self.bound else { return };
+        if !bound.sieve.contains(number) {
+            bound.sieve.push(number);
+            bound.parked -= 1;
+        }
+    }
+
+    /// A value's turn has come, and it is in use.
+    fn park(&mut self, number: u32) {
+        if let Some(bound) = &mut self.bound {
+            bound.sieve.remove(number);
+            bound.parked += 1;
+        }
+    }
+
+    /// The value whose turn it is, if there are too many, but for one.
+    fn next(&mut self, not: Option<u32>) -> Option<u32> {
+        let bound = self.bound.as_mut().filter(|bound| self.values > bound.most)?;
+        let number = bound.sieve.hand()?;
+        if Some(number) != not {
+            return Some(number);
+        }
+        bound.sieve.pass();
+        bound.sieve.hand().filter(|&number| Some(number) != not)
+    }
+
+    /// The next one's turn.
+    fn pass(&mut self) {
+        if let Some(bound) = &mut self.bound {
+            bound.sieve.pass();
+        }
+    }
+}
+
+/// All values.
+impl<K, T> Core<K, Valued<T>> {
+    /// How many there are, added up shard by shard.
+    pub(crate) fn values(&self) -> usize {
+        self.shards.iter().map(|shard| shard.with(|shard| shard.kept.values)).sum()
+    }
+
+    /// Whether a key has one, locked or not.
+    pub(crate) fn contains(&self, key: &impl Ask<K>) -> bool {
+        self.shard(key.tag())
+            .with(|shard| shard.find(key.tag(), |other| key.is(other)).is_some_and(|entry| entry.has_value()))
+    }
+
+    /// Stores a value, for who owns the table, whatever guards have been forgotten, and gives the old one.
+    ///
+    /// # Panics
+    /// If the entry has as many units as can be counted.
+    pub(crate) fn put(&mut self, key: &OwnedKey<K>, value: T) -> Option<T>
+    where
+        K: Eq,
+    {
+        let claim = self.claim(key);
+        let (tag, address) = (tag_of(claim.live()), claim.live().address());
+        let old = self.shard(tag).with(|shard| {
+            if let Some(mut entry) = claim.live().owned() {
+                entry.live().marks().renew(1);
+                return Err((core::mem::replace(entry.value_mut(), value), claim));
+            }
+            claim.live().marks().renew(1);
+            claim.store_as_owner(value);
+            shard.kept.count();
+            shard.kept.count_excess(&self.excess);
+            Ok(())
+        });
+        let old = old.map_err(|(old, claim)| {
+            self.leave_claim(claim.into_unit());
+            old
+        });
+        if Valued::<T>::exceeds(&self.excess) {
+            self.settle(tag, address);
+        }
+        old.err()
+    }
+
+    /// The keys and values of a shard, for who owns the table: it is empty then. `None` if there are not so many shards.
+    pub(crate) fn drain(&mut self, shard: usize) -> Option<Vec<(K, Option<T>)>> {
+        Some(self.shards.get(shard)?.with(|shard| {
+            shard.kept.values = 0;
+            shard.drain()
+        }))
+    }
+}
+
+fn tag_of<K, V: Payload>(entry: Live<'_, K, V>) -> Tag {
+    Tag::from_bits(entry.state().tag())
+}

@@ -1,0 +1,23 @@
+//! The value of a map's key, for a tracked writer. (Readers get at it through the guard.)
+
+use super::Tracked;
+use crate::guard::Guard;
+use crate::locks::writer;
+use crate::mode::Exclusive;
+use crate::plumbing::{CoreOf, HoldOf, TablePtr};
+
+impl<P: TablePtr> Tracked<Guard<P, Exclusive>> {
+    fn parts(&mut self) -> (&CoreOf<P>, &mut HoldOf<P, Exclusive>) {
+        self.guard.parts()
+    }
+}
+
+writer! {
+    /// The value of a [`LockMap`](crate::LockMap)'s key, for its writer.
+    Tracked<Guard<P, Exclusive>>,
+    example = [
+        "let map = keylatch::LockMap::<String, u32>::new();",
+        "let party = keylatch::deadlock::Detector::new().party(\"shop\");",
+        "let mut a = party.acquire_blocking(map.write(\"a\")).unwrap();"
+    ]
+}

@@ -1,0 +1,41 @@
+//! The downgrades of a writer.
+
+/// For each way to refer to a table by itself, so that the documentation does not offer this to the holder of a mutex's
+/// key, which is exclusive as well.
+macro_rules! downgrades {
+    (new = $new:literal, $($(#[$if:meta])* [$($generics:tt)+] $P:ty;)+) => {$(
+        /// Downgrades of a writer. For the [policy](crate::Fairness) a writer leaves.
+        $(#[$if])*
+        impl<$($generics)+> $crate::guard::Guard<$P, $crate::mode::Exclusive> {
+            /// Becomes a reader. Readers that wait may get in beside it; no writer gets in between.
+            ///
+            /// # Examples
+            /// ```
+            #[doc = concat!("let locks = keylatch::", $new, ";")]
+            /// let reader = locks.try_write("a").unwrap().downgrade();
+            /// assert!(locks.try_read("a").is_some() && locks.try_write("a").is_none());
+            /// # drop(reader);
+            /// ```
+            #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
+            pub fn downgrade(self) -> $crate::guard::Guard<$P, $crate::mode::Shared> {
+                self.downgraded()
+            }
+
+            /// Becomes an upgradable reader. Readers that wait may get in beside it; no writer gets in between.
+            ///
+            /// # Examples
+            /// ```
+            #[doc = concat!("let locks = keylatch::", $new, ";")]
+            /// let reader = locks.try_write("a").unwrap().downgrade_to_upgradable();
+            /// let writer = reader.try_upgrade().unwrap();
+            /// # drop(writer);
+            /// ```
+            #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
+            pub fn downgrade_to_upgradable(self) -> $crate::guard::Guard<$P, $crate::mode::Upgradable> {
+                self.downgraded()
+            }
+        }
+    )+};
+}
+
+pub(crate) use downgrades;

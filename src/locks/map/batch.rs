@@ -1,0 +1,499 @@
+use alloc::vec::Vec;
+use core::fmt;
+use core::hash::{BuildHasher, Hash};
+
+use equivalent::Equivalent;
+use hashbrown::HashTable;
+
+use super::LockMap;
+use super::version::{Version, reason};
+use crate::acquire::many::Calls;
+use crate::builder::DefaultHashBuilder;
+use crate::core::{Key, Tag};
+use crate::guards::ReadWriteGuards;
+use crate::key::ToKey;
+use crate::mode::ReadOrWrite;
+use crate::panics::Panics;
+use crate::plumbing::TableRef;
+
+/// Several changes of a [`LockMap`], which are made all together, or not at all.
+///
+/// It collects the changes; nothing is locked before it is committed. Then all keys are locked at once, in an order of the map's own
+/// (so batches, and the calls with `_many` in their names, never wait for each other in a circle), a key that is only checked as by
+/// a reader. When all are held the conditions are looked at, in the order in which the steps were added, and only if all of them
+/// hold the changes are made. A condition sees what the steps before it would make of its key.
+///
+/// Who locks several keys with [`read_many`](LockMap::read_many) sees all of a batch or nothing of it.
+///
+/// # Examples
+/// The same change of a whole group, tried again on conflict:
+/// ```
+/// use keylatch::LockMap;
+///
+/// let prices: LockMap<String, (&str, u32)> =
+///     [("apple", ("fruit", 3)), ("leek", ("vegetable", 2)), ("pear", ("fruit", 4))]
+///         .map(|(name, price)| (name.to_string(), price))
+///         .into_iter()
+///         .collect();
+/// loop {
+///     let mut seen = Vec::new();
+///     let passed_over = prices.for_each_value(|name, &(group, price), version| {
+///         if group == "fruit" {
+///             seen.push((name.clone(), price, version));
+///         }
+///     });
+///     if passed_over > 0 {
+///         continue; // what somebody is writing may be fruit (in a task: yield first, it may be a task of the same thread)
+///     }
+///     let mut batch = prices.batch();
+///     for (name, price, version) in &seen {
+///         batch = batch.update_if(name, *version, ("fruit", price + 1));
+///     }
+///     match batch.commit_blocking() {
+///         Ok(versions) => break assert_eq!(versions.len(), 2),
+///         Err(conflict) => println!("{} was changed meanwhile", conflict.key()),
+///     }
+/// }
+/// assert_eq!(prices.get_blocking("pear"), Some(("fruit", 5)));
+/// ```
+#[must_use = "a batch does nothing until it is committed"]
+pub struct Batch<'a, K, V, S = DefaultHashBuilder> {
+    map: &'a LockMap<K, V, S>,
+    steps: Vec<Step<K, V>>,
+}
+
+struct Step<K, V> {
+    key: K,
+    tag: Tag,
+    change: Change<V>,
+}
+
+enum Change<V> {
+    Insert(V),
+    Remove,
+    UpdateIf(Version, V),
+    RemoveIf(Version),
+    Check(Version),
+    CheckAbsent,
+}
+
+/// The keys of a batch, each once.
+struct Plan {
+    keys: Vec<Planned>,
+    /// The place of each step's key among these.
+    of_steps: Vec<usize>,
+}
+
+struct Planned {
+    /// The first step with this key.
+    step: usize,
+    writes: bool,
+}
+
+/// What the steps make of a key, while they are gone through.
+#[derive(Clone, Copy)]
+struct Draft {
+    /// Its guard's place, among those of the writers or of the readers.
+    guard: usize,
+    before: Option<u64>,
+    now: Option<u64>,
+    /// The version of the last value that there was.
+    last: u64,
+    /// The step whose value is the key's in the end.
+    value: Option<usize>,
+}
+
+impl<K, V, S> LockMap<K, V, S> {
+    /// Collects changes that are made all together, or not at all.
+    ///
+    /// # Examples
+    /// ```
+    /// let map = keylatch::LockMap::<String, u32>::new();
+    /// let versions = map.batch().insert("a", 1).check_absent("b").insert("c", 3).commit_blocking().unwrap();
+    /// assert_eq!((map.len(), versions.len()), (2, 3));
+    /// ```
+    pub fn batch(&self) -> Batch<'_, K, V, S> {
+        Batch { map: self, steps: Vec::new() }
+    }
+}
+
+macro_rules! steps {
+    ($(
+        $(#[doc = $doc:literal])+
+        $name:ident($($argument:ident: $Argument:ty),*) = $change:expr, example = $example:literal;
+    )+) => {$(
+        $(#[doc = $doc])+
+        ///
+        /// The key is hashed and copied by this call.
+        ///
+        /// # Examples
+        /// ```
+        /// let map = keylatch::LockMap::<String, u32>::new();
+        /// map.insert_blocking("a", 1);
+        /// let seen = map.read_blocking("a").version().unwrap();
+        #[doc = $example]
+        /// ```
+        pub fn $name<Q>(mut self, key: &Q $(, $argument: $Argument)*) -> Self
+        where
+            Q: ?Sized + Hash + Equivalent<K> + ToKey<K>,
+        {
+            let tag = self.map.key(key).tag();
+            self.steps.push(Step { key: key.to_key(), tag, change: $change });
+            self
+        }
+    )+};
+}
+
+impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
+    steps! {
+        /// A step that stores a value, whatever is there.
+        insert(value: V) = Change::Insert(value),
+        example = "assert!(map.batch().insert(\"a\", 2).commit_blocking().unwrap()[0] > Some(seen));";
+
+        /// A step that removes the value, if there is one.
+        remove() = Change::Remove,
+        example = "assert_eq!(map.batch().remove(\"a\").commit_blocking().unwrap(), [None]);";
+
+        /// A step that stores a value, on condition that the key's value has this version.
+        update_if(version: Version, value: V) = Change::UpdateIf(version, value),
+        example = "assert!(map.batch().update_if(\"a\", seen, 2).commit_blocking().is_ok());";
+
+        /// A step that removes the value, on condition that it has this version.
+        remove_if(version: Version) = Change::RemoveIf(version),
+        example = "assert!(map.batch().remove_if(\"a\", seen).commit_blocking().is_ok());";
+
+        /// A condition: the key's value has this version.
+        check(version: Version) = Change::Check(version),
+        example = "assert!(map.batch().check(\"a\", seen).insert(\"b\", 2).commit_blocking().is_ok());";
+
+        /// A condition: the key has no value.
+        check_absent() = Change::CheckAbsent,
+        example = "assert!(map.batch().check_absent(\"a\").insert(\"b\", 2).commit_blocking().is_err());";
+    }
+
+    /// Makes all changes, or none: a future.
+    ///
+    /// Its output has an item for each step, in the order in which they were added: the version of what was stored, the one that was
+    /// checked, or `None` after a removal or [`check_absent`](Batch::check_absent). The version of a value that a later step of the
+    /// batch writes over was never to be seen, and is not given again.
+    ///
+    /// While it waits for a key, it holds those before that one in the map's order: poll on, or drop it.
+    ///
+    /// # Errors
+    /// The first condition that did not hold. Then nothing has been changed.
+    ///
+    /// # Cancel safety
+    /// The future can be dropped at any moment. If it was not done, it has changed nothing.
+    ///
+    /// # Panics
+    /// As [`LockMap`](LockMap#panics), and then nothing has been changed, unless it was the drop of a key or a value that panicked.
+    /// If `Eq` of the keys contradicts itself.
+    ///
+    /// # Examples
+    /// ```
+    /// # futures_lite::future::block_on(async {
+    /// let map = keylatch::LockMap::<String, u32>::new();
+    /// assert_eq!(map.batch().insert("a", 1).remove("b").commit().await.unwrap().len(), 2);
+    /// # });
+    /// ```
+    pub async fn commit(self) -> Result<Vec<Option<Version>>, BatchConflict<K>>
+    where
+        K: ToKey<K>,
+    {
+        let plan = self.plan();
+        let future = self.calls(&plan).future();
+        let guards = future.await;
+        self.apply(plan, guards)
+    }
+
+    /// Makes all changes, or none, and blocks the thread while it waits.
+    ///
+    /// See [`commit`](Batch::commit).
+    ///
+    /// # Errors
+    /// The first condition that did not hold. Then nothing has been changed.
+    ///
+    /// # Blocking
+    /// As [`LockMap::write_many_blocking`].
+    ///
+    /// # Panics
+    /// As [`commit`](Batch::commit).
+    ///
+    /// # Examples
+    /// ```
+    /// let map = keylatch::LockMap::<String, u32>::new();
+    /// let conflict = map.batch().insert("a", 1).check_absent("a").commit_blocking().unwrap_err();
+    /// assert_eq!((conflict.key().as_str(), conflict.step(), conflict.found()), ("a", 1, None));
+    /// assert!(map.is_empty());
+    /// ```
+    #[cfg(feature = "std")]
+    pub fn commit_blocking(self) -> Result<Vec<Option<Version>>, BatchConflict<K>>
+    where
+        K: ToKey<K>,
+    {
+        let plan = self.plan();
+        let guards = self.calls(&plan).blocking();
+        self.apply(plan, guards)
+    }
+
+    /// Makes all changes, or none, if all keys are to be had at once.
+    ///
+    /// # Errors
+    /// The batch as it was, if a key is not to be had; or the first condition that did not hold. Then nothing has been changed.
+    ///
+    /// # Panics
+    /// As [`commit`](Batch::commit).
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::{LockMap, TryBatchError};
+    ///
+    /// let map = LockMap::<String, u32>::new();
+    /// let reader = map.try_read("a").unwrap();
+    /// let Err(TryBatchError::Busy(batch)) = map.batch().insert("a", 1).try_commit() else { panic!() };
+    /// drop(reader);
+    /// assert!(batch.try_commit().is_ok());
+    /// ```
+    pub fn try_commit(self) -> Result<Vec<Option<Version>>, TryBatchError<'a, K, V, S>>
+    where
+        K: ToKey<K>,
+    {
+        let plan = self.plan();
+        match self.calls(&plan).attempt() {
+            Some(guards) => self.apply(plan, guards).map_err(TryBatchError::Conflict),
+            None => Err(TryBatchError::Busy(self)),
+        }
+    }
+
+    /// Which keys there are.
+    fn plan(&self) -> Plan {
+        let mut places = HashTable::<usize>::new();
+        let mut keys = Vec::<Planned>::new();
+        let of_steps = self.steps.iter().enumerate().map(|(number, step)| {
+            let is_it = |&place: &usize| {
+                let other = &self.steps[keys[place].step];
+                other.tag == step.tag && other.key == step.key
+            };
+            let hash = |tag: Tag| tag.bucket_hash();
+            let place = places.find(hash(step.tag), is_it).copied().unwrap_or_else(|| {
+                let new = keys.len();
+                keys.push(Planned { step: number, writes: false });
+                places.insert_unique(hash(step.tag), new, |&place| hash(self.steps[keys[place].step].tag));
+                new
+            });
+            keys[place].writes |= !matches!(step.change, Change::Check(_) | Change::CheckAbsent);
+            place
+        });
+        let of_steps = of_steps.collect();
+        Plan { keys, of_steps }
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn calls<'s>(
+        &'s self,
+        plan: &'s Plan,
+    ) -> Calls<TableRef<'a, LockMap<K, V, S>>, impl Iterator<Item = (Key<'s, K>, ReadOrWrite)> + use<'s, 'a, K, V, S>>
+    where
+        K: ToKey<K>,
+    {
+        let wanted = plan.keys.iter().map(|planned| {
+            let step = &self.steps[planned.step];
+            (Key::tagged(step.tag, &step.key), ReadOrWrite { writes: planned.writes })
+        });
+        Calls::new(TableRef::new(self.map), wanted)
+    }
+
+    /// All keys are held: looks at the conditions, and makes the changes.
+    fn apply(
+        mut self,
+        plan: Plan,
+        (reads, mut writes): ReadWriteGuards<TableRef<'a, LockMap<K, V, S>>>,
+    ) -> Result<Vec<Option<Version>>, BatchConflict<K>> {
+        assert!(reads.len() + writes.len() == plan.keys.len(), "keylatch: `Eq` of the keys contradicts itself");
+        let (mut readers, mut writers) = (0..reads.len(), 0..writes.len());
+        let draft = |planned: &Planned| {
+            let (guard, live) = if planned.writes {
+                let guard = writers.next().unwrap_or_default();
+                (guard, writes.as_slice()[guard].live())
+            } else {
+                let guard = readers.next().unwrap_or_default();
+                (guard, reads.as_slice()[guard].live())
+            };
+            let before = live.version();
+            Draft { guard, before, now: before, last: live.last_version(), value: None }
+        };
+        let mut drafts: Vec<Draft> = plan.keys.iter().map(draft).collect();
+
+        let mut versions = Vec::with_capacity(self.steps.len());
+        let mut steps = self.steps.iter().zip(&plan.of_steps).enumerate();
+        let conflict = steps.find_map(|(number, (step, &key))| {
+            let draft = &mut drafts[key];
+            let holds = match step.change {
+                Change::UpdateIf(version, _) | Change::RemoveIf(version) | Change::Check(version) => {
+                    draft.now == Some(version.get())
+                }
+                Change::CheckAbsent => draft.now.is_none(),
+                Change::Insert(_) | Change::Remove => true,
+            };
+            match step.change {
+                _ if !holds => return Some((number, draft.before)),
+                Change::Insert(_) | Change::UpdateIf(..) => {
+                    draft.last += 1;
+                    (draft.now, draft.value) = (Some(draft.last), Some(number));
+                }
+                Change::Remove | Change::RemoveIf(_) => (draft.now, draft.value) = (None, None),
+                Change::Check(_) | Change::CheckAbsent => {}
+            }
+            versions.push(draft.now.map(Version::new));
+            None
+        });
+        if let Some((step, found)) = conflict {
+            let Step { key, change, .. } = self.steps.swap_remove(step);
+            self.end((reads, writes), change.into_value());
+            return Err(BatchConflict { key, step, found: found.map(Version::new) });
+        }
+
+        let mut old = Vec::with_capacity(plan.keys.len());
+        for (draft, planned) in drafts.iter().zip(&plan.keys) {
+            if !planned.writes {
+                continue;
+            }
+            let (core, hold) = writes.as_mut_slice()[draft.guard].parts();
+            let used = draft.last - hold.live().last_version();
+            let value = draft.value.and_then(|step| self.steps[step].change.take().into_value());
+            match value {
+                Some(value) => old.extend(core.insert_after(hold, value, used)),
+                None => {
+                    core.skip_versions(hold, used);
+                    if draft.now.is_none() {
+                        old.extend(core.remove(hold));
+                    }
+                }
+            }
+        }
+        self.end((reads, writes), old);
+        Ok(versions)
+    }
+
+    /// Releases the keys, and drops values, and what was given for the steps: with no lock held, all of it whatever panics, and before
+    /// anything is on its way to the caller.
+    fn end(
+        self,
+        (reads, writes): ReadWriteGuards<TableRef<'a, LockMap<K, V, S>>>,
+        values: impl IntoIterator<Item = V>,
+    ) {
+        let mut panics = Panics::default();
+        panics.run(|| drop(writes));
+        panics.run(|| drop(reads));
+        values.into_iter().for_each(|value| panics.run(|| drop(value)));
+        for Step { key, change, .. } in self.steps {
+            panics.run(|| drop(change));
+            panics.run(|| drop(key));
+        }
+        panics.resume();
+    }
+}
+
+impl<V> Change<V> {
+    fn take(&mut self) -> Self {
+        core::mem::replace(self, Change::Remove)
+    }
+
+    /// The value that was to be stored.
+    fn into_value(self) -> Option<V> {
+        match self {
+            Change::Insert(value) | Change::UpdateIf(_, value) => Some(value),
+            _ => None,
+        }
+    }
+}
+
+impl<K, V, S> fmt::Debug for Batch<'_, K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch").field("steps", &self.steps.len()).finish_non_exhaustive()
+    }
+}
+
+/// A [`Batch`] has changed nothing, because one of its conditions did not hold.
+///
+/// # Examples
+/// See [`Batch::commit_blocking`].
+pub struct BatchConflict<K> {
+    key: K,
+    step: usize,
+    found: Option<Version>,
+}
+
+impl<K> BatchConflict<K> {
+    /// The key of that step.
+    ///
+    /// # Examples
+    /// See [`Batch::commit_blocking`].
+    #[must_use]
+    pub fn key(&self) -> &K {
+        &self.key
+    }
+
+    /// Which step it was, in the order in which they were added, from 0: the first whose condition did not hold.
+    ///
+    /// # Examples
+    /// See [`Batch::commit_blocking`].
+    #[must_use]
+    pub fn step(&self) -> usize {
+        self.step
+    }
+
+    /// The version that the key had before the batch; `None` if it had no value.
+    ///
+    /// # Examples
+    /// See [`Batch::commit_blocking`].
+    #[must_use]
+    pub fn found(&self) -> Option<Version> {
+        self.found
+    }
+}
+
+impl<K> fmt::Debug for BatchConflict<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BatchConflict").field("step", &self.step).field("found", &self.found).finish_non_exhaustive()
+    }
+}
+
+impl<K> fmt::Display for BatchConflict<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "step {} of the batch: {}", self.step, reason(self.found))
+    }
+}
+
+impl<K> core::error::Error for BatchConflict<K> {}
+
+/// Why [`Batch::try_commit`] has changed nothing.
+///
+/// # Examples
+/// See [`Batch::try_commit`].
+pub enum TryBatchError<'a, K, V, S = DefaultHashBuilder> {
+    /// A key was not to be had. This is the batch, as it was.
+    Busy(Batch<'a, K, V, S>),
+    /// A condition did not hold.
+    Conflict(BatchConflict<K>),
+}
+
+impl<K, V, S> fmt::Debug for TryBatchError<'_, K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TryBatchError::Busy(batch) => f.debug_tuple("Busy").field(batch).finish(),
+            TryBatchError::Conflict(conflict) => f.debug_tuple("Conflict").field(conflict).finish(),
+        }
+    }
+}
+
+impl<K, V, S> fmt::Display for TryBatchError<'_, K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TryBatchError::Busy(_) => f.write_str("a key of the batch is locked"),
+            TryBatchError::Conflict(conflict) => conflict.fmt(f),
+        }
+    }
+}
+
+impl<K, V, S> core::error::Error for TryBatchError<'_, K, V, S> {}

@@ -1,0 +1,551 @@
+//! One call each: the key is locked for the length of the call.
+
+use core::convert::Infallible;
+use core::future::Future;
+use core::hash::{BuildHasher, Hash};
+use core::mem::needs_drop;
+
+use equivalent::Equivalent;
+
+use super::version::{AddOrUpdate, Conflict, Version};
+use super::{LockMap, MapReadGuard};
+use crate::acquire::manner::{Awaiting, Manner};
+#[cfg(feature = "std")]
+use crate::acquire::manner::{Blocking, run};
+use crate::acquire::request::Request;
+use crate::core::{Ask, Busy, Given, MadeKey, Source, Valued};
+use crate::guard::Guard;
+use crate::key::ToKey;
+use crate::mode::{Exclusive, Mode, Shared, Upgradable};
+use crate::plumbing::TableRef;
+use crate::plumbing::sealed::TablePtrInside as _;
+
+type Map<'a, K, V, S> = TableRef<'a, LockMap<K, V, S>>;
+
+/// The operations, in whatever manner they wait, and however the key is given. What is still in their hands when they return is
+/// dropped before that: if such a drop panics, what they return is dropped on the way out, and not leaked.
+///
+/// They are the reference's, and not the map's, because it does not matter to them whether the hasher is `Sync`. The key that they ask
+/// with, which is not `Sync`, is gone before they wait.
+impl<'a, K, V, S> Map<'a, K, V, S> {
+    /// A guard of an entry that there is, or a request for one.
+    #[inline]
+    fn find<M: Mode>(self, key: &impl Ask<K>, mode: M) -> Option<Result<Guard<Self, M>, Request<Self, M>>> {
+        Some(match self.core().find_hold(key, mode)? {
+            Ok(hold) => Ok(Guard::new(self, hold)),
+            Err(claim) => Err(Request::new(self, claim, mode)),
+        })
+    }
+
+    /// A guard of an entry that is made, or a request for one that there is.
+    #[inline]
+    fn make<M: Mode>(
+        self,
+        key: &impl Source<K, Valued<V>>,
+        mode: M,
+    ) -> Result<Guard<Self, Exclusive>, Request<Self, M>> {
+        match self.core().make_or_claim(key, Exclusive::NEW) {
+            Ok(hold) => Ok(Guard::new(self, hold)),
+            Err(claim) => Err(Request::new(self, claim, mode)),
+        }
+    }
+
+    async fn get_as(self, key: impl Given<Key: Ask<K>>, manner: impl Manner) -> Option<V>
+    where
+        V: Clone,
+    {
+        let found;
+        {
+            let key = key.key();
+            if !needs_drop::<V>() {
+                if let Ok(seen) = self.core().peek(&key, V::clone) {
+                    return seen;
+                }
+            }
+            found = self.find(&key, Shared::NEW);
+        }
+        let guard = match found? {
+            Ok(guard) => guard,
+            Err(request) => manner.acquire(request).await,
+        };
+        let value = guard.value().cloned();
+        drop(guard);
+        value
+    }
+
+    async fn insert_as(
+        self,
+        key: impl Given<Key: Ask<K> + Source<K, Valued<V>>>,
+        value: V,
+        manner: impl Manner,
+    ) -> Option<V> {
+        let (kept, made);
+        {
+            let key = key.key();
+            kept = match self.core().insert_at_once(&key, value) {
+                Ok(old) => {
+                    drop(key);
+                    return old;
+                }
+                Err(Busy(value)) => value,
+            };
+            made = self.make(&key, Exclusive::NEW);
+        }
+        let mut guard = match made {
+            Ok(guard) => guard,
+            Err(request) => manner.acquire(request).await,
+        };
+        let old = guard.insert(kept);
+        drop(guard);
+        old
+    }
+
+    async fn remove_as(self, key: impl Given<Key: Ask<K>>, manner: impl Manner) -> Option<V> {
+        let found;
+        {
+            let key = key.key();
+            found = match self.core().remove_at_once(&key) {
+                Ok(removed) => {
+                    drop(key);
+                    return removed;
+                }
+                Err(Busy(())) => self.find(&key, Exclusive::NEW),
+            };
+        }
+        let mut guard = match found? {
+            Ok(guard) => guard,
+            Err(request) => manner.acquire(request).await,
+        };
+        let removed = guard.remove();
+        drop(guard);
+        removed
+    }
+
+    async fn get_or_try_insert_as<E, F: Future<Output = Result<V, E>>>(
+        self,
+        key: impl Given<Key: Ask<K> + Source<K, Valued<V>>>,
+        init: impl FnOnce() -> F,
+        manner: impl Manner,
+    ) -> Result<MapReadGuard<'a, K, V, S>, E> {
+        let found;
+        {
+            let key = key.key();
+            // Hits share the key.
+            found = match self.find(&key, Shared::NEW) {
+                Some(Ok(guard)) => Err(Ok(guard)),
+                Some(Err(request)) => Err(Err(request)),
+                None => self.make(&key, Shared::NEW).map_err(Err),
+            };
+        }
+        let mut writer = match found {
+            Ok(writer) => writer,
+            Err(reader) => {
+                let reader = match reader {
+                    Ok(reader) => reader,
+                    Err(request) => manner.acquire(request).await,
+                };
+                if reader.value().is_some() {
+                    drop(init);
+                    return Ok(reader);
+                }
+                // One at a time, but beside readers: when the first has stored its value, and reads on, the others get in and
+                // find it.
+                let claim = self.core().claim(&reader.live());
+                let request = Request::new(self, claim, Upgradable::NEW);
+                drop(reader);
+                let reader = manner.acquire(request).await;
+                if reader.value().is_some() {
+                    let reader = reader.downgrade();
+                    drop(init);
+                    return Ok(reader);
+                }
+                manner.upgrade(reader).await
+            }
+        };
+        let made = init().await;
+        match made {
+            Ok(value) => {
+                writer.insert(value);
+                Ok(writer.downgrade())
+            }
+            Err(error) => {
+                drop(writer);
+                Err(error)
+            }
+        }
+    }
+
+    async fn add_or_update_as(
+        self,
+        key: impl Given<Key: Ask<K> + Source<K, Valued<V>>>,
+        value: V,
+        manner: impl Manner,
+    ) -> AddOrUpdate<V>
+    where
+        V: PartialEq,
+    {
+        let made;
+        {
+            let key = key.key();
+            made = self.make(&key, Upgradable::NEW);
+        }
+        let mut writer = match made {
+            Ok(writer) => writer,
+            Err(request) => {
+                let reader = manner.acquire(request).await;
+                if reader.value() == Some(&value) {
+                    drop(reader);
+                    drop(value);
+                    return AddOrUpdate::Unchanged;
+                }
+                manner.upgrade(reader).await
+            }
+        };
+        let old = writer.insert(value);
+        drop(writer);
+        old.map_or(AddOrUpdate::Added, AddOrUpdate::Updated)
+    }
+
+    /// A writer, if the value has this version.
+    async fn write_if(
+        self,
+        key: impl Given<Key: Ask<K>>,
+        version: Version,
+        manner: impl Manner,
+    ) -> Result<Guard<Self, Exclusive>, Option<Version>> {
+        let found;
+        {
+            let key = key.key();
+            found = self.find(&key, Upgradable::NEW);
+        }
+        let reader = match found {
+            None => return Err(None),
+            Some(Ok(reader)) => reader,
+            Some(Err(request)) => manner.acquire(request).await,
+        };
+        let found = reader.version();
+        if found == Some(version) {
+            return Ok(manner.upgrade(reader).await);
+        }
+        drop(reader);
+        Err(found)
+    }
+
+    async fn update_if_as(
+        self,
+        key: impl Given<Key: Ask<K>>,
+        version: Version,
+        value: V,
+        manner: impl Manner,
+    ) -> Result<Version, Conflict<V>> {
+        match self.write_if(key, version, manner).await {
+            Ok(mut writer) => {
+                let old = writer.insert(value);
+                let version = writer.version().expect("it has just been stored");
+                drop(writer);
+                drop(old);
+                Ok(version)
+            }
+            Err(found) => Err(Conflict::new(found, value)),
+        }
+    }
+
+    async fn remove_if_as(
+        self,
+        key: impl Given<Key: Ask<K>>,
+        version: Version,
+        manner: impl Manner,
+    ) -> Result<V, Conflict<()>> {
+        match self.write_if(key, version, manner).await {
+            Ok(mut writer) => {
+                let removed = writer.remove();
+                drop(writer);
+                Ok(removed.expect("it has that version"))
+            }
+            Err(found) => Err(Conflict::new(found, ())),
+        }
+    }
+}
+
+impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
+    /// A key for a future, which does not borrow it.
+    fn owned<Q: ?Sized + Hash + ToKey<K>>(&self, key: &Q) -> MadeKey<K> {
+        self.key(key).owned()
+    }
+}
+
+/// An operation that is one call: as a future, and blocking.
+macro_rules! one_call {
+    ($(
+        // What it does, without a full stop, and what else is to be said.
+        #[doc = $does:literal]
+        $(#[doc = $more:literal])*
+        async $call:ident, blocking $call_blocking:ident by $call_as:ident ($($argument:ident: $Argument:ty),*) -> $Output:ty $(, errors $errors:literal)?
+        where [$($bound:tt)*], asked with [$($asked:tt)+],
+        // For the examples: what comes before, the arguments, and what the call gives.
+        example = [$($before:literal),*], $arguments:literal, $gives:literal;
+    )+) => {
+        /// One call each: the key is locked for the length of the call.
+        impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {$(
+            #[doc = concat!($does, ".")]
+            ///
+            $(#[doc = $more])*
+            ///
+            /// The key is hashed and copied by this call, so the future does not borrow it; it asks at its first poll.
+            ///
+            $(
+                /// # Errors
+                #[doc = $errors]
+                ///
+            )?
+            /// # Cancel safety
+            /// The future can be dropped at any moment. If it was not done, it has changed nothing.
+            ///
+            /// # Panics
+            /// As [`LockMap`](LockMap#panics).
+            ///
+            /// # Examples
+            /// ```
+            /// # futures_lite::future::block_on(async {
+            /// let map = keylatch::LockMap::<String, u32>::new();
+            $(#[doc = $before])*
+            #[doc = concat!("assert_eq!(map.", stringify!($call), "(", $arguments, ").await", $gives, ");")]
+            /// # });
+            /// ```
+            pub fn $call<'a, Q>(
+                &'a self,
+                key: &Q,
+                $($argument: $Argument,)*
+            ) -> impl Future<Output = $Output> + use<'a, Q, K, V, S>
+            where
+                Q: ?Sized + Hash + Equivalent<K> + ToKey<K>,
+                $($bound)*
+            {
+                TableRef::new(self).$call_as(self.owned(key), $($argument,)* Awaiting)
+            }
+
+            #[doc = concat!($does, ", blocking the thread while it waits.")]
+            ///
+            $(#[doc = $more])*
+            ///
+            $(
+                /// # Errors
+                #[doc = $errors]
+                ///
+            )?
+            /// # Blocking
+            /// As [`read_blocking`](LockMap::read_blocking). Not for use inside a task: there, use
+            #[doc = concat!("[`", stringify!($call), "`](Self::", stringify!($call), ").")]
+            ///
+            /// # Panics
+            /// As [`LockMap`](LockMap#panics).
+            ///
+            /// # Examples
+            /// ```
+            /// let map = keylatch::LockMap::<String, u32>::new();
+            $(#[doc = $before])*
+            #[doc = concat!("assert_eq!(map.", stringify!($call_blocking), "(", $arguments, ")", $gives, ");")]
+            /// ```
+            #[cfg(feature = "std")]
+            pub fn $call_blocking<Q>(&self, key: &Q, $($argument: $Argument),*) -> $Output
+            where
+                Q: $($asked)+,
+                $($bound)*
+            {
+                run(TableRef::new(self).$call_as(self.key(key), $($argument,)* Blocking))
+            }
+        )+}
+    };
+}
+
+one_call! {
+    /// A copy of a key's value, `None` if it has none
+    /// To look at the value without copying it, use [`read`](Self::read). A `V` that owns nothing (for which
+    /// [`needs_drop`](core::mem::needs_drop) is false) is mostly copied under an internal lock, so its `clone` must not use the map.
+    async get, blocking get_blocking by get_as() -> Option<V>
+    where [V: Clone,], asked with [?Sized + Hash + Equivalent<K>],
+    example = ["map.try_write(\"a\").unwrap().insert(7);"], "\"a\"", ", Some(7)";
+
+    /// Stores a value for a key, and returns the old one
+    ///
+    async insert, blocking insert_blocking by insert_as(value: V) -> Option<V>
+    where [], asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    example = ["map.try_write(\"a\").unwrap().insert(7);"], "\"a\", 8", ", Some(7)";
+
+    /// Removes a key's value, and returns it
+    ///
+    async remove, blocking remove_blocking by remove_as() -> Option<V>
+    where [], asked with [?Sized + Hash + Equivalent<K>],
+    example = ["map.try_write(\"a\").unwrap().insert(7);"], "\"a\"", ", Some(7)";
+
+    /// Stores a value for a key, unless it has an equal one
+    /// The key is locked as by an [upgradable reader](Self::upgradable_read) until it is clear that there is something to write: so
+    /// plain readers stay in.
+    async add_or_update, blocking add_or_update_blocking by add_or_update_as(value: V) -> AddOrUpdate<V>
+    where [V: PartialEq,], asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    example = ["map.try_write(\"a\").unwrap().insert(7);"], "\"a\", 8", ", keylatch::AddOrUpdate::Updated(7)";
+
+    /// Stores a value for a key, if the value that it has still has this version, and returns the new version
+    /// Else nothing is changed, and the [`Conflict`] has the value that was not written. The key is locked as by an
+    /// [upgradable reader](Self::upgradable_read) until it is clear that there is something to write: a conflict keeps no reader
+    /// out.
+    async update_if, blocking update_if_blocking by update_if_as(version: Version, value: V) -> Result<Version, Conflict<V>>, errors "If the value has another version by now, or is gone."
+    where [], asked with [?Sized + Hash + Equivalent<K>],
+    example = ["map.try_write(\"a\").unwrap().insert(7);", "let seen = map.try_read(\"a\").unwrap().version().unwrap();"],
+    "\"a\", seen, 8", ".unwrap(), map.try_read(\"a\").unwrap().version().unwrap()";
+
+    /// Removes a key's value, if it still has this version, and returns it
+    /// Else nothing is changed. The key is locked as by an [upgradable reader](Self::upgradable_read) until it is clear that there is
+    /// something to remove: a conflict keeps no reader out.
+    async remove_if, blocking remove_if_blocking by remove_if_as(version: Version) -> Result<V, Conflict<()>>, errors "If the value has another version by now, or is gone."
+    where [], asked with [?Sized + Hash + Equivalent<K>],
+    example = ["map.try_write(\"a\").unwrap().insert(7);", "let seen = map.try_read(\"a\").unwrap().version().unwrap();"],
+    "\"a\", seen", ".unwrap(), 7";
+}
+
+/// Look, compute, store: once for each key.
+impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
+    /// The value of a key, as a reader's guard; if there is none, `init` makes it.
+    ///
+    /// One caller for each key runs `init`, while it holds the key as a writer; others who ask for the same key wait, and get its
+    /// value. None of them waits for a guard that another call has returned, whenever they began, unless a writer waits for the
+    /// key in between: then the [policy](crate::Fairness) decides. If `init` panics, or its caller is dropped, the next one runs
+    /// its own.
+    ///
+    /// `init` gives a future (`async || …`); the [blocking form](Self::get_or_insert_with_blocking) takes one that gives the value. It must
+    /// not ask for the same key: that would never return. It may use other keys.
+    ///
+    /// The key is hashed and copied by this call, so the future does not borrow it; it asks at its first poll.
+    ///
+    /// # Cancel safety
+    /// The future can be dropped at any moment. If it was not done, it has changed nothing.
+    ///
+    /// # Panics
+    /// As [`LockMap`](LockMap#panics), and if `init` does.
+    ///
+    /// # Examples
+    /// ```
+    /// # futures_lite::future::block_on(async {
+    /// let pages = keylatch::LockMap::<String, String>::new();
+    /// let page = pages.get_or_insert_with("home", async || "rendered".to_string()).await;
+    /// assert_eq!(page.value().unwrap(), "rendered");
+    /// # });
+    /// ```
+    pub fn get_or_insert_with<'a, Q, I, F>(
+        &'a self,
+        key: &Q,
+        init: I,
+    ) -> impl Future<Output = MapReadGuard<'a, K, V, S>> + use<'a, Q, K, V, S, I, F>
+    where
+        Q: ?Sized + Hash + Equivalent<K> + ToKey<K>,
+        I: FnOnce() -> F,
+        F: Future<Output = V>,
+    {
+        let (map, key) = (TableRef::new(self), self.owned(key));
+        async move {
+            let init = async || Ok(init().await);
+            always(map.get_or_try_insert_as(key, init, Awaiting).await)
+        }
+    }
+
+    /// The value of a key, as a reader's guard; if there is none, `init` makes it, or fails.
+    ///
+    /// As [`get_or_insert_with`](Self::get_or_insert_with); after an error the next caller runs its own `init`.
+    ///
+    /// # Errors
+    /// That of `init`.
+    ///
+    /// # Cancel safety
+    /// The future can be dropped at any moment. If it was not done, it has changed nothing.
+    ///
+    /// # Panics
+    /// As [`LockMap`](LockMap#panics), and if `init` does.
+    ///
+    /// # Examples
+    /// ```
+    /// # futures_lite::future::block_on(async {
+    /// let pages = keylatch::LockMap::<String, String>::new();
+    /// let page = pages.get_or_try_insert_with("home", async || Err("no connection")).await;
+    /// assert_eq!(page.err(), Some("no connection"));
+    /// assert!(!pages.contains_key("home"));
+    /// # });
+    /// ```
+    pub fn get_or_try_insert_with<'a, Q, E, I, F>(
+        &'a self,
+        key: &Q,
+        init: I,
+    ) -> impl Future<Output = Result<MapReadGuard<'a, K, V, S>, E>> + use<'a, Q, K, V, S, E, I, F>
+    where
+        Q: ?Sized + Hash + Equivalent<K> + ToKey<K>,
+        I: FnOnce() -> F,
+        F: Future<Output = Result<V, E>>,
+    {
+        TableRef::new(self).get_or_try_insert_as(self.owned(key), init, Awaiting)
+    }
+
+    /// The value of a key, as a reader's guard; if there is none, `init` makes it. It blocks the thread while it waits.
+    ///
+    /// See [`get_or_insert_with`](Self::get_or_insert_with).
+    ///
+    /// # Blocking
+    /// As [`read_blocking`](Self::read_blocking), and while another caller runs its `init`.
+    ///
+    /// # Panics
+    /// As [`LockMap`](LockMap#panics), and if `init` does.
+    ///
+    /// # Examples
+    /// ```
+    /// let pages = keylatch::LockMap::<String, String>::new();
+    /// let page = pages.get_or_insert_with_blocking("home", || "rendered".to_string());
+    /// assert_eq!(page.value().unwrap(), "rendered");
+    /// ```
+    #[cfg(feature = "std")]
+    #[must_use = "bind it: `let page = …` (`let _ = …` releases it at once)"]
+    pub fn get_or_insert_with_blocking<Q>(&self, key: &Q, init: impl FnOnce() -> V) -> MapReadGuard<'_, K, V, S>
+    where
+        Q: ?Sized + Hash + Equivalent<K> + ToKey<K>,
+    {
+        always(self.get_or_try_insert_with_blocking(key, || Ok(init())))
+    }
+
+    /// The value of a key, as a reader's guard; if there is none, `init` makes it, or fails. It blocks the thread while it waits.
+    ///
+    /// See [`get_or_try_insert_with`](Self::get_or_try_insert_with).
+    ///
+    /// # Errors
+    /// That of `init`.
+    ///
+    /// # Blocking
+    /// As [`read_blocking`](Self::read_blocking), and while another caller runs its `init`.
+    ///
+    /// # Panics
+    /// As [`LockMap`](LockMap#panics), and if `init` does.
+    ///
+    /// # Examples
+    /// ```
+    /// let pages = keylatch::LockMap::<String, String>::new();
+    /// let page = pages.get_or_try_insert_with_blocking("home", || Err("no connection"));
+    /// assert_eq!(page.err(), Some("no connection"));
+    /// let page = pages.get_or_try_insert_with_blocking("home", || Ok::<_, std::io::Error>("rendered".to_string()))?;
+    /// assert_eq!(page.value().unwrap(), "rendered");
+    /// # Ok::<_, std::io::Error>(())
+    /// ```
+    #[cfg(feature = "std")]
+    pub fn get_or_try_insert_with_blocking<Q, E>(
+        &self,
+        key: &Q,
+        init: impl FnOnce() -> Result<V, E>,
+    ) -> Result<MapReadGuard<'_, K, V, S>, E>
+    where
+        Q: ?Sized + Hash + Equivalent<K> + ToKey<K>,
+    {
+        run(TableRef::new(self).get_or_try_insert_as(self.key(key), || core::future::ready(init()), Blocking))
+    }
+}
+
+fn always<T>(result: Result<T, Infallible>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(never) => match never {},
+    }
+}

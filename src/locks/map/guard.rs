@@ -1,0 +1,188 @@
+//! What the holder of a map's key can do with its value.
+
+use super::version::Version;
+use crate::guard::Guard;
+use crate::mode::{Exclusive, Mode};
+use crate::plumbing::{Map, TablePtr, ValueOf};
+use crate::upgrade::Upgraded;
+
+/// The value of a [`LockMap`](crate::LockMap)'s key, for whoever holds the key.
+impl<P: TablePtr<Table: Map>, M: Mode> Guard<P, M> {
+    /// The value and its version, for a look before an [`update_if`](crate::LockMap::update_if). `None` if the key has no value.
+    ///
+    /// # Examples
+    /// ```
+    /// let map = keylatch::LockMap::<String, u32>::new();
+    /// map.insert_blocking("a", 7);
+    /// let (seen, version) = map.read_blocking("a").versioned().map(|(value, version)| (*value, version)).unwrap();
+    /// assert!(map.update_if_blocking("a", version, seen + 1).is_ok());
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn versioned(&self) -> Option<(&ValueOf<P>, Version)> {
+        self.value().zip(self.version())
+    }
+
+    /// The value. `None` if the key has none.
+    ///
+    /// # Examples
+    /// ```
+    /// let map = keylatch::LockMap::<String, u32>::new();
+    /// assert_eq!(map.try_read("a").unwrap().value(), None);
+    /// map.insert_blocking("a", 7);
+    /// assert_eq!(map.try_read("a").unwrap().value(), Some(&7));
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn value(&self) -> Option<&ValueOf<P>> {
+        self.hold().value()
+    }
+
+    /// The version of the value. `None` if there is none.
+    ///
+    /// # Examples
+    /// ```
+    /// let map = keylatch::LockMap::<String, u32>::new();
+    /// map.insert_blocking("a", 7);
+    /// let version = map.try_read("a").unwrap().version();
+    /// assert!(version.is_some());
+    /// assert_eq!(map.try_read("a").unwrap().version(), version); // nobody has changed it
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn version(&self) -> Option<Version> {
+        self.live().version().map(Version::new)
+    }
+}
+
+macro_rules! writer {
+    (
+        $(#[doc = $doc:literal])+
+        $Type:ty,
+        // For the examples: a writer `a` of a map of strings and numbers.
+        example = [$($example:literal),+]
+    ) => {
+        $(#[doc = $doc])+
+        impl<P: $crate::plumbing::TablePtr<Table: $crate::plumbing::Map>> $Type {
+            /// The value, to be changed: it has a new version from now on. `None` if there is none.
+            ///
+            /// # Examples
+            /// ```
+            $(#[doc = $example])+
+            /// a.insert(7);
+            /// let version = a.version();
+            /// *a.value_mut().unwrap() += 1;
+            /// assert_eq!(a.value(), Some(&8));
+            /// assert!(a.version() > version);
+            /// ```
+            #[inline]
+            #[must_use]
+            pub fn value_mut(&mut self) -> Option<&mut $crate::plumbing::ValueOf<P>> {
+                let (core, hold) = self.parts();
+                core.value_mut(hold)
+            }
+
+            /// Stores a value, and returns the old one.
+            ///
+            /// Where the number of values is [bounded](crate::Builder::max_values), others may go when the key is released.
+            ///
+            /// # Examples
+            /// ```
+            $(#[doc = $example])+
+            /// assert_eq!(a.insert(7), None);
+            /// assert_eq!(a.insert(8), Some(7));
+            /// ```
+            #[inline]
+            pub fn insert(&mut self, value: $crate::plumbing::ValueOf<P>) -> Option<$crate::plumbing::ValueOf<P>> {
+                let (core, hold) = self.parts();
+                core.insert(hold, value)
+            }
+
+            /// Removes the value, and returns it. The key stays locked.
+            ///
+            /// # Examples
+            /// ```
+            $(#[doc = $example])+
+            /// a.insert(7);
+            /// assert_eq!(a.remove(), Some(7));
+            /// assert_eq!((a.value(), a.version()), (None, None));
+            /// ```
+            #[inline]
+            pub fn remove(&mut self) -> Option<$crate::plumbing::ValueOf<P>> {
+                let (core, hold) = self.parts();
+                core.remove(hold)
+            }
+
+            /// The value, which is made if there is none. It has a new version from now on, because it can be changed.
+            ///
+            /// If `init` panics, nothing is stored.
+            ///
+            /// # Examples
+            /// ```
+            $(#[doc = $example])+
+            /// *a.get_or_insert_with(|| 7) += 1;
+            /// *a.get_or_insert_with(|| 100) += 1;
+            /// assert_eq!(a.value(), Some(&9));
+            /// ```
+            #[inline]
+            pub fn get_or_insert_with(&mut self, init: impl FnOnce() -> $crate::plumbing::ValueOf<P>) -> &mut $crate::plumbing::ValueOf<P> {
+                if self.value().is_none() {
+                    self.insert(init());
+                }
+                self.value_mut().expect("a key that is held keeps its value")
+            }
+        }
+    };
+}
+
+pub(crate) use writer;
+
+writer! {
+    /// The value of a [`LockMap`](crate::LockMap)'s key, for its writer.
+    Guard<P, Exclusive>,
+    example = [
+        "let map = keylatch::LockMap::<String, u32>::new();",
+        "let mut a = map.try_write(\"a\").unwrap();"
+    ]
+}
+
+/// The value of a [`LockMap`](crate::LockMap)'s key.
+impl<P: TablePtr<Table: Map>> Upgraded<'_, P> {
+    /// The value. `None` if the key has none.
+    ///
+    /// # Examples
+    /// ```
+    /// let map = keylatch::LockMap::<String, u32>::new();
+    /// let mut reader = map.try_upgradable_read("a").unwrap();
+    /// assert_eq!(reader.try_upgrade_mut().unwrap().value(), None);
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn value(&self) -> Option<&ValueOf<P>> {
+        self.guard().value()
+    }
+
+    /// The version of the value. `None` if there is none.
+    ///
+    /// # Examples
+    /// ```
+    /// let map = keylatch::LockMap::<String, u32>::new();
+    /// let mut reader = map.try_upgradable_read("a").unwrap();
+    /// assert_eq!(reader.try_upgrade_mut().unwrap().version(), None);
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn version(&self) -> Option<Version> {
+        self.guard().version()
+    }
+}
+
+writer! {
+    /// The value of a [`LockMap`](crate::LockMap)'s key, for the one that writes it for a while.
+    Upgraded<'_, P>,
+    example = [
+        "let map = keylatch::LockMap::<String, u32>::new();",
+        "let mut reader = map.try_upgradable_read(\"a\").unwrap();",
+        "let mut a = reader.try_upgrade_mut().unwrap();"
+    ]
+}

@@ -1,0 +1,263 @@
+//! A map whose values are under keyed locks.
+
+use core::hash::Hash;
+use core::marker::PhantomData;
+
+use equivalent::Equivalent;
+
+use super::forms::{constructors, downgrades, forms, many, table};
+use crate::builder::DefaultHashBuilder;
+use crate::core::{Core, Valued};
+use crate::key::ToKey;
+use crate::mode::{Exclusive, ReadOrWrite, Shared};
+use crate::plumbing::{Kind, Map, ReaderWriter, Table, TableRef, sealed};
+
+mod batch;
+mod bound;
+mod calls;
+pub(crate) mod guard;
+mod looking;
+mod version;
+
+pub use self::batch::{Batch, BatchConflict, TryBatchError};
+pub use self::looking::IntoIter;
+pub use self::version::{AddOrUpdate, Conflict, Version};
+
+/// A map whose values are under keyed locks: each key has a reader-writer lock with a value inside, or with none.
+///
+/// ```
+/// use keylatch::LockMap;
+///
+/// let stock = LockMap::<String, u32>::new();
+/// stock.insert_blocking("apples", 7);
+///
+/// // Under the key's lock, for as long as the guard is kept:
+/// let mut shelf = stock.write_blocking("apples");
+/// *shelf.value_mut().unwrap() -= 1;
+/// drop(shelf);
+///
+/// // Look, compute, store: once for each key.
+/// let pears = stock.get_or_insert_with_blocking("pears", || 100);
+/// assert_eq!(pears.value(), Some(&100));
+/// # drop(pears);
+/// # assert_eq!(stock.get_blocking("apples"), Some(6));
+/// ```
+///
+/// An entry lives while it has a value, or somebody uses its key; a guard of a key without a value is an ordinary lock on the key.
+/// There is no second map and no second hash: the lock and the value are one entry. All that is said of
+/// [`KeyedRwLock`](crate::KeyedRwLock) holds for the locks: who gets in beside whom, the forms, upgrades and downgrades, fairness,
+/// cancelling; not reentrant, and not poisoned. What can be a key is on the page of [`ToKey`].
+///
+/// # The forms
+/// | form | call |
+/// |---|---|
+/// | async | [`read`](LockMap::read), [`upgradable_read`](LockMap::upgradable_read), [`write`](LockMap::write); with a limit [`.until(limit)`](crate::futures::Acquire::until) |
+/// | without waiting | [`try_read`](LockMap::try_read), [`try_upgradable_read`](LockMap::try_upgradable_read), [`try_write`](LockMap::try_write) |
+/// | blocking | [`read_blocking`](LockMap::read_blocking), [`upgradable_read_blocking`](LockMap::upgradable_read_blocking), [`write_blocking`](LockMap::write_blocking); with a limit `try_…_for`, `try_…_until` |
+/// | with owned guards, several keys, handles | as [there](crate::KeyedRwLock#the-forms) |
+/// | one call each | [`get`](LockMap::get), [`insert`](LockMap::insert), [`remove`](LockMap::remove), [`get_or_insert_with`](LockMap::get_or_insert_with), [`get_or_try_insert_with`](LockMap::get_or_try_insert_with), [`add_or_update`](LockMap::add_or_update), [`update_if`](LockMap::update_if), [`remove_if`](LockMap::remove_if); `…_blocking` |
+/// | several changes, all or none | [`batch`](LockMap::batch) |
+/// | all values | [`for_each_value`](LockMap::for_each_value), [`retain`](LockMap::retain), [`clear`](LockMap::clear), [`len`](LockMap::len) |
+///
+/// # Values
+/// | guard | method | |
+/// |---|---|---|
+/// | any | [`value`](crate::Guard::value) | `None`: the key has no value |
+/// | any | [`version`](crate::Guard::version) | that of the value |
+/// | any | [`versioned`](crate::Guard::versioned) | both |
+/// | writer | [`value_mut`](crate::Guard::value_mut) | a new version |
+/// | writer | [`insert`](crate::Guard::insert), [`remove`](crate::Guard::remove) | the old value |
+/// | writer | [`get_or_insert_with`](crate::Guard::get_or_insert_with) | a new version |
+///
+/// What [`upgrade_mut`](crate::Guard::upgrade_mut) gives has all of them. A guard is not dereferenced, because a key may have no value: it is
+/// `guard.value()`, and not `*guard`.
+///
+/// # Versions
+/// Each change of a value makes a new [`Version`], so one can look, think with no lock held, and then change what is still as
+/// it was seen: [`update_if`](LockMap::update_if), [`remove_if`](LockMap::remove_if), and several of them at once in a
+/// [`batch`](LockMap::batch).
+///
+/// ```
+/// # let stock = keylatch::LockMap::<String, u32>::new();
+/// stock.insert_blocking("apples", 7);
+/// loop {
+///     let seen = stock.read_blocking("apples");
+///     let (&apples, version) = seen.versioned().unwrap();
+///     drop(seen);
+///     let fewer = apples - 1; // thought over, while others read and write
+///     match stock.update_if_blocking("apples", version, fewer) {
+///         Ok(_) => break,
+///         Err(conflict) => println!("again: {conflict}"),
+///     }
+/// }
+/// # assert_eq!(stock.get_blocking("apples"), Some(6));
+/// ```
+///
+/// # Bounds
+/// A map keeps all values, unless it is [told how many](crate::Builder::max_values).
+///
+/// # User code
+/// `V`'s `Drop` runs with no lock held for every value that the map itself drops: what was evicted, written over by `update_if`,
+/// `add_or_update` or a batch, refused by `retain`, cleared. If such a drop panics, the change stands, and the other
+/// values are still dropped. `V`'s `Clone` and `PartialEq`, and `init`, run under the lock of their key, and may use other keys; but
+/// the `clone` of a `V` that owns nothing must not use the map (see [`get`](LockMap::get)).
+///
+/// # Panics
+/// As [`KeyedMutex`](crate::KeyedMutex#panics), and if `V`'s own code does. A panic under a key's lock leaves the value as it was, or as
+/// a writer has left it so far, and the key free.
+///
+/// # Examples
+/// A counter for each key:
+/// ```
+/// let visits = keylatch::LockMap::<String, u64>::new();
+/// for page in ["home", "news", "home"] {
+///     *visits.write_blocking(page).get_or_insert_with(|| 0) += 1;
+/// }
+/// assert_eq!(visits.get_blocking("home"), Some(2));
+/// ```
+#[doc(alias = "cache")]
+#[doc(alias = "hashmap")]
+pub struct LockMap<K, V, S = DefaultHashBuilder> {
+    core: Core<K, Valued<V>>,
+    hasher: S,
+}
+
+/// The kind of table that [`LockMap::builder`] makes.
+#[derive(Debug)]
+pub struct MapKind<V>(PhantomData<fn() -> V>);
+
+impl<V> Kind for MapKind<V> {
+    type Table<K, S> = LockMap<K, V, S>;
+}
+
+impl<V> sealed::KindInside for MapKind<V> {
+    type Payload = Valued<V>;
+}
+
+impl<K, V, S> sealed::Assembled<K, S> for LockMap<K, V, S> {
+    type Payload = Valued<V>;
+
+    fn assemble(core: Core<K, Valued<V>>, hasher: S) -> Self {
+        LockMap { core, hasher }
+    }
+}
+
+impl<K, V, S> Table for LockMap<K, V, S> {
+    type Key = K;
+}
+
+impl<K, V, S> ReaderWriter for LockMap<K, V, S> {}
+
+impl<K, V, S> Map for LockMap<K, V, S> {
+    type Value = V;
+}
+
+impl<K, V, S> sealed::TableInside<K> for LockMap<K, V, S> {
+    type Payload = Valued<V>;
+
+    #[inline]
+    fn core(&self) -> &Core<K, Valued<V>> {
+        &self.core
+    }
+}
+
+constructors!(LockMap[V], MapKind, new = "LockMap::<String, u32>::new()", built = "LockMap<String, u32");
+
+forms! {
+    LockMap [V], Shared, handles [],
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    new = "LockMap::<String, u32>::new()", excludes = "try_write",
+    /// A reader's hold of a key of a [`LockMap`]
+    guards MapReadGuard, MapReadGuardArc, futures MapRead, MapReadArc,
+    /// Acquires a key for reading
+    /// Other readers may hold it at the same time.
+    async read, blocking read_blocking,
+    /// `None` if a writer holds the key, or has been handed it; or if a writer or an upgrade (under
+    /// [`Fifo`](crate::Fairness::Fifo): anybody) waits for it and the [policy](crate::Fairness) lets nobody pass any
+    /// more.
+    try try_read, for try_read_for, until try_read_until,
+    arc read_arc, read_arc_blocking, try_read_arc, try_read_arc_for, try_read_arc_until,
+    aliases ["blocking_read", "read_owned", "try_read_owned"],
+}
+
+forms! {
+    LockMap [V], Upgradable, handles [],
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    new = "LockMap::<String, u32>::new()", excludes = "try_upgradable_read",
+    /// The hold of a key of a [`LockMap`] by the one reader that may become a writer
+    guards MapUpgradableGuard, MapUpgradableGuardArc, futures MapUpgradableRead, MapUpgradableReadArc,
+    /// Acquires a key for upgradable reading
+    /// Other readers may hold it at the same time, but only this one may become a writer.
+    async upgradable_read, blocking upgradable_read_blocking,
+    /// `None` if a writer or another upgradable reader holds the key, or has been handed it; or if somebody waits whom
+    /// this would keep out and the [policy](crate::Fairness) lets nobody pass any more.
+    try try_upgradable_read, for try_upgradable_read_for, until try_upgradable_read_until,
+    arc upgradable_read_arc, upgradable_read_arc_blocking, try_upgradable_read_arc, try_upgradable_read_arc_for,
+    try_upgradable_read_arc_until,
+    aliases ["blocking_upgradable_read", "upgradable_read_owned", "try_upgradable_read_owned"],
+}
+
+forms! {
+    LockMap [V], Exclusive, handles [],
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    new = "LockMap::<String, u32>::new()", excludes = "try_read",
+    /// A writer's hold of a key of a [`LockMap`]
+    guards MapWriteGuard, MapWriteGuardArc, futures MapWrite, MapWriteArc,
+    /// Acquires a key for writing
+    /// Nobody else holds it at the same time.
+    async write, blocking write_blocking,
+    /// `None` if anybody holds the key, or has been handed it; or if others wait for it and the
+    /// [policy](crate::Fairness) lets nobody pass them any more.
+    try try_write, for try_write_for, until try_write_until,
+    arc write_arc, write_arc_blocking, try_write_arc, try_write_arc_for, try_write_arc_until,
+    aliases ["blocking_write", "write_owned", "try_write_owned"],
+}
+
+many! {
+    LockMap [V], Shared, SharedGuards,
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    new = "LockMap::<String, u32>::new()", excludes = "try_write",
+    lists [keys: Shared::NEW], given = "[\"a\", \"b\"]",
+    /// Acquires several keys for reading
+    /// Other readers may hold them at the same time. They see all of a [`batch`](Self::batch), or nothing of it.
+    async read_many, blocking read_many_blocking,
+    try try_read_many, for try_read_many_for, until try_read_many_until,
+    arc read_many_arc, read_many_arc_blocking, try_read_many_arc, try_read_many_arc_for, try_read_many_arc_until,
+}
+
+many! {
+    LockMap [V], Exclusive, ExclusiveGuards,
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    new = "LockMap::<String, u32>::new()", excludes = "try_read",
+    lists [keys: Exclusive::NEW], given = "[\"a\", \"b\"]",
+    /// Acquires several keys for writing
+    /// Nobody else holds them at the same time.
+    async write_many, blocking write_many_blocking,
+    try try_write_many, for try_write_many_for, until try_write_many_until,
+    arc write_many_arc, write_many_arc_blocking, try_write_many_arc, try_write_many_arc_for, try_write_many_arc_until,
+}
+
+many! {
+    LockMap [V], ReadOrWrite, ReadWriteGuards,
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    new = "LockMap::<String, u32>::new()", excludes = "try_read",
+    lists [reads: ReadOrWrite::READ, writes: ReadOrWrite::WRITE], given = "[\"b\"], [\"a\"]",
+    /// Acquires some keys for reading and others for writing
+    /// A key that is in both lists is written, and its guard is among those of the writers.
+    async read_write_many, blocking read_write_many_blocking,
+    try try_read_write_many, for try_read_write_many_for, until try_read_write_many_until,
+    arc read_write_many_arc, read_write_many_arc_blocking, try_read_write_many_arc, try_read_write_many_arc_for, try_read_write_many_arc_until,
+}
+
+table! {
+    LockMap [V],
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    new = "LockMap::<String, u32>::new()", hold = "try_write",
+}
+
+downgrades! {
+    new = "LockMap::<String, u32>::new()",
+    ['a, K, V, S] TableRef<'a, LockMap<K, V, S>>;
+    #[cfg(target_has_atomic = "ptr")]
+    [K, V, S] alloc::sync::Arc<LockMap<K, V, S>>;
+}

@@ -1,0 +1,141 @@
+use core::fmt;
+
+/// Which value a key of a [`LockMap`](crate::LockMap) has: each change makes a new one.
+///
+/// For one key versions only grow, also over removal and re-insertion, for as long as the map lives; so what still has its
+/// version is unchanged. They may leave gaps. Versions of two keys mean nothing to each other.
+///
+/// (A map counts 2⁵⁶ versions, which at a hundred million changes a second last for twenty years.)
+///
+/// # Examples
+/// ```
+/// let stock = keylatch::LockMap::<String, u32>::new();
+/// let mut shelf = stock.try_write("apples").unwrap();
+/// assert_eq!(shelf.version(), None);
+/// shelf.insert(7);
+/// let first = shelf.version().unwrap();
+/// *shelf.value_mut().unwrap() += 1;
+/// assert!(shelf.version().unwrap() > first);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Version(u64);
+
+impl Version {
+    #[inline]
+    pub(super) fn new(number: u64) -> Self {
+        Version(number)
+    }
+
+    /// As a number, for a log or an `ETag`.
+    ///
+    /// # Examples
+    /// ```
+    /// let map = keylatch::LockMap::<u64, &str>::new();
+    /// map.insert_blocking(&7, "a");
+    /// let first = map.try_read(&7).unwrap().version().unwrap().get();
+    /// map.insert_blocking(&7, "b");
+    /// assert!(map.try_read(&7).unwrap().version().unwrap().get() > first);
+    /// ```
+    #[inline]
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// A value was not changed, because it is another one than the caller has seen, or is gone.
+///
+/// `V` is what was not written; `()` where there was nothing to write.
+///
+/// # Examples
+/// ```
+/// let map = keylatch::LockMap::<u64, &str>::new();
+/// map.insert_blocking(&7, "a");
+/// let seen = map.try_read(&7).unwrap().version().unwrap();
+/// map.insert_blocking(&7, "b");
+///
+/// let conflict = map.update_if_blocking(&7, seen, "c").unwrap_err();
+/// assert!(conflict.found() > Some(seen));
+/// assert_eq!(conflict.into_value(), "c");
+/// ```
+pub struct Conflict<V> {
+    found: Option<Version>,
+    value: V,
+}
+
+impl<V> Conflict<V> {
+    pub(super) fn new(found: Option<Version>, value: V) -> Self {
+        Conflict { found, value }
+    }
+
+    /// The version of what is there instead; `None` if there was no value.
+    ///
+    /// # Examples
+    /// See [`Conflict`].
+    #[must_use]
+    pub fn found(&self) -> Option<Version> {
+        self.found
+    }
+
+    /// What was not written.
+    ///
+    /// # Examples
+    /// See [`Conflict`].
+    #[must_use]
+    pub fn into_value(self) -> V {
+        self.value
+    }
+}
+
+impl<V> fmt::Debug for Conflict<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Conflict").field("found", &self.found).finish_non_exhaustive()
+    }
+}
+
+impl<V> fmt::Display for Conflict<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(reason(self.found))
+    }
+}
+
+impl<V> core::error::Error for Conflict<V> {}
+
+/// Why what was expected is not there.
+pub(super) fn reason(found: Option<Version>) -> &'static str {
+    match found {
+        Some(_) => "the value has been changed",
+        None => "the key has no value",
+    }
+}
+
+/// What came of [`LockMap::add_or_update`](crate::LockMap::add_or_update).
+///
+/// # Examples
+/// ```
+/// use keylatch::{AddOrUpdate, LockMap};
+///
+/// let map = LockMap::<String, u32>::new();
+/// assert_eq!(map.add_or_update_blocking("a", 1), AddOrUpdate::Added);
+/// assert_eq!(map.add_or_update_blocking("a", 1), AddOrUpdate::Unchanged);
+/// assert_eq!(map.add_or_update_blocking("a", 2), AddOrUpdate::Updated(1));
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub enum AddOrUpdate<V> {
+    /// The key had no value.
+    Added,
+    /// The key had another value: this one.
+    Updated(V),
+    /// The key had an equal value, which was left as it is.
+    Unchanged,
+}
+
+impl<V> fmt::Debug for AddOrUpdate<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            AddOrUpdate::Added => "Added",
+            AddOrUpdate::Updated(_) => "Updated(..)",
+            AddOrUpdate::Unchanged => "Unchanged",
+        })
+    }
+}
