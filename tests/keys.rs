@@ -13,69 +13,10 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 
+use common::hostile::{Hostile, LIVE, disarm, maybe_panic, panic_in};
 use common::{pending, poll, ready};
 use keylatch::{Equivalent, KeyedMutex, KeyedRwLock, KeyedSemaphore, MutexGuard, ToKey};
 use proptest::prelude::*;
-
-thread_local! {
-    /// Which operation of a `Hostile` key panics next.
-    static PANIC_IN: Cell<&'static str> = const { Cell::new("") };
-    /// How many `Hostile` and `Halves` keys exist.
-    static LIVE: Cell<usize> = const { Cell::new(0) };
-}
-
-fn maybe_panic(place: &'static str) {
-    if PANIC_IN.get() == place {
-        PANIC_IN.set("");
-        std::panic::resume_unwind(Box::new(place)); // without the words of the panic hook
-    }
-}
-
-/// A key that owns something, counts itself, and panics on demand. All hostile keys collide.
-#[derive(Debug)]
-struct Hostile(u32);
-
-impl Hostile {
-    fn new(n: u32) -> Self {
-        LIVE.set(LIVE.get() + 1);
-        Hostile(n)
-    }
-}
-
-impl Clone for Hostile {
-    fn clone(&self) -> Self {
-        maybe_panic("clone");
-        Hostile::new(self.0)
-    }
-
-    fn clone_from(&mut self, source: &Self) {
-        maybe_panic("clone_from");
-        self.0 = source.0;
-    }
-}
-
-impl Drop for Hostile {
-    fn drop(&mut self) {
-        LIVE.set(LIVE.get() - 1);
-        maybe_panic("drop");
-    }
-}
-
-impl PartialEq for Hostile {
-    fn eq(&self, other: &Self) -> bool {
-        maybe_panic("eq");
-        self.0 == other.0
-    }
-}
-
-impl Eq for Hostile {}
-
-impl Hash for Hostile {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        maybe_panic("hash");
-        state.write_u8(0);
-    }
-}
 
 #[test]
 fn a_key_that_panics_leaves_the_table_usable_and_nothing_behind() {
@@ -87,7 +28,7 @@ fn a_key_that_panics_leaves_the_table_usable_and_nothing_behind() {
                 let (one, two) = (Hostile::new(1), Hostile::new(2));
                 let _held = locks.try_lock(&two).unwrap();
                 drop(locks.try_lock(&one)); // now there is something to recycle
-                PANIC_IN.set(place);
+                panic_in(place);
                 let outcome = catch_unwind(AssertUnwindSafe(|| {
                     let mut future = locks.lock(&one);
                     drop(poll(&mut future));
@@ -99,7 +40,7 @@ fn a_key_that_panics_leaves_the_table_usable_and_nothing_behind() {
                     _ => true,
                 };
                 assert_eq!(outcome.is_err(), happens, "{place}, recycle: {recycle}");
-                PANIC_IN.set("");
+                disarm();
                 assert_eq!(locks.len(), 1, "{place}");
                 drop(locks.try_lock(&one).expect("the key is free"));
                 assert!(locks.try_lock(&two).is_none());
@@ -297,7 +238,7 @@ impl Clone for Racer {
     fn clone(&self) -> Self {
         if RACING.take() {
             RACED.set(Some(self.locks.upgrade().unwrap().handle_arc(self)));
-            PANIC_IN.set("a racer's drop");
+            panic_in("a racer's drop");
         }
         Racer { id: self.id, locks: Weak::clone(&self.locks) }
     }
@@ -595,9 +536,9 @@ impl Eq for Halves {}
 
 /// Locks a key that is free, while its `to_key_into` panics.
 fn panics_in(place: &'static str, locks: &KeyedMutex<Halves>, id: u8) {
-    PANIC_IN.set(place);
+    panic_in(place);
     let outcome = catch_unwind(AssertUnwindSafe(|| drop(locks.try_lock(&Whole(id)))));
-    assert!(outcome.is_err() && PANIC_IN.get().is_empty(), "no old key was written over");
+    assert!(outcome.is_err() && !disarm(), "no old key was written over");
 }
 
 #[test]
@@ -649,10 +590,10 @@ proptest! {
                     None => prop_assert!(is_held),
                 },
                 3..=5 => {
-                    PANIC_IN.set(["before", "between", "after"][usize::from(step) - 3]);
+                    panic_in(["before", "between", "after"][usize::from(step) - 3]);
                     let outcome = catch_unwind(AssertUnwindSafe(|| locks.try_lock(&Whole(id)).is_some()));
                     // Nobody panicked if no old key was there to be written over.
-                    prop_assert_eq!(outcome.is_err(), PANIC_IN.take().is_empty());
+                    prop_assert_eq!(outcome.is_err(), !disarm());
                     prop_assert!(outcome.is_err() || outcome.is_ok_and(|locked| locked != is_held));
                 }
                 _ if held.is_empty() => {}

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
+use common::hostile::{Hostile, LIVE, disarm, panic_after};
 use common::{Bell, Random, pending, poll, poll_with, ready, until};
 use futures_lite::future::{block_on, or, yield_now};
 use keylatch::futures::{AcquireMany, Lock};
@@ -753,69 +754,6 @@ fn a_key_that_is_named_twice_is_never_held_twice() {
     assert_eq!((hosts.len(), pages.len()), (0, 0));
 }
 
-thread_local! {
-    /// Which operation of a `Hostile` key panics, and how many of them before it do not.
-    static PANIC_IN: Cell<(&'static str, usize)> = const { Cell::new(("", 0)) };
-    /// How many `Hostile` keys exist.
-    static LIVE: Cell<usize> = const { Cell::new(0) };
-}
-
-fn maybe_panic(place: &'static str) {
-    let (panics, left) = PANIC_IN.get();
-    if panics == place {
-        PANIC_IN.set(if left == 0 { ("", 0) } else { (place, left - 1) });
-        if left == 0 {
-            resume_unwind(Box::new(place)); // without the words of the panic hook
-        }
-    }
-}
-
-/// A key that owns something, counts itself, and panics on demand. All of them collide.
-#[derive(Debug)]
-struct Hostile(u32);
-
-impl Hostile {
-    fn new(n: u32) -> Self {
-        LIVE.set(LIVE.get() + 1);
-        Hostile(n)
-    }
-}
-
-impl Clone for Hostile {
-    fn clone(&self) -> Self {
-        maybe_panic("clone");
-        Hostile::new(self.0)
-    }
-
-    fn clone_from(&mut self, source: &Self) {
-        maybe_panic("clone_from");
-        self.0 = source.0;
-    }
-}
-
-impl Drop for Hostile {
-    fn drop(&mut self) {
-        LIVE.set(LIVE.get() - 1);
-        maybe_panic("drop");
-    }
-}
-
-impl PartialEq for Hostile {
-    fn eq(&self, other: &Self) -> bool {
-        maybe_panic("eq");
-        self.0 == other.0
-    }
-}
-
-impl Eq for Hostile {}
-
-impl Hash for Hostile {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        maybe_panic("hash");
-        state.write_u8(0);
-    }
-}
-
 #[test]
 fn keys_that_panic_in_the_middle_of_a_list_leave_nothing_held_and_nothing_behind() {
     let mut panics = 0;
@@ -832,9 +770,9 @@ fn keys_that_panic_in_the_middle_of_a_list_leave_nothing_held_and_nothing_behind
                             drop(locks.lock_many(&list))
                         }];
                     for call in calls {
-                        PANIC_IN.set((place, at));
+                        panic_after(place, at);
                         panics += usize::from(catch_unwind(AssertUnwindSafe(call)).is_err());
-                        PANIC_IN.set(("", 0));
+                        disarm();
                         assert_eq!(locks.len(), usize::from(contended), "{place} {at}");
                         for key in &list {
                             assert_eq!(locks.is_locked(key), contended && key.0 == 3);

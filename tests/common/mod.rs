@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub)] // each test uses its part
 
 pub mod contract;
+pub mod hostile;
 
 use std::future::Future;
 use std::pin::Pin;
