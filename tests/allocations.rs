@@ -12,7 +12,8 @@ use std::task::Waker;
 use std::time::Duration;
 
 use common::{pending, poll_with, ready};
-use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore};
+use futures_lite::future::block_on;
+use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore, LockMap};
 
 struct Counting;
 
@@ -54,6 +55,8 @@ const NAME: &str = "a key of forty bytes: 0123456789abcdefghi";
 
 fn main() {
     guarantee_9_uncontended_calls_allocate_nothing();
+    a_map_in_steady_state_allocates_nothing();
+    memory_of_a_map_follows_its_values();
     several_keys_allocate_their_lists_and_no_more();
     waiting_allocates_nothing_in_steady_state();
     a_release_that_wakes_one_waiter_allocates_nothing_whatever_the_lock();
@@ -97,6 +100,143 @@ fn guarantee_9_uncontended_calls_allocate_nothing() {
     let interned = KeyedMutex::<Arc<str>>::builder().shards(1).build();
     let name: Arc<str> = NAME.into();
     assert_eq!(allocations(|_| drop(interned.lock_blocking(&name))), 0);
+}
+
+fn a_map_in_steady_state_allocates_nothing() {
+    for most in [None, Some(1000), Some(2), Some(1)] {
+        let map: LockMap<u64, u64> = match most {
+            Some(most) => LockMap::builder().shards(1).max_values(most).build(),
+            None => LockMap::builder().shards(1).build(),
+        };
+        macro_rules! nothing {
+            ($(|$key:ident| $do:expr),+ $(,)?) => {$(
+                assert_eq!(allocations(|$key| { let _done = $do; }), 0, "most {most:?}: {}", stringify!($do));
+            )+};
+        }
+        // Keys that come and go.
+        nothing!(
+            |key| (map.insert_blocking(&key, 1), map.remove_blocking(&key)),
+            |key| (block_on(map.insert(&key, 1)), block_on(map.remove(&key))),
+            |key| {
+                map.write_blocking(&key).insert(1);
+                map.write_blocking(&key).remove()
+            },
+            |key| {
+                drop(map.get_or_insert_with_blocking(&key, || 1));
+                map.remove_blocking(&key)
+            },
+            |key| (map.add_or_update_blocking(&key, 1), map.remove_blocking(&key)),
+            |key| (map.read_blocking(&key), map.try_upgradable_read(&key)),
+            |key| map.handle(&key).try_write(),
+        );
+        map.clear();
+        map.insert_blocking(&7, 1);
+        // A key that stays.
+        nothing!(
+            |key| map.insert_blocking(&7, key),
+            |key| *map.write_blocking(&7).value_mut().unwrap() += key,
+            |_key| map.get_blocking(&7),
+            |_key| block_on(map.get(&7)),
+            |_key| map.read_blocking(&7).value().copied(),
+            |_key| ready(map.read(&7)),
+            |_key| map.upgradable_read_blocking(&7).upgrade_blocking().downgrade(),
+            |key| map.add_or_update_blocking(&7, key),
+            |key| block_on(map.add_or_update(&7, key)),
+            |_key| map.get_or_insert_with_blocking(&7, || 1),
+            |_key| block_on(map.get_or_insert_with(&7, async || 1)),
+            |key| {
+                let seen = map.try_read(&7).unwrap().version().unwrap();
+                map.update_if_blocking(&7, seen, key).unwrap()
+            },
+        );
+    }
+    // Values that are evicted make room for the next.
+    let map: LockMap<u64, u64> = LockMap::builder().shards(1).max_values(20).build();
+    // The shard's hash table grows once more, to twice the room, when removals have worn it out.
+    for key in 1000..2000 {
+        map.insert_blocking(&key, key);
+    }
+    assert_eq!(
+        allocations(|key| {
+            map.insert_blocking(&key, key);
+        }),
+        0
+    );
+    assert_eq!(map.len(), 20);
+    let names = LockMap::<String, u64>::builder().shards(1).recycle_keys(true).build();
+    assert_eq!(
+        allocations(|n| {
+            names.insert_blocking(NAME, n);
+            names.remove_blocking(NAME);
+        }),
+        0
+    );
+}
+
+fn memory_of_a_map_follows_its_values() {
+    for most in [None, Some(100_000), Some(10)] {
+        for shards in [1, 16] {
+            let builder = LockMap::<u64, Box<[u64; 4]>>::builder().shards(shards);
+            let map: LockMap<u64, Box<[u64; 4]>> =
+                if let Some(most) = most { builder.max_values(most) } else { builder }.build();
+            let keys = 1500 * shards as u64;
+            let round = || {
+                (0..keys).for_each(|key| drop(map.insert_blocking(&key, Box::default())));
+                let full = bytes();
+                (0..keys).for_each(|key| drop(map.remove_blocking(&key)));
+                assert_eq!((map.len(), map.entries()), (0, 0));
+                (0..keys).for_each(|key| drop(map.write_blocking(&key)));
+                full
+            };
+            let empty = bytes();
+            let full = round();
+            let kept = bytes() - empty;
+            if most != Some(10) {
+                assert!(3 * kept < full - empty, "most {most:?}, {shards} shards: {kept} of {} are kept", full - empty);
+            }
+            // Nor does it grow, round by round; by `clear`, and by eviction, as well.
+            let limit = if most == Some(10) { 4 * kept } else { (full - empty) / 3 };
+            for _ in 0..3 {
+                round();
+            }
+            assert!(bytes() - empty < limit, "most {most:?}, {shards} shards: {} after rounds", bytes() - empty);
+            (0..keys).for_each(|key| drop(map.insert_blocking(&key, Box::default())));
+            assert_eq!(map.clear(), 0);
+            (0..keys).for_each(|key| drop(map.write_blocking(&key)));
+            assert!(bytes() - empty < limit, "most {most:?}, {shards} shards: {} after clear", bytes() - empty);
+            drop(map);
+            assert!(bytes() <= empty, "most {most:?}, {shards} shards: leaked");
+        }
+    }
+    // What a bound evicts gives its memory back: a map of few values stays small, however many there were.
+    let before = bytes();
+    let map: LockMap<u64, Box<[u64; 16]>> = LockMap::builder().shards(1).max_values(10).build();
+    let empty = bytes();
+    let guards: Vec<_> = (0..5000)
+        .map(|key| {
+            map.insert_blocking(&key, Box::default());
+            map.read_blocking(&key)
+        })
+        .collect();
+    let full = bytes();
+    drop(guards);
+    (0..5000).for_each(|key| drop(map.write_blocking(&key)));
+    let kept = bytes() - empty;
+    assert_eq!(map.len(), 10);
+    assert!(6 * kept < full - empty, "{kept} of {} are kept", full - empty);
+    drop(map);
+    assert_eq!(bytes(), before);
+    // With values that stay: the chunks of these stay as well, and little else.
+    let map = LockMap::<u64, u64>::builder().shards(1).build();
+    let empty = bytes();
+    for key in 0..20_000 {
+        map.insert_blocking(&key, key);
+    }
+    let full = bytes();
+    assert_eq!(map.retain(|key, _| key % 128 == 0), 0);
+    (0..20_000).for_each(|key| drop(map.read_blocking(&key)));
+    let kept = bytes() - empty;
+    assert!(3 * kept < full - empty, "{kept} of {} are kept", full - empty);
 }
 
 fn several_keys_allocate_their_lists_and_no_more() {

@@ -21,6 +21,9 @@
 #![cfg(loom)]
 #![allow(unsafe_code)] // what only the lock protects
 
+#[path = "loom/map.rs"]
+mod map;
+
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::pin::Pin;

@@ -13,6 +13,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod map;
 mod spec;
 mod walk;
 
@@ -420,6 +421,53 @@ fn tasks_and_threads_are_linearizable() {
     println!("{} histories, {} polls by tasks", histories() / 2, polls.load(Relaxed));
 }
 
+/// Threads change a map. What they see is what one after another would.
+fn maps(most: Option<usize>) {
+    const THREADS: usize = 3;
+    const STEPS: usize = 6;
+    let _cores = CORES.lock();
+    let (mut calls, mut overlapping) = (0, 0);
+    for seed in 0..histories() {
+        let map = map::map(POLICIES[seed as usize / 2 % POLICIES.len()], most);
+        let (clock, start) = (Arc::default(), Start::new(THREADS));
+        let records: Vec<map::Record> = std::thread::scope(|scope| {
+            let call = |by: usize| {
+                let mut caller = map::Caller::new(&map, &clock, by, true);
+                let mut random = Random::new(seed * 64 + by as u64);
+                let start = &start;
+                scope.spawn(move || {
+                    start.wait();
+                    for _ in 0..STEPS {
+                        futures_lite::future::block_on(caller.step(&mut |n| random.below(n)));
+                        random.pause();
+                    }
+                    caller.records
+                })
+            };
+            let callers: Vec<_> = (0..THREADS).map(call).collect();
+            callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect()
+        });
+        map::finish(&map, most);
+        calls += records.len();
+        let overlap =
+            |a: &map::Record, b: &map::Record| a.by < b.by && a.invoked < b.returned && b.invoked < a.returned;
+        overlapping += records.iter().map(|a| records.iter().filter(|b| overlap(a, b)).count()).sum::<usize>();
+        map::check(most.is_some(), records);
+    }
+    println!("{} histories, {calls} calls, {overlapping} pairs at the same time", histories());
+    assert!(overlapping > 0, "nothing happened at the same time");
+}
+
+#[test]
+fn calls_on_a_map_are_linearizable() {
+    maps(None);
+}
+
+#[test]
+fn calls_on_a_map_with_room_for_one_value_are_linearizable() {
+    maps(Some(1));
+}
+
 // ---- what the checker must accept and reject ------------------------------------------------------------------------
 
 /// Histories on one key, written down by hand: (invoked, returned, operation).
@@ -661,5 +709,68 @@ fn a_request_that_is_counted_twice_or_not_at_all_is_rejected() {
     for fairness in POLICIES {
         assert!(!accepts(under(fairness), &history(both)));
         assert!(!accepts(under(fairness), &history(neither)));
+    }
+}
+
+/// Histories on a map, written down by hand: (invoked, returned, what each step saw and did).
+fn map_accepts(bounded: bool, history: &[(u64, u64, &[map::Step])]) -> bool {
+    let record = |(by, &(invoked, returned, steps)): (usize, &(u64, u64, &[map::Step]))| map::Record {
+        invoked,
+        returned,
+        by,
+        op: map::Op::Steps(steps.to_vec()),
+    };
+    map::is_linearizable(bounded, &history.iter().enumerate().map(record).collect::<Vec<_>>())
+}
+
+#[test]
+fn a_value_from_nowhere_and_a_lost_change_are_rejected() {
+    use map::{Did, Saw};
+    let get = |value| [(0, Saw::Value(value), Did::Nothing)];
+    let insert = [(0, Saw::Value(None), Did::Store(1, None))];
+    for bounded in [false, true] {
+        assert!(map_accepts(bounded, &[(1, 2, &insert), (3, 4, &get(Some(1)))]));
+        assert!(!map_accepts(bounded, &[(1, 2, &insert), (3, 4, &get(Some(2)))]));
+        assert!(!map_accepts(bounded, &[(3, 4, &insert), (1, 2, &get(Some(1)))]));
+        // Gone without a removal; and come back.
+        assert_eq!(map_accepts(bounded, &[(1, 2, &insert), (3, 4, &get(None))]), bounded);
+        assert!(!map_accepts(bounded, &[(1, 2, &insert), (3, 4, &get(None)), (5, 6, &get(Some(1)))]));
+        // Two that both found nothing.
+        assert_eq!(map_accepts(bounded, &[(1, 4, &insert), (2, 3, &insert)]), bounded);
+    }
+}
+
+#[test]
+fn a_version_that_does_not_grow_is_rejected() {
+    use map::{Did, Saw};
+    let store = |version| [(0, Saw::Nothing, Did::Store(1, Some(version)))];
+    let look = |version| [(0, Saw::All(Some((1, version))), Did::Nothing)];
+    let remove = [(0, Saw::Value(Some(1)), Did::Remove)];
+    let update = |old, new| [(0, Saw::Is(old), Did::Store(2, Some(new)))];
+    for bounded in [false, true] {
+        assert!(map_accepts(bounded, &[(1, 2, &store(1)), (3, 4, &look(1)), (5, 6, &remove), (7, 8, &store(2))]));
+        assert!(!map_accepts(bounded, &[(1, 2, &store(1)), (3, 4, &look(2))]));
+        assert!(!map_accepts(bounded, &[(1, 2, &store(1)), (5, 6, &remove), (7, 8, &store(1))]));
+        // Two changes on condition of one version.
+        assert!(map_accepts(bounded, &[(1, 2, &store(1)), (3, 6, &update(1, 2)), (4, 5, &update(2, 3))]));
+        assert!(!map_accepts(bounded, &[(1, 2, &store(1)), (3, 6, &update(1, 2)), (4, 5, &update(1, 3))]));
+        // A conflict with nothing.
+        let conflict = |found| [(0, Saw::IsNot(1, found), Did::Nothing)];
+        assert!(!map_accepts(bounded, &[(1, 2, &store(1)), (3, 4, &conflict(Some(1)))]));
+        assert!(map_accepts(bounded, &[(1, 2, &store(1)), (3, 4, &store(2)), (5, 6, &conflict(Some(2)))]));
+        assert_eq!(map_accepts(bounded, &[(1, 2, &store(1)), (3, 4, &conflict(None))]), bounded);
+    }
+}
+
+#[test]
+fn half_of_a_batch_is_rejected() {
+    use map::{Did, Saw};
+    let batch = [0, 1].map(|key| (key, Saw::Nothing, Did::Store(1, None)));
+    let look = |values: [Option<u64>; 2]| [0, 1].map(|key| (key, Saw::Value(values[key as usize]), Did::Nothing));
+    for values in [[None, None], [Some(1), Some(1)]] {
+        assert!(map_accepts(false, &[(1, 4, &batch), (2, 3, &look(values))]));
+    }
+    for values in [[None, Some(1)], [Some(1), None]] {
+        assert!(!map_accepts(false, &[(1, 4, &batch), (2, 3, &look(values))]));
     }
 }

@@ -3,8 +3,10 @@
 
 use std::sync::Arc;
 
+use shuttle::future::block_on;
 use shuttle::thread;
 
+use crate::map_calls::{self, Caller};
 use crate::spec::{self, Clock, Log};
 use crate::walk::{self, Kind, Table, Walk};
 use crate::{any_policy, explore, random};
@@ -27,8 +29,28 @@ fn histories(kind: Kind, keys: u64) {
     spec::check(rules, records);
 }
 
+/// Calls on a map with or without a bound.
+fn maps(most: Option<usize>) {
+    let map = map_calls::map(any_policy(), most);
+    let clock = Arc::default();
+    let callers: Vec<_> = (0..3)
+        .map(|by| {
+            let mut caller = Caller::new(&map, &clock, by, false);
+            thread::spawn(move || {
+                (0..5).for_each(|_| block_on(caller.step(&mut random)));
+                caller.records
+            })
+        })
+        .collect();
+    let records = callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect();
+    map_calls::finish(&map, most);
+    map_calls::check(most.is_some(), records);
+}
+
 pub fn walks() {
-    match random(3) {
+    match random(5) {
+        3 => maps(None),
+        4 => maps(Some(1)),
         0 => histories(Kind::Mutex, 2),
         1 => histories(Kind::RwLock, 1),
         _ => histories(Kind::Semaphore(1 + random(3) as usize), 1),
@@ -48,4 +70,14 @@ fn of_a_reader_writer_lock_are_linearizable() {
 #[test]
 fn of_a_semaphore_are_linearizable() {
     explore(|| histories(Kind::Semaphore(1 + random(3) as usize), 1));
+}
+
+#[test]
+fn of_a_map_are_linearizable() {
+    explore(|| maps(None));
+}
+
+#[test]
+fn of_a_map_with_room_for_one_value_are_linearizable() {
+    explore(|| maps(Some(1)));
 }

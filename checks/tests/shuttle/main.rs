@@ -36,6 +36,9 @@ mod common;
 mod deadlock;
 mod histories;
 mod many;
+mod map;
+#[path = "../../../tests/linearizability/map.rs"]
+mod map_calls;
 mod mutex;
 mod rwlock;
 mod semaphore;
@@ -205,9 +208,14 @@ fn any_policy() -> Fairness {
 /// Whether the models do the same when they are given the same schedule: without that, nothing could be replayed.
 #[test]
 fn models_depend_on_nothing_but_the_schedule() {
-    for model in
-        [mutex::everything as fn(), rwlock::everything, semaphore::everything, many::everything, histories::walks]
-    {
+    for model in [
+        mutex::everything as fn(),
+        rwlock::everything,
+        semaphore::everything,
+        many::everything,
+        map::everything,
+        histories::walks,
+    ] {
         shuttle::check_uncontrolled_nondeterminism(model, 100);
     }
 }

@@ -1,0 +1,253 @@
+//! Models of the map: who loads a value, what is counted in it, and how many there are.
+//!
+//! Its keys have their entries in one allocation: see [`many`](crate::many).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use keylatch::LockMap;
+use shuttle::future::{block_on, yield_now};
+use shuttle::thread;
+
+use crate::walk::Hasher;
+use crate::{any_policy, crowd, explore, join, random};
+
+const KEYS: u64 = 3;
+
+/// A counter. The token tells how many values there are.
+#[derive(Clone, PartialEq)]
+struct Value {
+    count: u64,
+    token: Arc<()>,
+}
+
+type Map<V> = LockMap<u64, V, Hasher>;
+
+fn map<V>(most: Option<usize>) -> Arc<Map<V>> {
+    let builder = LockMap::builder().shards(1).capacity(KEYS as usize).pool_capacity(KEYS as usize);
+    let builder = builder.fairness(any_policy()).hasher(Hasher::default());
+    Arc::new(if let Some(most) = most { builder.max_values(most).build() } else { builder.build() })
+}
+
+/// What is known of a key beside its map. Shuttle need not know: no step of the model.
+#[derive(Default)]
+struct Beside {
+    loading: AtomicUsize,
+    readers: AtomicUsize,
+    writers: AtomicUsize,
+    last_version: AtomicU64,
+}
+
+/// Counted until it is dropped, also if the task is aborted.
+struct In<'a>(&'a AtomicUsize);
+
+impl<'a> In<'a> {
+    fn to(count: &'a AtomicUsize) -> (Self, usize) {
+        (In(count), count.fetch_add(1, Relaxed))
+    }
+}
+
+impl Drop for In<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+struct World {
+    map: Arc<Map<Value>>,
+    most: Option<usize>,
+    token: Arc<()>,
+    beside: [Beside; KEYS as usize],
+}
+
+impl World {
+    fn value(&self, count: u64) -> Value {
+        Value { count, token: Arc::clone(&self.token) }
+    }
+
+    async fn reads(&self, key: u64) {
+        let at = &self.beside[key as usize];
+        let _in = In::to(&at.readers);
+        assert_eq!(at.writers.load(Relaxed), 0, "a reader beside a writer");
+        yield_now().await;
+        assert_eq!(at.writers.load(Relaxed), 0, "a writer beside a reader");
+    }
+
+    async fn writes(&self, key: u64, version: Option<keylatch::Version>) {
+        let at = &self.beside[key as usize];
+        let (_in, others) = In::to(&at.writers);
+        assert_eq!((others, at.readers.load(Relaxed)), (0, 0), "a writer beside others");
+        if let Some(version) = version {
+            let before = at.last_version.swap(version.get(), Relaxed);
+            assert!(version.get() > before, "a version came again");
+        }
+        yield_now().await;
+    }
+
+    /// What a task or a thread does once.
+    async fn step(&self) {
+        let (map, key) = (&self.map, random(KEYS));
+        let at = &self.beside[key as usize];
+        match random(14) {
+            0..=2 => {
+                let fails = random(4) == 0;
+                let load = async || {
+                    let (_in, others) = In::to(&at.loading);
+                    assert_eq!(others, 0, "two load the same value");
+                    yield_now().await;
+                    if fails { Err(()) } else { Ok(self.value(1)) }
+                };
+                if let Ok(guard) = map.get_or_try_insert_with(&key, load).await {
+                    assert!(guard.value().is_some());
+                    self.reads(key).await;
+                }
+            }
+            3 => drop(map.get(&key).await),
+            4 => drop(map.insert(&key, self.value(1)).await),
+            5 => drop(map.remove(&key).await),
+            6 => {
+                let mut guard = map.write(&key).await;
+                guard.get_or_insert_with(|| self.value(0)).count += 1;
+                self.writes(key, guard.version()).await;
+            }
+            7 => {
+                let guard = map.read(&key).await;
+                let before = guard.version();
+                self.reads(key).await;
+                assert_eq!(guard.version(), before);
+            }
+            8 => {
+                let mut guard = map.upgradable_read(&key).await;
+                let before = guard.version();
+                self.reads(key).await;
+                let mut writer = guard.upgrade_mut().await;
+                assert_eq!(writer.version(), before);
+                if let Some(value) = writer.value_mut() {
+                    value.count += 1;
+                    self.writes(key, writer.version()).await;
+                }
+            }
+            9 => {
+                let handle = map.handle(&key);
+                yield_now().await;
+                let guard = handle.read().await;
+                drop(handle);
+                self.reads(key).await;
+                drop(guard);
+            }
+            10 => {
+                let other = (key + 1) % KEYS;
+                let batch = map.batch().insert(&other, self.value(1)).remove(&key).insert(&key, self.value(2));
+                drop(batch.commit().await);
+            }
+            11 => {
+                // Asks for it when it may have been evicted.
+                let future = map.read(&key);
+                yield_now().await;
+                drop(future.await);
+            }
+            12 => drop(map.for_each_value(|_, value, _| assert!(value.count > 0))),
+            _ => drop(map.retain(|_, value| value.count % 2 == 1)),
+        }
+    }
+
+    async fn steps(self: Arc<Self>, steps: usize) {
+        for _ in 0..steps {
+            self.step().await;
+        }
+    }
+
+    /// When all are done.
+    fn close(&self) {
+        let left = self.map.len();
+        assert_eq!(self.map.entries(), left, "an entry was left");
+        assert!(self.most.is_none_or(|most| left <= most), "the bound was not restored");
+        assert_eq!(Arc::strong_count(&self.token), 1 + left, "a value was leaked, or dropped twice");
+        assert_eq!(self.map.clear(), 0);
+        assert_eq!((self.map.entries(), Arc::strong_count(&self.token)), (0, 1));
+    }
+}
+
+fn everything_with(most: Option<usize>) {
+    let world = Arc::new(World { map: map(most), most, token: Arc::default(), beside: Default::default() });
+    crowd(|| Arc::clone(&world).steps(3), 6);
+    world.close();
+}
+
+/// Threads and tasks do what a map offers, and two tasks are aborted on the way.
+pub fn everything() {
+    everything_with([None, Some(1), Some(2)][random(3) as usize]);
+}
+
+#[test]
+fn everything_at_once() {
+    explore(everything);
+}
+
+/// Each adds one, on condition that nobody has come in between, or by a batch on that condition.
+#[test]
+fn no_increment_is_lost() {
+    explore(|| {
+        let map = map::<u64>(None);
+        block_on(map.insert(&0, 0));
+        let threads: Vec<_> = (0..3)
+            .map(|by| {
+                let map = Arc::clone(&map);
+                thread::spawn(move || {
+                    block_on(async {
+                        loop {
+                            let seen = map.read(&0).await;
+                            let (n, version) = (*seen.value().unwrap(), seen.version().unwrap());
+                            drop(seen);
+                            let done = match by {
+                                0 => map.update_if(&0, version, n + 1).await.is_ok(),
+                                1 => map.batch().insert(&1, n).update_if(&0, version, n + 1).commit().await.is_ok(),
+                                _ => map.batch().update_if(&0, version, n + 1).check_absent(&2).commit().await.is_ok(),
+                            };
+                            if done {
+                                break;
+                            }
+                        }
+                    });
+                })
+            })
+            .collect();
+        join(threads);
+        assert_eq!(block_on(map.get(&0)), Some(3));
+    });
+}
+
+/// Whoever reads both keys sees what one batch made of them.
+#[test]
+fn nobody_sees_half_of_a_batch() {
+    explore(|| {
+        let map = map::<u64>(None);
+        let threads: Vec<_> = (0..4_u64)
+            .map(|by| {
+                let map = Arc::clone(&map);
+                thread::spawn(move || {
+                    let (first, second) = (by % 2, 1 - by % 2);
+                    block_on(async {
+                        for _ in 0..2 {
+                            if by < 2 {
+                                let batch = map.batch().insert(&first, by);
+                                let batch = if random(2) == 0 {
+                                    batch.insert(&second, by)
+                                } else {
+                                    batch.remove(&first).remove(&second)
+                                };
+                                assert!(batch.commit().await.is_ok());
+                            } else {
+                                let guards = map.read_many(&[first, second]).await;
+                                let seen: Vec<_> = guards.iter().map(|guard| guard.value().copied()).collect();
+                                assert_eq!(seen[0], seen[1], "half of a batch");
+                            }
+                        }
+                    });
+                })
+            })
+            .collect();
+        join(threads);
+        assert_eq!(map.len(), map.entries());
+    });
+}

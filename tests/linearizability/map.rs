@@ -1,0 +1,479 @@
+//! Histories of calls on a map, and the specification that they are checked against.
+//!
+//! Each call is a few steps on one key or on both, that take effect at one instant: what it saw, and what it changed. A version that
+//! nobody was told is learned when it is seen: until then all that is known is that it is later than those before.
+//!
+//! Where the number of values is bounded a value may be evicted at any time. So whoever sees none where one could be has seen that;
+//! but then it is gone for good.
+#![allow(dead_code, unreachable_pub)] // a part of several test programs
+
+use std::fmt::Write as _;
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::task::Poll;
+
+use keylatch::{AddOrUpdate, Fairness, LockMap, Version};
+use todc_utils::linearizability::WGLChecker;
+use todc_utils::linearizability::history::{Action, History};
+use todc_utils::specifications::Specification;
+
+use crate::walk::Hasher;
+
+pub const KEYS: u64 = 2;
+
+pub type Map = LockMap<u64, u64, Hasher>;
+
+/// With all entries in one allocation: several keys are locked in the order of their entries in memory, and a schedule that is to be
+/// replayed must not depend on an allocator.
+pub fn map(fairness: Fairness, most: Option<usize>) -> Arc<Map> {
+    let builder = LockMap::builder().shards(1).capacity(KEYS as usize).pool_capacity(KEYS as usize);
+    let builder = builder.fairness(fairness).hasher(Hasher::default());
+    Arc::new(if let Some(most) = most { builder.max_values(most).build() } else { builder.build() })
+}
+
+/// What a call saw of a key before it changed it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Saw {
+    Nothing,
+    Whether(bool),
+    Value(Option<u64>),
+    /// With its version.
+    All(Option<(u64, u64)>),
+    /// A value of this version.
+    Is(u64),
+    /// None of this version, but that.
+    IsNot(u64, Option<u64>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Did {
+    Nothing,
+    /// With the version, if that was told.
+    Store(u64, Option<u64>),
+    Remove,
+}
+
+pub type Step = (u64, Saw, Did);
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Op {
+    /// The first in every history.
+    Make { bounded: bool },
+    /// At most one step for each key.
+    Steps(Vec<Step>),
+}
+
+/// What is known of a key.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+struct Key {
+    value: Option<u64>,
+    /// If nobody has seen it, it is later than this.
+    version: u64,
+    known: bool,
+}
+
+impl Key {
+    fn is_there(&mut self, there: bool, bounded: bool) -> bool {
+        if bounded && !there {
+            self.forget();
+        }
+        self.value.is_some() == there
+    }
+
+    fn forget(&mut self) {
+        (self.value, self.known) = (None, false);
+    }
+
+    fn has_version(&mut self, version: u64) -> bool {
+        let fits = if self.known { version == self.version } else { version > self.version };
+        if fits {
+            (self.version, self.known) = (version, true);
+        }
+        fits
+    }
+
+    fn apply(&mut self, saw: Saw, did: Did, bounded: bool) -> bool {
+        let fits = match saw {
+            Saw::Nothing => true,
+            Saw::Whether(there) => self.is_there(there, bounded),
+            Saw::Value(value) => self.is_there(value.is_some(), bounded) && self.value == value,
+            Saw::All(None) | Saw::IsNot(_, None) => self.is_there(false, bounded),
+            Saw::All(Some((value, version))) => self.value == Some(value) && self.has_version(version),
+            Saw::Is(version) => self.value.is_some() && self.has_version(version),
+            Saw::IsNot(not, Some(version)) => self.value.is_some() && version != not && self.has_version(version),
+        };
+        match did {
+            Did::Nothing => fits,
+            Did::Remove => {
+                self.forget();
+                fits
+            }
+            Did::Store(value, version) => {
+                (self.value, self.known) = (Some(value), false);
+                fits && version.is_none_or(|version| self.has_version(version))
+            }
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct State {
+    keys: [Key; KEYS as usize],
+    bounded: bool,
+}
+
+impl Specification for State {
+    type State = State;
+    type Operation = Op;
+
+    fn init() -> State {
+        State { keys: Default::default(), bounded: false }
+    }
+
+    fn apply(op: &Op, state: &State) -> (bool, State) {
+        let mut state = state.clone();
+        let fits = match op {
+            Op::Make { bounded } => {
+                state.bounded = *bounded;
+                true
+            }
+            Op::Steps(steps) => {
+                steps.iter().all(|&(key, saw, did)| state.keys[key as usize].apply(saw, did, state.bounded))
+            }
+        };
+        (fits, state)
+    }
+}
+
+/// A call, and when it was made.
+#[derive(Clone, Debug)]
+pub struct Record {
+    pub invoked: u64,
+    pub returned: u64,
+    pub by: usize,
+    pub op: Op,
+}
+
+/// Whether there is an order of the calls that explains their outcomes.
+pub fn is_linearizable(bounded: bool, records: &[Record]) -> bool {
+    let events = records.iter().zip(1..).flat_map(|(record, process)| {
+        let op = || record.op.clone();
+        [(record.invoked, process, Action::Call(op())), (record.returned, process, Action::Response(op()))]
+    });
+    let mut events: Vec<_> = events.collect();
+    events.sort_by_key(|&(time, ..)| time);
+    let made = Op::Make { bounded };
+    let made = [Action::Call(made.clone()), Action::Response(made)].map(|action| (0, action));
+    let actions = made.into_iter().chain(events.into_iter().map(|(_, process, action)| (process, action)));
+    WGLChecker::<State>::is_linearizable(History::from_actions(actions.collect()))
+}
+
+/// Panics, and shows the history, if there is none.
+pub fn check(bounded: bool, mut records: Vec<Record>) {
+    if !is_linearizable(bounded, &records) {
+        records.sort_by_key(|record| record.invoked);
+        let mut shown = String::new();
+        for Record { invoked, returned, by, op } in &records {
+            writeln!(shown, "{invoked:>5} ..{returned:>5}  caller {by}  {op:?}").unwrap();
+        }
+        panic!("no order of these explains their outcomes (bounded: {bounded}):\n{shown}");
+    }
+}
+
+/// One who calls, and records it.
+pub struct Caller {
+    map: Arc<Map>,
+    clock: Arc<AtomicU64>,
+    by: usize,
+    last_value: u64,
+    /// The versions seen last.
+    seen: [Option<Version>; KEYS as usize],
+    last_seen: u64,
+    /// Whether it calls what blocks, now and then.
+    blocks: bool,
+    pub records: Vec<Record>,
+}
+
+/// Polls a future again whenever it is woken; but so many times at the most, and then it is dropped. 0: as often as it takes.
+async fn patient<F: Future>(polls: u64, future: F) -> Option<F::Output> {
+    let (mut future, mut left) = (Box::pin(future), polls);
+    poll_fn(move |cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending if left == 1 => Poll::Ready(None),
+        Poll::Pending => {
+            left = left.saturating_sub(1);
+            Poll::Pending
+        }
+    })
+    .await
+}
+
+/// The call in its async form, or in its blocking one.
+macro_rules! either {
+    ($caller:ident, $random:ident, $map:ident, $call:ident, $blocking:ident ($($argument:expr),*)) => {
+        if $caller.blocks && $random(2) == 0 {
+            Some($map.$blocking($($argument),*))
+        } else {
+            patient($random(6), $map.$call($($argument),*)).await
+        }
+    };
+}
+
+fn told(version: Option<Version>) -> Option<u64> {
+    version.map(Version::get)
+}
+
+impl Caller {
+    pub fn new(map: &Arc<Map>, clock: &Arc<AtomicU64>, by: usize, blocks: bool) -> Self {
+        let (map, clock) = (Arc::clone(map), Arc::clone(clock));
+        let last_value = 1000 * by as u64;
+        Caller { map, clock, by, last_value, seen: [None; KEYS as usize], last_seen: 0, blocks, records: vec![] }
+    }
+
+    fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, SeqCst)
+    }
+
+    fn saw(&mut self, key: u64, version: Option<Version>) {
+        self.seen[key as usize] = version.or(self.seen[key as usize]);
+    }
+
+    /// Makes one call, but for `get` and `insert` without which there is little to see.
+    pub async fn step(&mut self, random: &mut impl FnMut(u64) -> u64) {
+        let map = Arc::clone(&self.map);
+        let key = random(KEYS);
+        self.last_value += 1;
+        let n = self.last_value;
+        let version = self.seen[key as usize];
+        let invoked = self.tick();
+        let steps = match random(14) {
+            0 | 1 => either!(self, random, map, get, get_blocking(&key)).map(|got| {
+                self.last_seen = got.unwrap_or(self.last_seen);
+                vec![(key, Saw::Value(got), Did::Nothing)]
+            }),
+            2 => either!(self, random, map, insert, insert_blocking(&key, n))
+                .map(|old| vec![(key, Saw::Value(old), Did::Store(n, None))]),
+            3 => either!(self, random, map, remove, remove_blocking(&key))
+                .map(|old| vec![(key, Saw::Value(old), Did::Remove)]),
+            4 => {
+                let n = if random(2) == 0 { self.last_seen } else { n };
+                either!(self, random, map, add_or_update, add_or_update_blocking(&key, n)).map(|outcome| {
+                    vec![match outcome {
+                        AddOrUpdate::Added => (key, Saw::Value(None), Did::Store(n, None)),
+                        AddOrUpdate::Updated(old) => (key, Saw::Value(Some(old)), Did::Store(n, None)),
+                        AddOrUpdate::Unchanged => (key, Saw::Value(Some(n)), Did::Nothing),
+                    }]
+                })
+            }
+            5 => self.get_or_insert(&map, key, n, random).await,
+            6 | 7 if version.is_some() => {
+                let version = version.unwrap();
+                either!(self, random, map, update_if, update_if_blocking(&key, version, n)).map(|result| {
+                    let found = result.as_ref().map_or_else(|conflict| conflict.found(), |&new| Some(new));
+                    self.saw(key, found);
+                    vec![match result {
+                        Ok(new) => (key, Saw::Is(version.get()), Did::Store(n, Some(new.get()))),
+                        Err(_) => (key, Saw::IsNot(version.get(), told(found)), Did::Nothing),
+                    }]
+                })
+            }
+            8 if version.is_some() => {
+                let version = version.unwrap();
+                either!(self, random, map, remove_if, remove_if_blocking(&key, version)).map(|result| match result {
+                    Ok(old) => vec![(key, Saw::All(Some((old, version.get()))), Did::Remove)],
+                    Err(conflict) => {
+                        self.saw(key, conflict.found());
+                        vec![(key, Saw::IsNot(version.get(), told(conflict.found())), Did::Nothing)]
+                    }
+                })
+            }
+            9 => self.batch(&map, n, random).await,
+            10 => self.look(&map, key, random).await,
+            11 => self.visit(&map, invoked, random),
+            _ => self.write(&map, key, n, random).await,
+        };
+        let returned = self.tick();
+        let by = self.by;
+        self.records.extend(steps.map(|steps| Record { invoked, returned, by, op: Op::Steps(steps) }));
+    }
+
+    async fn get_or_insert(
+        &mut self,
+        map: &Map,
+        key: u64,
+        n: u64,
+        random: &mut impl FnMut(u64) -> u64,
+    ) -> Option<Vec<Step>> {
+        let made = &AtomicU64::new(0);
+        let init = || {
+            made.store(1, SeqCst);
+            n
+        };
+        let guard = if self.blocks && random(2) == 0 {
+            map.get_or_insert_with_blocking(&key, init)
+        } else {
+            patient(random(6), map.get_or_insert_with(&key, async || init())).await?
+        };
+        let (value, version) = (*guard.value().unwrap(), guard.version().unwrap());
+        self.saw(key, Some(version));
+        Some(vec![if made.load(SeqCst) == 1 {
+            assert_eq!(value, n);
+            (key, Saw::Value(None), Did::Store(n, Some(version.get())))
+        } else {
+            (key, Saw::All(Some((value, version.get()))), Did::Nothing)
+        }])
+    }
+
+    /// One key or both.
+    async fn look(&mut self, map: &Map, key: u64, random: &mut impl FnMut(u64) -> u64) -> Option<Vec<Step>> {
+        if random(2) == 0 {
+            return Some(vec![match map.try_read(&key) {
+                Some(guard) => {
+                    self.saw(key, guard.version());
+                    (key, Saw::All(guard.value().copied().zip(told(guard.version()))), Did::Nothing)
+                }
+                None => (key, Saw::Nothing, Did::Nothing),
+            }]);
+        }
+        let guards = patient(random(6), map.read_many(&[key, 1 - key])).await?;
+        let mut steps = vec![];
+        for guard in &guards {
+            self.saw(*guard.key(), guard.version());
+            steps.push((*guard.key(), Saw::All(guard.value().copied().zip(told(guard.version()))), Did::Nothing));
+        }
+        Some(steps)
+    }
+
+    /// All values, one after another: each is a call of its own.
+    fn visit(&mut self, map: &Map, invoked: u64, random: &mut impl FnMut(u64) -> u64) -> Option<Vec<Step>> {
+        let mut steps = vec![];
+        if random(2) == 0 {
+            map.for_each_value(|key, value, version| {
+                steps.push((*key, Saw::All(Some((*value, version.get()))), Did::Nothing));
+                self.saw(*key, Some(version));
+            });
+        } else {
+            let odd = random(2);
+            map.retain(|key, value| {
+                let keeps = value % 2 == odd;
+                let did = if keeps { Did::Nothing } else { Did::Remove };
+                steps.push((*key, Saw::Value(Some(*value)), did));
+                keeps
+            });
+        }
+        let (returned, by) = (self.tick(), self.by);
+        let record = |step| Record { invoked, returned, by, op: Op::Steps(vec![step]) };
+        self.records.extend(steps.into_iter().map(record));
+        None
+    }
+
+    /// By a writer, or by an upgradable reader who becomes one.
+    async fn write(&mut self, map: &Map, key: u64, n: u64, random: &mut impl FnMut(u64) -> u64) -> Option<Vec<Step>> {
+        let mut guard = if random(2) == 0 {
+            patient(random(6), map.write(&key)).await?
+        } else {
+            let guard = patient(random(6), map.upgradable_read(&key)).await?;
+            let before = (guard.value().copied(), guard.version());
+            let guard = patient(random(6), guard.upgrade()).await?;
+            assert_eq!((guard.value().copied(), guard.version()), before, "a change between a reader and its upgrade");
+            guard
+        };
+        let before = guard.value().copied().zip(told(guard.version()));
+        let did = match (random(4), guard.value_mut()) {
+            (0, Some(_)) => {
+                assert_eq!(guard.remove(), before.map(|(value, _)| value));
+                Did::Remove
+            }
+            // The version that this makes is seen by nobody.
+            (1, Some(_)) => {
+                guard.insert(n);
+                Did::Store(n, told(guard.version()))
+            }
+            (_, Some(value)) => {
+                *value = n;
+                Did::Store(n, told(guard.version()))
+            }
+            (_, None) => {
+                *guard.get_or_insert_with(|| 0) = n;
+                Did::Store(n, told(guard.version()))
+            }
+        };
+        self.saw(key, guard.version());
+        Some(vec![(key, Saw::All(before), did)])
+    }
+
+    async fn batch(&mut self, map: &Map, n: u64, random: &mut impl FnMut(u64) -> u64) -> Option<Vec<Step>> {
+        let (first, mut batch) = (random(KEYS), map.batch());
+        // What each step sees and does if all conditions hold, and the version on which it insists.
+        let mut steps = vec![];
+        for key in [first, 1 - first] {
+            let step = match (random(6), self.seen[key as usize]) {
+                (0, _) => {
+                    batch = batch.check_absent(&key);
+                    (key, Saw::Value(None), Did::Nothing)
+                }
+                (1, _) => {
+                    batch = batch.remove(&key);
+                    (key, Saw::Nothing, Did::Remove)
+                }
+                (2, Some(version)) => {
+                    batch = batch.check(&key, version);
+                    (key, Saw::Is(version.get()), Did::Nothing)
+                }
+                (3, Some(version)) => {
+                    batch = batch.remove_if(&key, version);
+                    (key, Saw::Is(version.get()), Did::Remove)
+                }
+                (4, Some(version)) => {
+                    batch = batch.update_if(&key, version, n);
+                    (key, Saw::Is(version.get()), Did::Store(n, None))
+                }
+                _ => {
+                    batch = batch.insert(&key, n);
+                    (key, Saw::Nothing, Did::Store(n, None))
+                }
+            };
+            steps.push(step);
+        }
+        let result = if self.blocks && random(2) == 0 {
+            batch.commit_blocking()
+        } else {
+            patient(random(6), batch.commit()).await?
+        };
+        match result {
+            Ok(versions) => {
+                for ((key, _, did), version) in steps.iter_mut().zip(versions) {
+                    if let Did::Store(_, store) = did {
+                        *store = told(version);
+                        assert!(store.is_some());
+                    }
+                    self.saw(*key, version);
+                }
+            }
+            Err(conflict) => {
+                // Those before it held, and changed nothing.
+                steps.truncate(conflict.step() + 1);
+                steps.iter_mut().for_each(|(_, _, did)| *did = Did::Nothing);
+                let (key, saw, _) = steps.last_mut().unwrap();
+                assert_eq!(conflict.key(), key);
+                self.saw(*key, conflict.found());
+                *saw = match (*saw, told(conflict.found())) {
+                    (Saw::Is(version), found) => Saw::IsNot(version, found),
+                    (Saw::Value(None), Some(found)) => Saw::Is(found),
+                    saw => panic!("a conflict with what holds: {saw:?}"),
+                };
+            }
+        }
+        Some(steps)
+    }
+}
+
+/// When all callers are through: nothing is left but values, and not too many.
+pub fn finish(map: &Map, most: Option<usize>) {
+    assert_eq!(map.len(), map.entries(), "an entry was left");
+    assert!(most.is_none_or(|most| map.len() <= most), "the bound was not restored");
+    for key in 0..KEYS {
+        assert_eq!(map.status(&key).map_or(0, |status| status.holders() + status.waiters()), 0);
+    }
+}

@@ -1,0 +1,1082 @@
+//! Random schedules of everything that a map offers, against a map of numbers and the [contract](common::contract) of each key's lock.
+//!
+//! One thread plays all parts: guards are held over several steps, and futures are polled by hand, woken or not, and dropped half
+//! way. After every step the whole map is compared with the model: which keys have a value and which one, how many entries there are, who
+//! holds and who waits, and that versions grow with each change, and with nothing else. What is evicted the model learns by looking;
+//! it says what may be, and when something must.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use keylatch::{
+    AddOrUpdate, Fairness, KeyHandle, LockMap, MapReadGuard, MapUpgradableGuard, MapWriteGuard, TryBatchError, Version,
+};
+use proptest::prelude::*;
+
+use Want::{Read, Upgradable, Upgrade, Write};
+use common::contract::{For, Holds, Id, Key as Lock, Rules, Seen, Want};
+use common::{Random, poll};
+
+const KEYS: u64 = 4;
+
+type Hasher = BuildHasherDefault<DefaultHasher>;
+type Map<V> = LockMap<u64, V, Hasher>;
+
+/// A number, in one that owns nothing or in one that owns memory.
+trait Value: Clone + PartialEq + 'static {
+    fn new(n: u64, token: &Arc<()>) -> Self;
+    fn n(&self) -> u64;
+    fn set(&mut self, n: u64);
+}
+
+impl Value for u64 {
+    fn new(n: u64, _: &Arc<()>) -> Self {
+        n
+    }
+
+    fn n(&self) -> u64 {
+        *self
+    }
+
+    fn set(&mut self, n: u64) {
+        *self = n;
+    }
+}
+
+/// The token tells how many there are.
+#[derive(Clone)]
+struct Owned(u64, #[allow(dead_code)] Arc<()>);
+
+impl PartialEq for Owned {
+    fn eq(&self, other: &Owned) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Value for Owned {
+    fn new(n: u64, token: &Arc<()>) -> Self {
+        Owned(n, Arc::clone(token))
+    }
+
+    fn n(&self) -> u64 {
+        self.0
+    }
+
+    fn set(&mut self, n: u64) {
+        self.0 = n;
+    }
+}
+
+enum Guard<'m, V: 'm> {
+    Read(MapReadGuard<'m, u64, V, Hasher>),
+    Upgradable(MapUpgradableGuard<'m, u64, V, Hasher>),
+    Write(MapWriteGuard<'m, u64, V, Hasher>),
+}
+
+impl<V: Value> Guard<'_, V> {
+    fn want(&self) -> Want {
+        match self {
+            Guard::Read(_) => Read,
+            Guard::Upgradable(_) => Upgradable,
+            Guard::Write(_) => Write,
+        }
+    }
+
+    fn look(&self) -> (u64, Option<u64>, Option<Version>) {
+        match self {
+            Guard::Read(guard) => (*guard.key(), guard.value().map(V::n), guard.version()),
+            Guard::Upgradable(guard) => (*guard.key(), guard.value().map(V::n), guard.version()),
+            Guard::Write(guard) => (*guard.key(), guard.value().map(V::n), guard.version()),
+        }
+    }
+}
+
+/// A future, or the blocking call that does the same.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Acquire(Want),
+    Upgrade,
+    Get,
+    Insert(u64),
+    Remove,
+    /// After so many polls, or never.
+    GetOrInsert(u64, u8, bool),
+    AddOrUpdate(u64),
+    UpdateIf(Version, u64),
+    RemoveIf(Version),
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Stage {
+    Unpolled,
+    Waits(Want),
+    /// It holds the key as a writer, and is polled so many times more.
+    Init(u8),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    key: u64,
+    /// Of the request with which it waits.
+    id: Id,
+    kind: Kind,
+    stage: Stage,
+}
+
+/// What comes of it: in the model, or in truth.
+enum Outcome<G> {
+    Guard(G),
+    Failed,
+    Number(Option<u64>),
+    Added(AddOrUpdate<u64>),
+    Updated(Version),
+    /// In the model, which does not know the version.
+    SomeUpdate,
+    Conflict(Option<Version>),
+    SomeConflict,
+}
+
+struct Running<'m, V> {
+    call: Call,
+    future: Pin<Box<dyn Future<Output = Outcome<Guard<'m, V>>> + 'm>>,
+}
+
+/// What the model knows of a key.
+#[derive(Clone)]
+struct Key {
+    lock: Lock,
+    value: Option<u64>,
+    /// Of the value, if it has been seen since it was changed.
+    version: Option<Version>,
+    /// The least that the version can be, or if there is no value, could have been.
+    floor: u64,
+    handles: usize,
+    /// Futures of the forms that have not asked yet.
+    unpolled: usize,
+}
+
+impl Key {
+    fn is_used(&self) -> bool {
+        self.lock.holds != Holds::default() || !self.lock.queue.is_empty() || self.handles > 0
+    }
+
+    fn has_entry(&self) -> bool {
+        self.value.is_some() || self.is_used() || self.unpolled > 0
+    }
+
+    fn store(&mut self, n: u64) -> Option<u64> {
+        self.change();
+        self.value.replace(n)
+    }
+
+    fn change(&mut self) {
+        self.floor += 1;
+        self.version = None;
+    }
+
+    fn remove(&mut self) -> Option<u64> {
+        self.version = None;
+        self.value.take()
+    }
+
+    /// The version of the value, as somebody has seen it now.
+    fn learn(&mut self, version: Option<Version>) {
+        assert_eq!(version.is_some(), self.value.is_some());
+        let Some(seen) = version else { return };
+        match self.version {
+            Some(known) => assert_eq!(seen, known, "a new version without a change"),
+            None => assert!(seen.get() >= self.floor, "{seen:?} is older than {}", self.floor),
+        }
+        (self.version, self.floor) = (version, seen.get());
+    }
+}
+
+#[derive(Clone)]
+struct Model {
+    keys: Vec<Key>,
+    last_id: Id,
+    /// By this step.
+    stored: Option<u64>,
+}
+
+impl Model {
+    fn key(&mut self, key: u64) -> &mut Key {
+        &mut self.keys[key as usize]
+    }
+
+    fn store(&mut self, key: u64, n: u64) -> Option<u64> {
+        self.stored = Some(key);
+        self.key(key).store(n)
+    }
+
+    /// A call is polled. `None` if it waits.
+    fn poll(&mut self, call: &mut Call) -> Option<Outcome<Want>> {
+        let key = call.key;
+        loop {
+            let at = self.key(key);
+            let want = match call.stage {
+                Stage::Init(0) => {
+                    let Kind::GetOrInsert(n, _, fails) = call.kind else { unreachable!() };
+                    if fails {
+                        at.lock.release(Write, For::Anybody);
+                        return Some(Outcome::Failed);
+                    }
+                    self.store(key, n);
+                    self.key(key).lock.change(Write, Read);
+                    return Some(Outcome::Guard(Read));
+                }
+                Stage::Init(polls) => {
+                    call.stage = Stage::Init(polls - 1);
+                    return None;
+                }
+                Stage::Unpolled => {
+                    let is_new = !at.has_entry();
+                    let first = match call.kind {
+                        Kind::Acquire(want) => {
+                            at.unpolled -= 1;
+                            want
+                        }
+                        Kind::Upgrade => Upgrade,
+                        Kind::Get | Kind::Remove if is_new => return Some(Outcome::Number(None)),
+                        Kind::UpdateIf(..) | Kind::RemoveIf(_) if is_new => return Some(Outcome::SomeConflict),
+                        Kind::Insert(n) if is_new => return Some(Outcome::Number(self.store(key, n))),
+                        Kind::AddOrUpdate(n) if is_new => {
+                            self.store(key, n);
+                            return Some(Outcome::Added(AddOrUpdate::Added));
+                        }
+                        Kind::GetOrInsert(_, polls, _) if is_new => {
+                            assert!(at.lock.attempt(Write));
+                            call.stage = Stage::Init(polls);
+                            continue;
+                        }
+                        Kind::Get | Kind::GetOrInsert(..) => Read,
+                        Kind::Insert(_) | Kind::Remove => Write,
+                        Kind::AddOrUpdate(_) | Kind::UpdateIf(..) | Kind::RemoveIf(_) => Upgradable,
+                    };
+                    self.wait(call, first);
+                    continue;
+                }
+                Stage::Waits(want) => want,
+            };
+            if !at.lock.poll(call.id, want) {
+                return None;
+            }
+            match (call.kind, want) {
+                (Kind::Acquire(_), _) => return Some(Outcome::Guard(want)),
+                (Kind::Upgrade, _) => return Some(Outcome::Guard(Write)),
+                (Kind::Get, _) => {
+                    at.lock.release(Read, For::Anybody);
+                    return Some(Outcome::Number(at.value));
+                }
+                (Kind::Insert(n), _) => {
+                    let old = self.store(key, n);
+                    self.key(key).lock.release(Write, For::Anybody);
+                    return Some(Outcome::Number(old));
+                }
+                (Kind::Remove, _) => {
+                    let old = at.remove();
+                    at.lock.release(Write, For::Anybody);
+                    return Some(Outcome::Number(old));
+                }
+                (Kind::GetOrInsert(..), Read) if at.value.is_some() => return Some(Outcome::Guard(Read)),
+                (Kind::GetOrInsert(..), Read) => {
+                    at.lock.release(Read, For::Anybody);
+                    self.wait(call, Upgradable);
+                }
+                (Kind::GetOrInsert(..), Upgradable) if at.value.is_some() => {
+                    at.lock.change(Upgradable, Read);
+                    return Some(Outcome::Guard(Read));
+                }
+                (Kind::GetOrInsert(_, polls, _), Upgrade) => call.stage = Stage::Init(polls),
+                (Kind::AddOrUpdate(n), Upgradable) if at.value == Some(n) => {
+                    at.lock.release(Upgradable, For::Anybody);
+                    return Some(Outcome::Added(AddOrUpdate::Unchanged));
+                }
+                (Kind::AddOrUpdate(n), Upgrade) => {
+                    let old = self.store(key, n);
+                    self.key(key).lock.release(Write, For::Anybody);
+                    return Some(Outcome::Added(old.map_or(AddOrUpdate::Added, AddOrUpdate::Updated)));
+                }
+                // A version that was seen before a change that nobody has looked at is an old one.
+                (Kind::UpdateIf(version, _) | Kind::RemoveIf(version), Upgradable)
+                    if at.value.is_none() || at.version != Some(version) =>
+                {
+                    at.lock.release(Upgradable, For::Anybody);
+                    return Some(Outcome::SomeConflict);
+                }
+                (Kind::UpdateIf(_, n), Upgrade) => {
+                    self.store(key, n);
+                    self.key(key).lock.release(Write, For::Anybody);
+                    return Some(Outcome::SomeUpdate);
+                }
+                (Kind::RemoveIf(_), Upgrade) => {
+                    let old = at.remove();
+                    at.lock.release(Write, For::Anybody);
+                    return Some(Outcome::Number(old));
+                }
+                (_, Upgradable) => self.wait(call, Upgrade),
+                _ => unreachable!(),
+            }
+        }
+    }
+
+    fn wait(&mut self, call: &mut Call, want: Want) {
+        self.last_id += 1;
+        (call.id, call.stage) = (self.last_id, Stage::Waits(want));
+    }
+
+    fn cancel(&mut self, call: &Call) {
+        let at = self.key(call.key);
+        match (call.stage, call.kind) {
+            (Stage::Unpolled, Kind::Acquire(_)) => at.unpolled -= 1,
+            (Stage::Unpolled, Kind::Upgrade) => at.lock.release(Upgradable, For::Anybody),
+            (Stage::Unpolled, _) => {}
+            (Stage::Waits(Upgrade), _) => {
+                let (held, whom) = Lock::held_after_upgrade(at.lock.leave_queue(call.id));
+                at.lock.release(held, whom);
+            }
+            (Stage::Waits(want), _) => at.lock.cancel(call.id, want),
+            (Stage::Init(_), _) => at.lock.release(Write, For::Anybody),
+        }
+    }
+}
+
+struct World<'m, V> {
+    map: &'m Map<V>,
+    most: Option<usize>,
+    token: &'m Arc<()>,
+    model: Model,
+    guards: Vec<Guard<'m, V>>,
+    running: Vec<Running<'m, V>>,
+    handles: Vec<KeyHandle<'m, Map<V>>>,
+    seen: Vec<(u64, Version)>,
+    last_value: u64,
+    /// Whether somebody has left a value behind in this step.
+    settled: bool,
+    /// Whether this step looked at all values: it may have removed some after another had gone.
+    visited: bool,
+}
+
+/// What the blocking twin of a call would give, or the future's output.
+macro_rules! outcome {
+    ($world:ident, $kind:expr, $key:ident, $(.$await:ident)?,
+        $get:ident, $insert:ident, $remove:ident, $init:ident, $add:ident, $update:ident, $remove_if:ident, |$polls:ident| $make:expr) => {{
+        let value = |n| V::new(n, $world.token);
+        match $kind {
+            Kind::Get => Outcome::Number($world.map.$get(&$key)$(.$await)?.map(|value| value.n())),
+            Kind::Insert(n) => Outcome::Number($world.map.$insert(&$key, value(n))$(.$await)?.map(|value| value.n())),
+            Kind::Remove => Outcome::Number($world.map.$remove(&$key)$(.$await)?.map(|value| value.n())),
+            Kind::GetOrInsert(n, $polls, fails) => {
+                let made = if fails { Err(()) } else { Ok(value(n)) };
+                let result = $world.map.$init(&$key, || { let made = made; $make(made) })$(.$await)?;
+                result.map_or(Outcome::Failed, |guard| Outcome::Guard(Guard::Read(guard)))
+            }
+            Kind::AddOrUpdate(n) => Outcome::Added(match $world.map.$add(&$key, value(n))$(.$await)? {
+                AddOrUpdate::Added => AddOrUpdate::Added,
+                AddOrUpdate::Updated(old) => AddOrUpdate::Updated(old.n()),
+                AddOrUpdate::Unchanged => AddOrUpdate::Unchanged,
+            }),
+            Kind::UpdateIf(version, n) => match $world.map.$update(&$key, version, value(n))$(.$await)? {
+                Ok(version) => Outcome::Updated(version),
+                Err(conflict) => {
+                    let found = conflict.found();
+                    assert_eq!(conflict.into_value().n(), n);
+                    Outcome::Conflict(found)
+                }
+            },
+            Kind::RemoveIf(version) => match $world.map.$remove_if(&$key, version)$(.$await)? {
+                Ok(value) => Outcome::Number(Some(value.n())),
+                Err(conflict) => Outcome::Conflict(conflict.found()),
+            },
+            Kind::Acquire(_) | Kind::Upgrade => unreachable!(),
+        }
+    }};
+}
+
+#[derive(Clone, Copy)]
+struct Lent<'m, V> {
+    map: &'m Map<V>,
+    token: &'m Arc<()>,
+}
+
+impl<'m, V: Value> World<'m, V> {
+    fn new(map: &'m Map<V>, most: Option<usize>, token: &'m Arc<()>, fairness: Fairness) -> Self {
+        let lock = Lock::new(Rules { fairness, permits: 0 });
+        let key = Key { lock, value: None, version: None, floor: 0, handles: 0, unpolled: 0 };
+        World {
+            map,
+            most,
+            token,
+            model: Model { keys: vec![key; KEYS as usize], last_id: 0, stored: None },
+            guards: vec![],
+            running: vec![],
+            handles: vec![],
+            seen: vec![],
+            last_value: 0,
+            settled: false,
+            visited: false,
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.last_value += 1;
+        self.last_value
+    }
+
+    fn learn(&mut self, key: u64, version: Option<Version>) {
+        self.model.key(key).learn(version);
+        self.seen.extend(version.map(|version| (key, version)));
+        self.seen.dedup();
+    }
+
+    // ---- calls ----------------------------------------------------------------------------------------------------
+
+    fn wants(n: u8) -> Want {
+        [Read, Read, Upgradable, Write][usize::from(n) % 4]
+    }
+
+    /// A future of a form, by key or by handle.
+    fn ask(&mut self, key: u64, want: Want, handle: Option<usize>) {
+        let map = self.map;
+        let (key, future): (u64, Pin<Box<dyn Future<Output = _> + 'm>>) = match handle {
+            None => (
+                key,
+                match want {
+                    Read => box_up(map.read(&key), Guard::Read),
+                    Upgradable => box_up(map.upgradable_read(&key), Guard::Upgradable),
+                    _ => box_up(map.write(&key), Guard::Write),
+                },
+            ),
+            Some(at) => {
+                let handle = &self.handles[at];
+                (
+                    *handle.key(),
+                    match want {
+                        Read => box_up(handle.read(), Guard::Read),
+                        Upgradable => box_up(handle.upgradable_read(), Guard::Upgradable),
+                        _ => box_up(handle.write(), Guard::Write),
+                    },
+                )
+            }
+        };
+        self.model.key(key).unpolled += 1;
+        let call = Call { key, id: 0, kind: Kind::Acquire(want), stage: Stage::Unpolled };
+        self.running.push(Running { call, future });
+    }
+
+    fn attempt(&mut self, key: u64, want: Want, handle: Option<usize>) {
+        let map = self.map;
+        let (key, got) = match handle {
+            None => (
+                key,
+                match want {
+                    Read => map.try_read(&key).map(Guard::Read),
+                    Upgradable => map.try_upgradable_read(&key).map(Guard::Upgradable),
+                    _ => map.try_write(&key).map(Guard::Write),
+                },
+            ),
+            Some(at) => {
+                let handle = &self.handles[at];
+                (
+                    *handle.key(),
+                    match want {
+                        Read => handle.try_read().map(Guard::Read),
+                        Upgradable => handle.try_upgradable_read().map(Guard::Upgradable),
+                        _ => handle.try_write().map(Guard::Write),
+                    },
+                )
+            }
+        };
+        assert_eq!(got.is_some(), self.model.key(key).lock.attempt(want));
+        self.guards.extend(got);
+    }
+
+    fn kind(&mut self, key: u64, a: u8, b: u8) -> Kind {
+        let n = self.number();
+        let equal = self.model.key(key).value.filter(|_| b % 2 == 0).unwrap_or(n);
+        let versions: Vec<_> = self.seen.iter().filter(|(of, _)| *of == key).map(|(_, version)| *version).collect();
+        // Mostly the last one.
+        let version = if b % 4 == 0 { versions.get(usize::from(b / 4)).or(versions.last()) } else { versions.last() };
+        match (a % 9, version) {
+            (0 | 1, _) => Kind::Get,
+            (2, _) => Kind::Remove,
+            (3 | 4, _) => Kind::GetOrInsert(n, b % 3, b % 5 == 0),
+            (5, _) => Kind::AddOrUpdate(equal),
+            (6, Some(&version)) => Kind::UpdateIf(version, n),
+            (7, Some(&version)) => Kind::RemoveIf(version),
+            _ => Kind::Insert(n),
+        }
+    }
+
+    fn call(&mut self, key: u64, kind: Kind) {
+        let lent = Lent { map: self.map, token: self.token };
+        let call = Call { key, id: 0, kind, stage: Stage::Unpolled };
+        // The call itself is made now, and asks at its first poll.
+        let future = async move {
+            outcome!(
+                lent, kind, key, .await, get, insert, remove, get_or_try_insert_with, add_or_update, update_if, remove_if,
+                |polls| |made| {
+                    let (mut left, mut made) = (polls, Some(made));
+                    poll_fn(move |_| match left {
+                        0 => Poll::Ready(made.take().unwrap()),
+                        _ => {
+                            left -= 1;
+                            Poll::Pending
+                        }
+                    })
+                }
+            )
+        };
+        self.running.push(Running { call, future: Box::pin(future) });
+    }
+
+    /// By the blocking form, if that does not block.
+    fn call_blocking(&mut self, key: u64, mut kind: Kind) {
+        if let Kind::GetOrInsert(_, polls, _) = &mut kind {
+            *polls = 0;
+        }
+        let mut call = Call { key, id: 0, kind, stage: Stage::Unpolled };
+        let mut model = self.model.clone();
+        let Some(expected) = model.poll(&mut call) else { return };
+        self.model = model;
+        let outcome = outcome!(
+            self, kind, key, , get_blocking, insert_blocking, remove_blocking, get_or_try_insert_with_blocking,
+            add_or_update_blocking, update_if_blocking, remove_if_blocking, |_polls| |made| made
+        );
+        self.compare(key, outcome, expected);
+    }
+
+    fn poll(&mut self, at: usize) {
+        let Running { call, future } = &mut self.running[at];
+        let (before, expected) = (*call, self.model.poll(call));
+        match (poll(future), expected) {
+            (Poll::Pending, None) => {}
+            (Poll::Ready(outcome), Some(expected)) => {
+                let key = call.key;
+                drop(self.running.swap_remove(at));
+                self.compare(key, outcome, expected);
+            }
+            (real, expected) => panic!("{before:?}: ready {}, expected {}", real.is_ready(), expected.is_some()),
+        }
+    }
+
+    fn compare(&mut self, key: u64, outcome: Outcome<Guard<'m, V>>, expected: Outcome<Want>) {
+        self.settled = self.model.stored.is_some() && !matches!(outcome, Outcome::Guard(_));
+        match (outcome, expected) {
+            (Outcome::Guard(guard), Outcome::Guard(want)) => {
+                assert_eq!(guard.want(), want);
+                self.guards.push(guard);
+            }
+            (Outcome::Failed, Outcome::Failed) => {}
+            (Outcome::Number(got), Outcome::Number(expected)) => assert_eq!(got, expected),
+            (Outcome::Added(got), Outcome::Added(expected)) => assert_eq!(got, expected),
+            (Outcome::Updated(version), Outcome::SomeUpdate) => self.learn(key, Some(version)),
+            (Outcome::Conflict(found), Outcome::SomeConflict) => self.learn(key, found),
+            _ => panic!("another kind of outcome"),
+        }
+    }
+
+    fn cancel(&mut self, at: usize) {
+        let Running { call, future } = self.running.swap_remove(at);
+        self.model.cancel(&call);
+        drop(future);
+    }
+
+    // ---- guards ---------------------------------------------------------------------------------------------------
+
+    fn release(&mut self, at: usize, fair: bool) {
+        let guard = self.guards.swap_remove(at);
+        let (key, want) = (guard.look().0, guard.want());
+        let fair = fair && want == Write;
+        self.settled = self.model.key(key).value.is_some();
+        self.model.key(key).lock.release(want, if fair { For::Waiter } else { For::Anybody });
+        match guard {
+            Guard::Write(guard) if fair => guard.unlock_fair(),
+            guard => drop(guard),
+        }
+    }
+
+    fn write(&mut self, at: usize, how: u8) {
+        let n = self.number();
+        let Guard::Write(guard) = &mut self.guards[at] else { return };
+        let key = *guard.key();
+        let (before, value) = (guard.version(), V::new(n, self.token));
+        match how % 4 {
+            0 => assert_eq!(guard.insert(value).map(|value| value.n()), self.model.store(key, n)),
+            1 => assert_eq!(guard.remove().map(|value| value.n()), self.model.key(key).remove()),
+            2 => {
+                let found = guard.value_mut().map(|value| value.set(n)).is_some();
+                assert_eq!(found, self.model.key(key).value.is_some());
+                if found {
+                    self.model.store(key, n);
+                }
+            }
+            _ => {
+                let model = self.model.key(key);
+                if model.value.is_some() {
+                    model.change()
+                } else {
+                    _ = self.model.store(key, n)
+                }
+                assert_eq!(guard.get_or_insert_with(|| value).n(), self.model.key(key).value.unwrap());
+            }
+        }
+        let now = guard.version();
+        assert!(now.is_none() || now > before);
+    }
+
+    fn change(&mut self, at: usize, how: u8) {
+        let n = self.number();
+        let guard = self.guards.swap_remove(at);
+        let key = guard.look().0;
+        let model = &mut self.model.key(key).lock;
+        let guard = match (guard, how % 5) {
+            (Guard::Write(guard), 0 | 1) => {
+                model.change(Write, Read);
+                Guard::Read(guard.downgrade())
+            }
+            (Guard::Write(guard), 2) => {
+                model.change(Write, Upgradable);
+                Guard::Upgradable(guard.downgrade_to_upgradable())
+            }
+            (Guard::Upgradable(guard), 0) => {
+                model.change(Upgradable, Read);
+                Guard::Read(guard.downgrade())
+            }
+            (Guard::Upgradable(guard), 1) => {
+                let may = model.attempt(Upgrade);
+                match guard.try_upgrade() {
+                    Ok(guard) if may => Guard::Write(guard),
+                    Err(guard) if !may => Guard::Upgradable(guard),
+                    _ => panic!("an upgrade that should be refused, or should not"),
+                }
+            }
+            (Guard::Upgradable(mut guard), 2) => {
+                let may = model.attempt(Upgrade);
+                let mut writer = guard.try_upgrade_mut();
+                assert_eq!(writer.is_some(), may);
+                if let Some(writer) = &mut writer {
+                    let before = writer.version();
+                    match n % 3 {
+                        0 => {
+                            let old = writer.insert(V::new(n, self.token)).map(|value| value.n());
+                            assert_eq!(old, self.model.store(key, n));
+                        }
+                        1 => assert_eq!(writer.remove().map(|value| value.n()), self.model.key(key).remove()),
+                        _ => {
+                            if let Some(value) = writer.value_mut() {
+                                value.set(n);
+                                self.model.store(key, n);
+                            }
+                        }
+                    }
+                    let now = writer.version();
+                    assert!(now.is_none() || now > before);
+                    assert_eq!(writer.value().map(V::n), self.model.key(key).value);
+                    // It ends with the guard's borrow.
+                    self.model.key(key).lock.change(Write, Upgradable);
+                }
+                drop(writer);
+                Guard::Upgradable(guard)
+            }
+            (Guard::Upgradable(guard), _) => {
+                let call = Call { key, id: 0, kind: Kind::Upgrade, stage: Stage::Unpolled };
+                self.running.push(Running { call, future: box_up(guard.upgrade(), Guard::Write) });
+                return;
+            }
+            (guard, _) => guard,
+        };
+        self.guards.push(guard);
+    }
+
+    // ---- several keys ---------------------------------------------------------------------------------------------
+
+    /// Whether a call for several keys gets all at once. `None` if others wait for one: then its policy has a say, and
+    /// the order of the keys.
+    fn all_are_free(&mut self, wants: &BTreeMap<u64, Want>) -> Option<bool> {
+        let mut all = true;
+        for (&key, &want) in wants {
+            let lock = &self.model.key(key).lock;
+            if !lock.queue.is_empty() {
+                return None;
+            }
+            all &= lock.clone().attempt(want);
+        }
+        Some(all)
+    }
+
+    fn many(&mut self, keys: [u64; 2], writes: bool) {
+        let wants = keys.map(|key| (key, if writes { Write } else { Read })).into();
+        let Some(free) = self.all_are_free(&wants) else { return };
+        let got = if writes {
+            self.map.try_write_many(&keys).map(|guards| guards.len())
+        } else {
+            self.map.try_read_many(&keys).map(|guards| guards.len())
+        };
+        assert_eq!(got, free.then_some(wants.len()));
+    }
+
+    fn batch(&mut self, mut random: Random) {
+        #[derive(Clone, Copy, Debug)]
+        enum Step {
+            Insert(u64),
+            Remove,
+            UpdateIf(Version, u64),
+            RemoveIf(Version),
+            Check(Version),
+            CheckAbsent,
+        }
+        let mut steps = vec![];
+        let mut batch = self.map.batch();
+        let mut wants = BTreeMap::new();
+        for _ in 0..random.next(5) {
+            let (key, n) = (random.next(KEYS), self.number());
+            let versions: Vec<_> = self.seen.iter().filter(|(of, _)| *of == key).map(|(_, version)| *version).collect();
+            let old = random.next(8) as usize;
+            let version = versions.get(old).or(versions.last()).copied();
+            let current = self.model.key(key).version.or(version);
+            let (step, next) = match (random.next(8), if old < 2 { version } else { current }) {
+                (0, _) => (Step::CheckAbsent, batch.check_absent(&key)),
+                (1, _) => (Step::Remove, batch.remove(&key)),
+                (2, Some(version)) => (Step::RemoveIf(version), batch.remove_if(&key, version)),
+                (3, Some(version)) => (Step::Check(version), batch.check(&key, version)),
+                (4 | 5, Some(version)) => {
+                    (Step::UpdateIf(version, n), batch.update_if(&key, version, V::new(n, self.token)))
+                }
+                _ => (Step::Insert(n), batch.insert(&key, V::new(n, self.token))),
+            };
+            batch = next;
+            let writes = !matches!(step, Step::Check(_) | Step::CheckAbsent);
+            let want = wants.entry(key).or_insert(Read);
+            if writes {
+                *want = Write;
+            }
+            steps.push((key, step));
+        }
+        let Some(free) = self.all_are_free(&wants) else { return };
+        let tries = random.next(2) == 0;
+        if !free {
+            if tries {
+                assert!(matches!(batch.try_commit(), Err(TryBatchError::Busy(_))));
+            } else {
+                let mut commit = Box::pin(batch.commit());
+                assert!(poll(&mut commit).is_pending());
+            }
+            return;
+        }
+
+        let mut model = self.model.clone();
+        // Whether the value that the model has is of the batch itself, by key.
+        let mut own = BTreeMap::new();
+        let conflict = steps.iter().position(|&(key, step)| {
+            let at = model.key(key);
+            let is_own = own.contains_key(&key);
+            let is = |version| at.value.is_some() && !is_own && at.version == Some(version);
+            let holds = match step {
+                Step::Insert(_) | Step::Remove => true,
+                Step::CheckAbsent => at.value.is_none(),
+                Step::UpdateIf(version, _) | Step::RemoveIf(version) | Step::Check(version) => is(version),
+            };
+            if holds {
+                match step {
+                    Step::Insert(n) | Step::UpdateIf(_, n) => {
+                        at.store(n);
+                        own.insert(key, ());
+                    }
+                    Step::Remove | Step::RemoveIf(_) => _ = at.remove(),
+                    Step::Check(_) | Step::CheckAbsent => {}
+                }
+            }
+            !holds
+        });
+        let result = if tries {
+            batch.try_commit().map_err(|error| match error {
+                TryBatchError::Conflict(conflict) => conflict,
+                TryBatchError::Busy(_) => panic!("the keys were free"),
+            })
+        } else if random.next(2) == 0 {
+            batch.commit_blocking()
+        } else {
+            match poll(&mut Box::pin(batch.commit())) {
+                Poll::Ready(result) => result,
+                Poll::Pending => panic!("the keys were free"),
+            }
+        };
+        match (result, conflict) {
+            (Err(conflict), Some(step)) => {
+                assert_eq!((*conflict.key(), conflict.step()), (steps[step].0, step));
+                self.learn(steps[step].0, conflict.found());
+            }
+            (Ok(versions), None) => {
+                assert_eq!(versions.len(), steps.len());
+                for (&(key, step), told) in steps.iter().zip(versions) {
+                    let before = self.model.key(key);
+                    match step {
+                        Step::Insert(n) | Step::UpdateIf(_, n) => {
+                            before.store(n);
+                            let told = told.expect("of a value that was stored");
+                            assert!(told.get() >= before.floor);
+                            before.floor = told.get();
+                            before.version = Some(told);
+                            self.seen.push((key, told));
+                        }
+                        Step::Check(version) => assert_eq!(told, Some(version)),
+                        Step::CheckAbsent => assert_eq!(told, None),
+                        Step::Remove | Step::RemoveIf(_) => {
+                            assert_eq!(told, None);
+                            before.remove();
+                        }
+                    }
+                }
+            }
+            (result, conflict) => panic!("{steps:?}: {:?}, expected {conflict:?}", result.is_ok()),
+        }
+    }
+
+    // ---- all values -----------------------------------------------------------------------------------------------
+
+    /// Somebody tries each key that has a value.
+    fn visit(&mut self, want: Want) -> (Vec<u64>, usize) {
+        self.visited = true;
+        let (mut free, mut passed_over) = (vec![], 0);
+        for key in 0..KEYS {
+            let at = self.model.key(key);
+            if at.value.is_none() {
+                continue;
+            }
+            if at.lock.attempt(want) {
+                at.lock.release(want, For::Anybody);
+                free.push(key);
+            } else {
+                passed_over += 1;
+            }
+        }
+        (free, passed_over)
+    }
+
+    fn for_each_value(&mut self) {
+        let (free, expected) = self.visit(Read);
+        let mut seen = BTreeMap::new();
+        let passed_over =
+            self.map.for_each_value(|key, value, version| assert!(seen.insert(*key, (value.n(), version)).is_none()));
+        assert_eq!(passed_over, expected);
+        for (key, (n, version)) in &seen {
+            assert_eq!(self.model.key(*key).value, Some(*n));
+            self.learn(*key, Some(*version));
+        }
+        // As the keys are released, one may be evicted that has not been visited.
+        for key in free {
+            assert!(seen.contains_key(&key) || self.most.is_some() && !self.map.contains_key(&key));
+        }
+    }
+
+    fn retain(&mut self, which: u8) {
+        let (free, expected) = self.visit(Write);
+        let keeps = |n: u64| which > 0 && n % 3 != u64::from(which) % 3;
+        for key in free {
+            let at = self.model.key(key);
+            if !keeps(at.value.unwrap()) {
+                at.remove();
+            }
+        }
+        let passed_over = if which == 0 { self.map.clear() } else { self.map.retain(|_, value| keeps(value.n())) };
+        assert_eq!(passed_over, expected);
+    }
+
+    // ---- all of it ------------------------------------------------------------------------------------------------
+
+    fn step(&mut self, (what, key, a, b): Step) {
+        (self.model.stored, self.settled, self.visited) = (None, false, false);
+        let pick = |n: usize| (n > 0).then(|| usize::from(b) % n.max(1));
+        let handle = pick(self.handles.len()).filter(|_| a >= 160);
+        let want = Self::wants(a);
+        match what {
+            0..=2 => self.ask(key, want, handle),
+            3..=5 => self.attempt(key, want, handle),
+            6 => {
+                let handle = match handle {
+                    Some(at) => self.handles[at].clone(),
+                    None => self.map.handle(&key),
+                };
+                self.model.key(*handle.key()).handles += 1;
+                self.handles.push(handle);
+            }
+            7 => {
+                let Some(at) = pick(self.handles.len()) else { return };
+                let handle = self.handles.swap_remove(at);
+                self.model.key(*handle.key()).handles -= 1;
+                drop(handle);
+            }
+            8..=12 => {
+                let kind = self.kind(key, a, b);
+                if a < 128 {
+                    self.call_blocking(key, kind);
+                } else {
+                    self.call(key, kind);
+                }
+            }
+            13..=18 => {
+                let Some(at) = pick(self.running.len()) else { return };
+                self.poll(at);
+            }
+            19 => {
+                let Some(at) = pick(self.running.len()) else { return };
+                self.cancel(at);
+            }
+            20..=23 => {
+                let Some(at) = pick(self.guards.len()) else { return };
+                self.release(at, a % 4 == 0);
+            }
+            24..=26 => {
+                let Some(at) = pick(self.guards.len()) else { return };
+                self.write(at, a);
+            }
+            27 | 28 => {
+                let Some(at) = pick(self.guards.len()) else { return };
+                self.change(at, a);
+            }
+            29 | 30 => {
+                self.batch(Random(u64::from(a) << 16 | u64::from(b) << 8 | key | 1 << 40));
+            }
+            31 => self.many([key, u64::from(a) % KEYS], b % 2 == 0),
+            32 => self.for_each_value(),
+            _ => self.retain(if a % 2 == 0 { 0 } else { b }),
+        }
+        self.look();
+    }
+
+    /// The whole map, as the model has it.
+    fn look(&mut self) {
+        let mut evicted = 0;
+        for key in 0..KEYS {
+            let (stored, at) = (self.model.stored, self.model.key(key));
+            let there = self.map.contains_key(&key);
+            if at.value.is_some() && !there {
+                assert!(self.most.is_some(), "a value is lost");
+                assert!(!at.is_used(), "a value is evicted that is in use");
+                assert!(stored != Some(key), "a value is evicted that was just stored");
+                evicted += 1;
+                at.remove();
+            }
+            assert_eq!(there, at.value.is_some());
+            assert_eq!(self.map.status(&key).map(Seen::from).unwrap_or_default(), at.lock.seen());
+            assert_eq!(self.map.is_locked(&key), at.lock.holds != Holds::default());
+        }
+        let keys = &self.model.keys;
+        let len = keys.iter().filter(|key| key.value.is_some()).count();
+        assert_eq!(self.map.len(), len);
+        assert_eq!(self.map.entries(), keys.iter().filter(|key| key.has_entry()).count());
+        if let Some(most) = self.most {
+            let idle = keys.iter().filter(|key| key.value.is_some() && !key.is_used()).count();
+            let used = len - idle;
+            assert!(idle <= most && (used > 0 || len <= most), "{len} values, {used} of them in use; {most} at most");
+            // Whoever leaves a value behind makes room, but for the one that it leaves.
+            assert!(!self.settled || len <= most || idle <= 1, "{idle} could go, of {len}; {most} at most");
+            assert!(evicted == 0 || len + evicted > most || self.visited, "a value is evicted for nothing");
+        }
+        for at in 0..self.guards.len() {
+            let (key, value, version) = self.guards[at].look();
+            assert_eq!(value, self.model.key(key).value);
+            self.learn(key, version);
+        }
+    }
+
+    /// Everybody goes, one after another.
+    fn end(&mut self, mut random: Random) {
+        loop {
+            (self.model.stored, self.settled, self.visited) = (None, false, false);
+            let (guards, running, handles) = (self.guards.len(), self.running.len(), self.handles.len());
+            let all = guards + running + handles;
+            if all == 0 {
+                break;
+            }
+            let at = random.next(all as u64) as usize;
+            if at < guards {
+                self.release(at, random.next(3) == 0);
+            } else if at < guards + running {
+                self.cancel(at - guards);
+            } else {
+                let handle = self.handles.swap_remove(at - guards - running);
+                self.model.key(*handle.key()).handles -= 1;
+                drop(handle);
+            }
+            self.look();
+        }
+        assert_eq!(self.map.entries(), self.map.len());
+        assert!(self.most.is_none_or(|most| self.map.len() <= most));
+    }
+}
+
+fn box_up<'m, G, V: 'm>(
+    future: impl Future<Output = G> + 'm,
+    guard: impl FnOnce(G) -> Guard<'m, V> + 'm,
+) -> Pin<Box<dyn Future<Output = Outcome<Guard<'m, V>>> + 'm>> {
+    Box::pin(async move { Outcome::Guard(guard(future.await)) })
+}
+
+type Step = (u8, u64, u8, u8);
+
+fn run<V: Value>(fairness: Fairness, most: Option<usize>, steps: &[Step]) {
+    let token = Arc::new(());
+    let builder = LockMap::builder().fairness(fairness).shards(1).pool_capacity(1).hasher(Hasher::default());
+    let map: Map<V> = match most {
+        Some(most) => builder.max_values(most).build(),
+        None => builder.build(),
+    };
+    let mut world = World::new(&map, most, &token, fairness);
+    for &step in steps {
+        world.step(step);
+    }
+    world.end(Random(steps.len() as u64 + 1));
+    let left = std::mem::take(&mut world.model.keys);
+    drop(world);
+    let mut values: Vec<_> = map.into_iter().map(|(key, value)| (key, value.n())).collect();
+    values.sort_unstable();
+    let left: Vec<_> = (0..).zip(left).filter_map(|(key, at)| Some((key, at.value?))).collect();
+    assert_eq!(values, left);
+    assert_eq!(Arc::strong_count(&token), 1, "a value is leaked, or dropped twice");
+}
+
+fn policy() -> impl Strategy<Value = Fairness> {
+    use Fairness::{Adaptive, Barging, Bounded, Fifo};
+    prop_oneof![Just(Adaptive), Just(Bounded(0)), Just(Bounded(2)), Just(Fifo), Just(Barging)]
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    prop::collection::vec((0..34_u8, 0..KEYS, any::<u8>(), any::<u8>()), 1..150)
+}
+
+fn cases() -> ProptestConfig {
+    let cases = std::env::var("KEYLATCH_CASES").map_or(2000, |cases| cases.parse().unwrap());
+    ProptestConfig { cases: if cfg!(miri) { 4 } else { cases }, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    #[test]
+    fn values_that_own_nothing(fairness in policy(), steps in steps()) {
+        run::<u64>(fairness, None, &steps);
+    }
+
+    #[test]
+    fn values_that_own_memory(fairness in policy(), steps in steps()) {
+        run::<Owned>(fairness, None, &steps);
+    }
+
+    #[test]
+    fn at_most_so_many_values(fairness in policy(), most in 1..4_usize, steps in steps()) {
+        run::<u64>(fairness, Some(most), &steps);
+    }
+
+    #[test]
+    fn at_most_so_many_values_that_own_memory(fairness in policy(), most in 1..4_usize, steps in steps()) {
+        run::<Owned>(fairness, Some(most), &steps);
+    }
+}

@@ -1,0 +1,307 @@
+//! Threads and smol tasks on the same keys of a map. The sanitizers run these as well. Each test ends by itself, and fails by its
+//! counts, never by the clock.
+
+mod common;
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use common::Random;
+use futures_lite::future::{block_on, or, yield_now};
+use keylatch::{Fairness, LockMap};
+
+const ALL: [Fairness; 5] =
+    [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(1), Fairness::Bounded(16), Fairness::Barging];
+
+const ROUNDS: u64 = 2000;
+const THREADS: u64 = 2;
+const TASKS: u64 = 4;
+
+/// Runs what threads do, beside what tasks do that two threads run.
+fn crowd<F: Future<Output = ()> + Send>(thread: impl Fn(Random) + Sync, task: impl Fn(Random) -> F + Sync) {
+    let seed = |by: u64| Random(0x9e37_79b9 * (by + 1));
+    let (executor, stop) = (smol::Executor::new(), async_channel::bounded::<()>(1));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| block_on(executor.run(stop.1.recv())));
+        }
+        let threads: Vec<_> = (0..THREADS)
+            .map(|by| {
+                scope.spawn({
+                    let thread = &thread;
+                    move || thread(seed(by))
+                })
+            })
+            .collect();
+        let tasks: Vec<_> = (0..TASKS).map(|by| executor.spawn(task(seed(THREADS + by)))).collect();
+        for task in tasks {
+            block_on(task);
+        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        stop.0.close();
+    });
+}
+
+/// What was loaded for a key. The token tells how many there are.
+struct Page {
+    name: String,
+    #[allow(dead_code)]
+    token: Arc<()>,
+}
+
+struct Pages {
+    map: LockMap<String, Page>,
+    token: Arc<()>,
+    names: Vec<String>,
+    /// For each key.
+    loading: Vec<AtomicUsize>,
+    loads: AtomicUsize,
+    hits: AtomicUsize,
+}
+
+/// A load that goes on, until it is done, fails, panics, or is dropped.
+struct Load<'a>(&'a AtomicUsize);
+
+impl Drop for Load<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Pages {
+    fn new(keys: usize, fairness: Fairness, most: Option<usize>) -> Pages {
+        let builder = LockMap::builder().shards(1).pool_capacity(1 + keys / 2).fairness(fairness);
+        Pages {
+            map: if let Some(most) = most { builder.max_values(most).build() } else { builder.build() },
+            token: Arc::new(()),
+            names: (0..keys).map(|key| format!("page {key}")).collect(),
+            loading: (0..keys).map(|_| AtomicUsize::new(0)).collect(),
+            loads: AtomicUsize::new(0),
+            hits: AtomicUsize::new(0),
+        }
+    }
+
+    fn load(&self, key: usize) -> Load<'_> {
+        assert_eq!(self.loading[key].fetch_add(1, Relaxed), 0, "two load the same page");
+        Load(&self.loading[key])
+    }
+
+    fn loaded(&self, key: usize, load: Load<'_>) -> Page {
+        self.loads.fetch_add(1, Relaxed);
+        drop(load);
+        Page { name: self.names[key].clone(), token: Arc::clone(&self.token) }
+    }
+
+    fn hit(&self, key: usize, page: Option<&Page>) {
+        assert_eq!(page.expect("it has been loaded").name, self.names[key]);
+        self.hits.fetch_add(1, Relaxed);
+    }
+
+    fn key(&self, random: &mut Random) -> (usize, &str) {
+        let key = random.next(self.names.len() as u64) as usize;
+        (key, &self.names[key])
+    }
+
+    /// What lets values go, and needs no wait.
+    fn lose(&self, random: &mut Random) {
+        let (_, name) = self.key(random);
+        match random.next(12) {
+            0 => drop(self.map.clear()),
+            1 => drop(self.map.retain(|other, page| other != name && page.name == *other)),
+            2 => drop(self.map.for_each_value(|other, page, _| assert_eq!(*other, page.name))),
+            3..6 => drop(self.map.try_write(name).map(|mut guard| guard.remove())),
+            6 => drop(self.map.handle(name)),
+            _ => drop(self.map.read(name)),
+        }
+    }
+
+    fn thread(&self, mut random: Random) {
+        for _ in 0..ROUNDS {
+            let (key, name) = self.key(&mut random);
+            match random.next(10) {
+                0 => drop(self.map.remove_blocking(name)),
+                1 => {
+                    let seen = self.map.read_blocking(name).version();
+                    if let Some(seen) = seen {
+                        drop(self.map.remove_if_blocking(name, seen));
+                    }
+                }
+                2 => self.lose(&mut random),
+                3 => {
+                    let panics = || {
+                        let guard = self.map.get_or_insert_with_blocking(name, || {
+                            let _load = self.load(key);
+                            resume_unwind(Box::new("in the middle of a load"));
+                        });
+                        self.hit(key, guard.value());
+                    };
+                    drop(catch_unwind(AssertUnwindSafe(panics)));
+                }
+                fails => {
+                    let result = self.map.get_or_try_insert_with_blocking(name, || {
+                        let load = self.load(key);
+                        std::thread::yield_now();
+                        if fails == 4 { Err(()) } else { Ok(self.loaded(key, load)) }
+                    });
+                    if let Ok(guard) = result {
+                        self.hit(key, guard.value());
+                    }
+                }
+            }
+        }
+    }
+
+    async fn task(&self, mut random: Random) {
+        for _ in 0..ROUNDS {
+            let (key, name) = self.key(&mut random);
+            let what = random.next(10);
+            let asks = async {
+                let load = async || {
+                    let load = self.load(key);
+                    yield_now().await;
+                    yield_now().await;
+                    if what == 4 { Err(()) } else { Ok(self.loaded(key, load)) }
+                };
+                if let Ok(guard) = self.map.get_or_try_insert_with(name, load).await {
+                    self.hit(key, guard.value());
+                    yield_now().await;
+                    self.hit(key, guard.value());
+                }
+            };
+            match what {
+                0 => drop(self.map.remove(name).await),
+                1 => self.lose(&mut random),
+                // Dropped on the way: while it waits, or loads.
+                2 | 3 => or(asks, async { yield_now().await }).await,
+                _ => asks.await,
+            }
+        }
+    }
+}
+
+#[test]
+fn a_value_is_loaded_by_one_caller_at_a_time() {
+    for (fairness, most) in ALL.into_iter().flat_map(|fairness| [(fairness, None), (fairness, Some(2))]) {
+        let pages = Pages::new(5, fairness, most);
+        crowd(|random| pages.thread(random), |random| pages.task(random));
+        let left = pages.map.len();
+        assert_eq!(pages.map.entries(), left, "an entry was left");
+        assert!(most.is_none_or(|most| left <= most), "{left} values, {most:?} at most");
+        assert_eq!(Arc::strong_count(&pages.token), 1 + left, "a value was leaked, or dropped twice");
+        assert!(pages.loads.load(Relaxed) > 0 && pages.hits.load(Relaxed) > pages.loads.load(Relaxed));
+        assert_eq!(pages.map.clear(), 0);
+        assert_eq!((pages.map.entries(), Arc::strong_count(&pages.token)), (0, 1));
+    }
+}
+
+/// Nobody else counts what is here: a plain number, which its version protects, or its lock.
+#[test]
+fn no_increment_is_lost() {
+    for fairness in ALL {
+        let map = LockMap::<u64, u64>::builder().shards(2).fairness(fairness).build();
+        let thread = |mut random: Random| {
+            for _ in 0..ROUNDS {
+                let key = random.next(3);
+                loop {
+                    let (n, version) = {
+                        let seen = map.get_or_insert_with_blocking(&key, || 0);
+                        (*seen.value().unwrap(), seen.version().unwrap())
+                    };
+                    let done = match random.next(3) {
+                        0 => map.update_if_blocking(&key, version, n + 1).is_ok(),
+                        1 => map.batch().update_if(&key, version, n + 1).insert(&9, n).commit_blocking().is_ok(),
+                        _ => match map.try_upgradable_read(&key) {
+                            Some(mut reader) => reader.try_upgrade_mut().is_some_and(|mut writer| {
+                                *writer.value_mut().unwrap() += 1;
+                                true
+                            }),
+                            None => false,
+                        },
+                    };
+                    if done {
+                        break;
+                    }
+                }
+            }
+        };
+        let task = |mut random: Random| {
+            let map = &map;
+            async move {
+                for _ in 0..ROUNDS {
+                    let key = random.next(3);
+                    if random.next(2) == 0 {
+                        *map.write(&key).await.get_or_insert_with(|| 0) += 1;
+                        continue;
+                    }
+                    loop {
+                        let seen = map.get_or_insert_with(&key, async || 0).await;
+                        let (n, version) = (*seen.value().unwrap(), seen.version().unwrap());
+                        drop(seen);
+                        if map.update_if(&key, version, n + 1).await.is_ok() {
+                            break;
+                        }
+                    }
+                }
+            }
+        };
+        crowd(thread, task);
+        let sum: u64 = (0..3).filter_map(|key| map.get_blocking(&key)).sum();
+        assert_eq!(sum, (THREADS + TASKS) * ROUNDS);
+    }
+}
+
+/// What one batch moves from key to key is never seen twice, or nowhere.
+#[test]
+fn a_sum_over_several_keys_stays_the_same() {
+    const KEYS: u64 = 4;
+    const SUM: u64 = 100 * KEYS;
+    for fairness in ALL {
+        let mut map = LockMap::<u64, u64>::builder().shards(2).fairness(fairness).build();
+        map.extend((0..KEYS).map(|key| (key, 100)));
+        let (map, moves) = (&map, AtomicUsize::new(0));
+        let moves = &moves;
+        let keys: Vec<u64> = (0..KEYS).collect();
+        let keys = &keys;
+        let pair = |random: &mut Random| {
+            let from = random.next(KEYS);
+            (from, (from + 1 + random.next(KEYS - 1)) % KEYS)
+        };
+        let thread = |mut random: Random| {
+            for _ in 0..ROUNDS {
+                let (from, to) = pair(&mut random);
+                let [of_from, of_to] = [from, to].map(|key| {
+                    let seen = map.read_blocking(&key);
+                    (*seen.value().unwrap(), seen.version().unwrap())
+                });
+                let n = random.next(of_from.0 + 1);
+                let batch = map.batch().update_if(&from, of_from.1, of_from.0 - n);
+                let result = batch.update_if(&to, of_to.1, of_to.0 + n).commit_blocking();
+                moves.fetch_add(usize::from(result.is_ok()), Relaxed);
+                let sum: u64 = map.read_many_blocking(keys).iter().map(|guard| *guard.value().unwrap()).sum();
+                assert_eq!(sum, SUM);
+            }
+        };
+        let task = |mut random: Random| async move {
+            for _ in 0..ROUNDS {
+                if random.next(2) == 0 {
+                    let guards = map.read_many(keys).await;
+                    yield_now().await;
+                    assert_eq!(guards.iter().map(|guard| *guard.value().unwrap()).sum::<u64>(), SUM);
+                    continue;
+                }
+                let (from, to) = pair(&mut random);
+                let mut guards = map.write_many(&[from, to]).await;
+                let mut values = guards.iter_mut().map(|guard| guard.value_mut().unwrap());
+                let (one, other) = (values.next().unwrap(), values.next().unwrap());
+                let n = random.next(*one + 1);
+                (*one, *other) = (*one - n, *other + n);
+            }
+        };
+        crowd(thread, task);
+        let sum: u64 = keys.iter().map(|key| map.get_blocking(key).unwrap()).sum();
+        assert_eq!((sum, map.len()), (SUM, KEYS as usize));
+        assert!(moves.load(Relaxed) > 0);
+    }
+}
