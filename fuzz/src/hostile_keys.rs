@@ -1,4 +1,4 @@
-//! Keys and wakers whose code panics, or uses the table, whenever the bytes say so. Some keys lie as well: in `Eq`, in `Hash`, and
+//! Keys, values and wakers whose code panics, or uses the table, whenever the bytes say so. Some keys lie as well: in `Eq`, in `Hash`, and
 //! in `Clone`, which makes another key. With them nobody knows who holds what; but no memory is misused, nothing is leaked, and
 //! everybody who waits gets what he waits for.
 //!
@@ -24,7 +24,10 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 use keylatch::futures::{ReadArc, UpgradableReadArc, Upgrade, WriteArc};
 use keylatch::{Fairness, KeyHandleArc, KeyedRwLock, ReadGuardArc, UpgradableGuardArc, WriteGuardArc};
 
+use self::map::MapWorld;
 use crate::common::Bytes;
+
+mod map;
 
 /// Lets the hostile code of these bytes meet the operations of these bytes.
 ///
@@ -41,6 +44,14 @@ pub fn run(bytes: &[u8]) {
     });
     let settings = settings / 8;
     let policy = operations.next();
+    // In a map, with values.
+    if policy / 16 % 4 == 3 {
+        return match bytes.first() {
+            Some(first) if first % 2 == 1 => MapWorld::<Plain>::new(settings, policy).run(operations),
+            _ if policy >= 192 => MapWorld::<Owning<true>>::new(settings, policy).run(operations),
+            _ => MapWorld::<Owning<false>>::new(settings, policy).run(operations),
+        };
+    }
     match bytes.first() {
         Some(first) if first % 2 == 1 => World::<Plain>::new(settings, policy).run(operations),
         _ if policy >= 192 => World::<Owning<true>>::new(settings, policy).run(operations),

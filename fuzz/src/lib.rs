@@ -4,7 +4,7 @@
 //! | target | bytes say | what is checked |
 //! |---|---|---|
 //! | [`schedule`] | who asks for which key, when, in which form, and who gives up | every outcome against the contract |
-//! | [`hostile_keys`] | where a key's or a waker's code panics, or uses the table | the table stays usable, nothing is leaked or dropped twice |
+//! | [`hostile_keys`] | where a key's, a value's or a waker's code panics, or uses the table | the table stays usable, nothing is leaked or dropped twice |
 //! | [`state_word`] | moves on the word of an entry | every bit against a struct with a field for each |
 //!
 //! `.ci/fuzz` in the root of the repository runs them.
