@@ -1,187 +1,140 @@
-//! A read-mostly cache of pages, used by tasks and threads at once: a map, and a reader-writer lock for each key.
+//! A read-mostly cache of pages, used by tasks and threads at once: a map whose values are under keyed locks.
 //!
 //! ```text
 //! cargo run --release --example cache
 //! ```
 //!
-//! Why both: the lock of the map is held for one access to the map, never while somebody waits. The lock of a key is
-//! held for all of what is done with its page, and no other page is concerned. A reader keeps it while it serves the
-//! page: when an update or a delete has returned, nobody serves the old page any more. [`Cache::add_or_update`] keeps
-//! it from the load to the write: a page is loaded by one at a time, and no update is lost. Both are asserted below.
+//! Whoever waits, waits for others that use the same page:
+//! - **read**: one reader loads a page that is missing, and the others wait for it. Each keeps the page while it serves it:
+//!   when an update or a delete has returned, nobody serves the old page any more;
+//! - **add**: stores a page if there is none; and the same with a limit of time;
+//! - **add or update**: stores a page unless there is an equal one, as there mostly is: then no reader is kept out;
+//! - **delete**.
+//!
+//! In the end the cache must have the pages, and the bytes, that were put in and have not come out.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, RwLock};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::thread;
+use std::time::Duration;
 
-use keylatch::mode::Mode;
-use keylatch::table::TableRef;
-use keylatch::{Guard, KeyedRwLock, ReadGuard, UpgradableGuard, WriteGuard};
-use smol::{Executor, future};
+use keylatch::{AddOrUpdate, LockMap, MapWriteGuard};
+use smol::{Executor, Timer, future};
 
 const KEYS: [&str; 4] = ["home", "news", "prices", "contact"];
 const OPERATIONS: usize = 5000; // of each task and thread
-
-struct Page {
-    /// 1 when the page is added, and one more with each update.
-    version: usize,
-    text: String,
-}
-
-/// What has come of an operation.
-enum Outcome {
-    Hit,
-    Miss,
-    Added,
-    Updated,
-    Unchanged,
-    Deleted,
-    /// To add what is there, or to update or delete what is not.
-    Refused,
-}
-
-use Outcome::{Added, Deleted, Hit, Miss, Refused, Unchanged, Updated};
+const PATIENCE: Duration = Duration::from_micros(50);
 
 #[derive(Default)]
 struct Cache {
-    locks: KeyedRwLock<String>,
-    pages: RwLock<HashMap<String, Arc<Page>>>,
-    outcomes: [AtomicUsize; 7],
-    upgrade_waits: AtomicUsize,
+    pages: LockMap<String, String>,
+    /// What was done, how often, and how many bytes the cache has won by it.
+    tally: Mutex<BTreeMap<&'static str, (usize, isize)>>,
 }
 
-/// Tasks and threads wait for a guard in different ways, and then do the same with it. So most operations take the
-/// guard: the proof that a key is held, and in the mode that the operation needs.
-impl Cache {
-    fn get<M: Mode>(&self, held: &Guard<TableRef<'_, KeyedRwLock<String>>, M>) -> Option<Arc<Page>> {
-        self.pages.read().unwrap().get(held.key()).cloned()
-    }
-
-    fn add(&self, held: &WriteGuard<'_, String>, text: String) -> Outcome {
-        if self.get(held).is_some() { Refused } else { self.put(held, Page { version: 1, text }) }
-    }
-
-    fn update(&self, held: &WriteGuard<'_, String>, text: String) -> Outcome {
-        self.get(held).map_or(Refused, |old| self.put(held, Page { version: old.version + 1, text }))
-    }
-
-    fn delete(&self, held: &WriteGuard<'_, String>) -> Outcome {
-        self.pages.write().unwrap().remove(held.key()).map_or(Refused, |_| Deleted)
-    }
-
-    /// Loads a page, and writes it if it is not what is there already.
-    ///
-    /// Most loads bring nothing new, so readers are let in until it is known that there is something to write. And
-    /// nobody writes between that look and the write, as somebody might if the reader's lock were released first.
-    async fn add_or_update(&self, key: &str, load: impl Future<Output = String>) -> Outcome {
-        let reader = self.locks.upgradable_read(key).await;
-        let Some(page) = self.changed(&reader, load.await) else { return Unchanged };
-        let writer = match reader.try_upgrade() {
-            Ok(writer) => writer,
-            Err(reader) => {
-                self.upgrade_waits.fetch_add(1, Relaxed);
-                reader.upgrade().await
+async fn task(cache: &Cache, seed: u64) {
+    let pages = &cache.pages;
+    for (dice, key, text) in operations(seed) {
+        match dice {
+            0..2 => cache.add(pages.write(key).await, text),
+            2..4 => match pages.write(key).until(Timer::after(PATIENCE)).await {
+                Ok(page) => cache.add(page, text),
+                Err(_late) => cache.done("timed out", 0),
+            },
+            4..6 => cache.deleted(pages.remove(key).await),
+            6..20 => cache.stored(text.len(), pages.add_or_update(key, text).await),
+            _ => {
+                let load = async || {
+                    future::yield_now().await;
+                    cache.loaded(text)
+                };
+                let page = pages.get_or_insert_with(key, load).await;
+                let version = page.version();
+                future::yield_now().await; // ... it serves the page ...
+                assert_eq!(page.version(), version, "replaced while it was served");
+                cache.done("served", 0);
             }
-        };
-        self.put(&writer, page)
+        }
+    }
+}
+
+/// The same in a thread.
+fn thread(cache: &Cache, seed: u64) {
+    let pages = &cache.pages;
+    for (dice, key, text) in operations(seed) {
+        match dice {
+            0..2 => cache.add(pages.write_blocking(key), text),
+            2..4 => match pages.try_write_for(key, PATIENCE) {
+                Some(page) => cache.add(page, text),
+                None => cache.done("timed out", 0),
+            },
+            4..6 => cache.deleted(pages.remove_blocking(key)),
+            6..20 => cache.stored(text.len(), pages.add_or_update_blocking(key, text)),
+            _ => {
+                let load = || {
+                    thread::yield_now();
+                    cache.loaded(text)
+                };
+                let page = pages.get_or_insert_with_blocking(key, load);
+                let version = page.version();
+                thread::yield_now();
+                assert_eq!(page.version(), version, "replaced while it was served");
+                cache.done("served", 0);
+            }
+        }
+    }
+}
+
+/// Tasks and threads wait in different ways, and then do the same.
+impl Cache {
+    fn add(&self, mut page: MapWriteGuard<'_, String, String>, text: String) {
+        if page.value().is_some() {
+            return self.done("refused", 0);
+        }
+        self.done("added", text.len() as isize);
+        page.insert(text);
     }
 
-    /// The same in a thread.
-    fn add_or_update_blocking(&self, key: &str, load: impl FnOnce() -> String) -> Outcome {
-        let reader = self.locks.upgradable_read_blocking(key);
-        let Some(page) = self.changed(&reader, load()) else { return Unchanged };
-        let writer = reader.try_upgrade().unwrap_or_else(|reader| {
-            self.upgrade_waits.fetch_add(1, Relaxed);
-            reader.upgrade_blocking()
-        });
-        self.put(&writer, page)
-    }
-
-    /// The page to write, if this text is not what is there already.
-    fn changed(&self, held: &UpgradableGuard<'_, String>, text: String) -> Option<Page> {
-        match self.get(held) {
-            Some(old) if old.text == text => None,
-            old => Some(Page { version: old.map_or(1, |old| old.version + 1), text }),
+    fn stored(&self, bytes: usize, answer: AddOrUpdate<String>) {
+        match answer {
+            AddOrUpdate::Added => self.done("added", bytes as isize),
+            AddOrUpdate::Updated(old) => self.done("updated", bytes as isize - old.len() as isize),
+            AddOrUpdate::Unchanged => self.done("unchanged", 0),
         }
     }
 
-    fn put(&self, held: &WriteGuard<'_, String>, page: Page) -> Outcome {
-        let made_from = page.version - 1;
-        let replaced = self.pages.write().unwrap().insert(held.key().clone(), Arc::new(page));
-        assert_eq!(replaced.as_ref().map_or(0, |old| old.version), made_from, "an update was lost");
-        replaced.map_or(Added, |_| Updated)
+    fn deleted(&self, old: Option<String>) {
+        match old {
+            Some(old) => self.done("deleted", -(old.len() as isize)),
+            None => self.done("refused", 0),
+        }
     }
 
-    /// To be called with what [`get`](Cache::get) gave, when that has been served.
-    fn served(&self, held: &ReadGuard<'_, String>, page: Option<Arc<Page>>) -> Outcome {
-        let now = self.get(held);
-        assert_eq!(now.as_ref().map(Arc::as_ptr), page.as_ref().map(Arc::as_ptr), "replaced while it was served");
-        page.map_or(Miss, |_| Hit)
+    fn loaded(&self, text: String) -> String {
+        self.done("loaded", text.len() as isize);
+        text
     }
-}
 
-async fn task(cache: &Cache, mut random: Random) {
-    for _ in 0..OPERATIONS {
-        let (dice, key, text) = random.operation();
-        let outcome = match dice {
-            0..2 => cache.add(&cache.locks.write(key).await, text),
-            2..4 => cache.update(&cache.locks.write(key).await, text),
-            4..5 => cache.delete(&cache.locks.write(key).await),
-            5..20 => cache.add_or_update(key, slow(text)).await,
-            _ => {
-                let held = cache.locks.read(key).await;
-                let page = slow(cache.get(&held)).await;
-                cache.served(&held, page)
-            }
-        };
-        cache.outcomes[outcome as usize].fetch_add(1, Relaxed);
+    fn done(&self, what: &'static str, bytes: isize) {
+        let mut tally = self.tally.lock().expect("nothing panics under this lock");
+        let (times, won) = tally.entry(what).or_default();
+        (*times, *won) = (*times + 1, *won + bytes);
     }
 }
 
-fn thread(cache: &Cache, mut random: Random) {
-    for _ in 0..OPERATIONS {
-        let (dice, key, text) = random.operation();
-        let outcome = match dice {
-            0..2 => cache.add(&cache.locks.write_blocking(key), text),
-            2..4 => cache.update(&cache.locks.write_blocking(key), text),
-            4..5 => cache.delete(&cache.locks.write_blocking(key)),
-            5..20 => cache.add_or_update_blocking(key, || slow_blocking(text)),
-            _ => {
-                let held = cache.locks.read_blocking(key);
-                let page = slow_blocking(cache.get(&held));
-                cache.served(&held, page)
-            }
-        };
-        cache.outcomes[outcome as usize].fetch_add(1, Relaxed);
-    }
-}
-
-/// To load and to serve takes a while, in which others get on.
-async fn slow<T>(value: T) -> T {
-    future::yield_now().await;
-    value
-}
-
-fn slow_blocking<T>(value: T) -> T {
-    thread::yield_now();
-    value
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+/// Random operations, the same in each run: which one, in percent; on which page; and the text, which is the same nine times
+/// in ten.
+fn operations(seed: u64) -> impl Iterator<Item = (usize, &'static str, String)> {
+    let mut state = seed;
+    let mut below = move |limit: usize| {
+        // SplitMix64.
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (mixed ^ (mixed >> 31)) as usize % limit
-    }
-
-    /// Which operation, in percent; on which page; and the text, which is the same nine times in ten.
-    fn operation(&mut self) -> (usize, &'static str, String) {
-        (self.below(100), KEYS[self.below(KEYS.len())], format!("edition {}", self.below(10) / 9))
-    }
+    };
+    let text = |dice: usize| ["the same as ever", "something new"][dice / 9].to_string();
+    (0..OPERATIONS).map(move |_| (below(100), KEYS[below(KEYS.len())], text(below(10))))
 }
 
 fn main() {
@@ -190,9 +143,9 @@ fn main() {
         // If an assertion fails, the tasks go with it, and their guards, before the scope waits for its threads.
         let executor = Executor::new();
         for seed in 0..4 {
-            scope.spawn(move || thread(cache, Random(seed)));
+            scope.spawn(move || thread(cache, seed));
         }
-        let tasks: Vec<_> = (4..16).map(|seed| executor.spawn(task(cache, Random(seed)))).collect();
+        let tasks: Vec<_> = (4..16).map(|seed| executor.spawn(task(cache, seed))).collect();
         smol::block_on(executor.run(async {
             for task in tasks {
                 task.await;
@@ -200,13 +153,16 @@ fn main() {
         }));
     });
 
-    let outcomes = cache.outcomes.each_ref().map(|count| count.load(Relaxed));
-    let [hits, misses, added, updated, unchanged, deleted, refused] = outcomes;
-    let (pages, entries) = (cache.pages.read().unwrap().len(), cache.locks.len());
-    println!("{hits} hits, {misses} misses");
-    println!("{added} added, {updated} updated, {unchanged} unchanged, {deleted} deleted, {refused} refused");
-    println!("{} upgrades had to wait for readers", cache.upgrade_waits.load(Relaxed));
-    println!("{pages} pages in the cache, {entries} entries in the lock table");
-    assert_eq!(pages, added - deleted, "the map does not agree with what was done");
-    assert_eq!(entries, 0, "an entry outlived its last use");
+    let tally = cache.tally.lock().expect("nothing panics under this lock");
+    for (what, (times, _)) in &*tally {
+        println!("{what:<10}{times:>8}");
+    }
+    let (mut pages, mut bytes) = (0, 0);
+    cache.pages.for_each_value(|_, text, _| (pages, bytes) = (pages + 1, bytes + text.len() as isize));
+    println!("{pages} pages, {bytes} bytes, {} entries in the map", cache.pages.entries());
+
+    let times = |what| tally.get(what).map_or(0, |(times, _)| *times);
+    assert_eq!(times("added") + times("loaded"), times("deleted") + pages, "a page was stored twice, or lost");
+    assert_eq!(tally.values().map(|(_, won)| won).sum::<isize>(), bytes, "an update was lost");
+    assert_eq!(cache.pages.entries(), pages, "an entry outlived its last use");
 }
