@@ -5,8 +5,9 @@
 //! - `cargo run --release --bin charts`: charts and tables for the docs, of that file.
 //! - `cargo bench --bench growth`: how the time for each of many waiters grows with their number; `-- --check` fails
 //!   if it does.
-//! - `cargo bench --bench counts`: instructions and allocations of single operations, with limits. It needs valgrind,
+//! - `cargo bench --bench counts --bench map_counts`: instructions and allocations of single operations, with limits. It needs valgrind,
 //!   and gungraun-runner in the version of gungraun.
+//! - `cargo bench --bench map`: a map of values under keyed locks beside other shared maps and caches.
 //!
 //! A new peer is an `impl` in [`candidates`] and a line in the lists of [`scenarios`]; a new scenario is an entry
 //! there.
@@ -16,6 +17,7 @@ pub mod conditions;
 mod dash_map;
 pub mod heap;
 pub mod load;
+pub mod maps;
 mod references;
 pub mod report;
 pub mod scenarios;

@@ -1,0 +1,268 @@
+//! A map of values under keyed locks beside other shared maps and caches.
+//!
+//! `cargo bench --bench map`, two minutes on two free cores; `-- read` runs the scenarios whose names contain `read`. A ratio is the
+//! median of those in each round. The goals are keylatch's; whether they are met is printed, and nothing more.
+
+use std::hint::black_box;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use keylatch_benches::heap::{Counted, Growth};
+use keylatch_benches::load::{timed, together};
+use keylatch_benches::maps::{
+    Act, Bounded, BoundedLockable, BoundedLockmap, BoundedMoka, LockedMap, Make, MakeCache, Map, Moka, Values,
+};
+use keylatch_benches::report::{figure, median};
+use lockable::{LockableHashMap, LockableLruCache};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use rand_distr::{Distribution, Zipf};
+
+#[global_allocator]
+static HEAP: Counted = Counted;
+
+const ROUNDS: usize = 13;
+const SPAN: Duration = Duration::from_millis(20);
+
+/// What takes part: the first is the one that has goals.
+const CANDIDATES: [(&str, Make); 8] = [
+    ("keylatch", make::<keylatch::LockMap<u64, u64>>),
+    ("lockmap", make::<lockmap::LockMap<u64, u64>>),
+    ("lockable hash map", make::<LockableHashMap<u64, u64>>),
+    ("lockable LRU", make::<LockableLruCache<u64, u64>>),
+    ("dashmap", make::<dashmap::DashMap<u64, u64, foldhash::fast::RandomState>>),
+    ("scc", make::<scc::HashMap<u64, u64, foldhash::fast::RandomState>>),
+    ("moka", make::<Moka>),
+    ("RwLock<HashMap>", make::<LockedMap>),
+];
+
+fn make<M: Values>() -> Box<dyn Map> {
+    Box::new(M::empty())
+}
+
+/// What is measured of all candidates, and the most that keylatch's time may be of another's.
+struct Scenario {
+    name: &'static str,
+    act: Act,
+    threads: usize,
+    /// Whether all the keys that are asked for have values.
+    filled: bool,
+    keys: Keys,
+    goals: &'static [(&'static str, f64)],
+}
+
+#[derive(Clone, Copy)]
+enum Keys {
+    /// All threads ask for the same one.
+    Hot,
+    /// Of ten thousand, by a Zipf distribution of 0.99.
+    Zipf,
+    /// Each thread has some of its own.
+    Own,
+}
+
+const KEYS: u64 = 10_000;
+const LENGTH: usize = 1 << 16;
+
+impl Keys {
+    fn list(self, thread: usize) -> Vec<u64> {
+        match self {
+            Keys::Hot => vec![7; 1_000],
+            Keys::Zipf => zipf(KEYS, 0.99, LENGTH, thread as u64),
+            Keys::Own => (0..1_000).map(|key| key * 64 + thread as u64).collect(),
+        }
+    }
+}
+
+/// So many keys out of `0..keys`. Neighbours in rank are no neighbours in number.
+fn zipf(keys: u64, skew: f64, length: usize, seed: u64) -> Vec<u64> {
+    let zipf = Zipf::new(keys as f64, skew).expect("the arguments make sense");
+    let mut random = SmallRng::seed_from_u64(seed);
+    (0..length).map(|_| zipf.sample(&mut random) as u64 * 7_919 % keys).collect()
+}
+
+const fn case(
+    name: &'static str,
+    act: Act,
+    threads: usize,
+    keys: Keys,
+    goals: &'static [(&'static str, f64)],
+) -> Scenario {
+    let filled = !matches!(act, Act::InsertAndRemove | Act::GetOrInsertAndRemove);
+    Scenario { name, act, threads, filled, keys, goals }
+}
+
+const SCENARIOS: [Scenario; 17] = [
+    case("read through a guard, one key", Act::Read, 1, Keys::Hot, &[("lockmap", 0.5)]),
+    case("read through a guard, 10,000 keys", Act::Read, 1, Keys::Zipf, &[("lockmap", 0.5)]),
+    case("read through a guard, one key, 2 threads", Act::Read, 2, Keys::Hot, &[("lockmap", 1.0 / 1.5)]),
+    case("read through a guard, 10,000 keys, 2 threads", Act::Read, 2, Keys::Zipf, &[]),
+    case("get, one key", Act::Get, 1, Keys::Hot, &[("lockmap", 1.0), ("dashmap", 1.0)]),
+    case("get, 10,000 keys", Act::Get, 1, Keys::Zipf, &[("lockmap", 1.0), ("dashmap", 1.0)]),
+    case("get, one key, 2 threads", Act::Get, 2, Keys::Hot, &[]),
+    case("get, 10,000 keys, 2 threads", Act::Get, 2, Keys::Zipf, &[]),
+    case("write in place, one key", Act::Add, 1, Keys::Hot, &[("lockmap", 0.55)]),
+    case("write in place, 10,000 keys", Act::Add, 1, Keys::Zipf, &[("lockmap", 0.55)]),
+    case("write in place, one key, 2 threads", Act::Add, 2, Keys::Hot, &[]),
+    case("insert and remove, one key", Act::InsertAndRemove, 1, Keys::Hot, &[("lockmap", 0.8)]),
+    case("insert and remove, 10,000 keys", Act::InsertAndRemove, 1, Keys::Zipf, &[("lockmap", 0.8)]),
+    case("insert and remove, 10,000 keys, 2 threads", Act::InsertAndRemove, 2, Keys::Zipf, &[]),
+    case("get_or_insert_with, there, one key, 8 threads", Act::GetOrInsert, 8, Keys::Hot, &[]),
+    case("get_or_insert_with, there, 10,000 keys, 8 threads", Act::GetOrInsert, 8, Keys::Zipf, &[]),
+    case("get_or_insert_with, not there, and remove, 8 threads", Act::GetOrInsertAndRemove, 8, Keys::Own, &[]),
+];
+
+impl Scenario {
+    /// Nanoseconds of an operation, of all threads together.
+    fn run(&self, map: &dyn Map, lists: &[Vec<u64>]) -> f64 {
+        if self.filled {
+            match self.keys {
+                Keys::Hot => map.fill(&mut [7].into_iter()),
+                Keys::Zipf | Keys::Own => map.fill(&mut (0..KEYS)),
+            }
+        }
+        let work = |list: &[u64], next: &mut usize, n: usize| {
+            if *next + n > list.len() {
+                *next = 0;
+            }
+            map.run(self.act, &list[*next..*next + n]);
+            *next += n;
+        };
+        if let [list] = lists {
+            let mut next = 0;
+            return timed(SPAN, |n| work(list, &mut next, n as usize));
+        }
+        let shares = together(lists.len(), SPAN, |thread| {
+            let (list, mut next) = (&lists[thread], 0);
+            let work = &work;
+            move |n, (): &mut ()| work(list, &mut next, n as usize)
+        });
+        shares.nanos
+    }
+}
+
+/// A figure of every candidate in every round.
+fn rounds(candidates: usize, rounds: usize, mut run: impl FnMut(usize) -> f64) -> Vec<Vec<f64>> {
+    let mut figures = vec![Vec::new(); candidates];
+    for round in 0..rounds {
+        for i in 0..candidates {
+            // Each round begins with another candidate, so that the first place is nobody's handicap.
+            let i = (i + round) % candidates;
+            figures[i].push(run(i));
+        }
+    }
+    figures
+}
+
+/// The first candidate beside each, and whether it keeps to a goal.
+fn print(scenario: &str, names: &[&str], figures: &[Vec<f64>], goals: &[(&str, f64)]) {
+    for (name, own) in names.iter().zip(figures) {
+        let ratios: Vec<_> = figures[0].iter().zip(own).map(|(first, own)| first / own).collect();
+        let ratio = median(&ratios);
+        let goal = goals.iter().find(|(other, _)| other == name);
+        let (goal, met) = goal.map_or_else(Default::default, |(_, most)| {
+            (format!("≤ {most:.2}"), if ratio <= *most { "yes" } else { "NO" })
+        });
+        let best = own.iter().copied().fold(f64::INFINITY, f64::min);
+        println!(
+            "| {scenario} | {name} | {} | {} | {} | {goal} | {met} |",
+            figure(median(own)),
+            figure(best),
+            figure(ratio)
+        );
+    }
+}
+
+/// Bytes of the heap for each of a million values.
+fn bytes(map: &dyn Map) -> f64 {
+    const VALUES: u64 = 1_000_000;
+    let growth = Growth::start();
+    map.fill(&mut (0..VALUES).map(|key| key.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    growth.bytes() / VALUES as f64
+}
+
+const CACHES: [(&str, MakeCache); 6] = [
+    ("keylatch", |most| Box::new(Bounded(keylatch::LockMap::builder().max_values(most).build()))),
+    ("keylatch, one shard", |most| Box::new(Bounded(keylatch::LockMap::builder().max_values(most).shards(1).build()))),
+    ("moka", |most| Box::new(BoundedMoka::of(most))),
+    ("lockable LRU", |most| {
+        let most = NonZeroUsize::new(most).expect("a cache has room for something");
+        Box::new(BoundedLockable(Arc::new(LockableLruCache::new()), most))
+    }),
+    ("lockmap LRU", |most| Box::new(BoundedLockmap(lockmap::LruLockMap::new(most)))),
+    ("lockmap LRU, one shard", |most| Box::new(BoundedLockmap(lockmap::LruLockMap::with_options(most, 0, 1)))),
+];
+
+/// What is asked for one after the other, of how many keys, beside how much room.
+fn traces() -> Vec<(String, Vec<u64>, usize)> {
+    const KEYS: u64 = 100_000;
+    const LENGTH: usize = 1_000_000;
+    let mut traces = Vec::new();
+    for skew in [0.7, 0.99] {
+        for (part, room) in [("1 %", 1_000), ("10 %", 10_000)] {
+            let plain = zipf(KEYS, skew, LENGTH, 1);
+            // After every ten thousand others, as many keys as there is room for, that nobody asks for again.
+            let mut scan = KEYS..;
+            let scanned = plain
+                .chunks(10_000)
+                .flat_map(|chunk| chunk.iter().copied().chain(scan.by_ref().take(room).collect::<Vec<_>>()));
+            let scanned = scanned.collect();
+            traces.push((format!("zipf {skew}, room for {part}"), plain, room));
+            traces.push((format!("zipf {skew} and scans, room for {part}"), scanned, room));
+        }
+    }
+    // The popular keys change.
+    let mut random = SmallRng::seed_from_u64(3);
+    let shifting = zipf(KEYS, 0.99, LENGTH, 2);
+    let shift: Vec<u64> = (0..10).map(|_| random.random_range(0..KEYS)).collect();
+    let shifting = shifting.iter().enumerate().map(|(i, key)| (key + shift[i / (LENGTH / 10)]) % KEYS).collect();
+    traces.push(("zipf 0.99 that shifts, room for 1 %".to_owned(), shifting, 1_000));
+    traces
+}
+
+fn main() {
+    // Words are parts of names; cargo adds an option of its own.
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let asked_for = |name: &str| words.iter().all(|word| name.contains(word.as_str()));
+
+    let names = CANDIDATES.map(|(name, _)| name);
+    println!("| scenario | candidate | time, ns | best | keylatch's to it | goal | met |");
+    println!("| --- | --- | ---: | ---: | ---: | --- | --- |");
+    for scenario in SCENARIOS.iter().filter(|scenario| asked_for(scenario.name)) {
+        let lists: Vec<_> = (0..scenario.threads).map(|thread| scenario.keys.list(thread)).collect();
+        let run = |i: usize| scenario.run(&*CANDIDATES[i].1(), &lists);
+        print(scenario.name, &names, &rounds(CANDIDATES.len(), ROUNDS, run), scenario.goals);
+    }
+
+    if asked_for("bytes") {
+        println!("\n| scenario | candidate | bytes | best | keylatch's to it | goal | met |");
+        println!("| --- | --- | ---: | ---: | ---: | --- | --- |");
+        let figures = rounds(CANDIDATES.len(), 1, |i| bytes(&*CANDIDATES[i].1()));
+        print("heap for a value, bytes, 1,000,000 of them", &names, &figures, &[("lockmap", 1.1)]);
+    }
+
+    if asked_for("hits") {
+        println!("\n| trace | cache | hits, % | time, ns | goal | met |");
+        println!("| --- | --- | ---: | ---: | --- | --- |");
+        for (name, trace, room) in traces() {
+            let mut rates = Vec::new();
+            for (cache, make) in CACHES {
+                let mut made = make(room);
+                let start = Instant::now();
+                let hits = trace.iter().filter(|key| made.hit(*black_box(*key))).count();
+                let nanos = start.elapsed().as_nanos() as f64 / trace.len() as f64;
+                rates.push((cache, 100.0 * hits as f64 / trace.len() as f64, nanos));
+            }
+            let moka = rates.iter().find(|(cache, ..)| *cache == "moka").map_or(f64::NAN, |(_, rate, _)| *rate);
+            for (cache, rate, nanos) in rates {
+                let (goal, met) = if cache.starts_with("keylatch") {
+                    (format!("≥ {:.1}", moka - 1.0), if rate >= moka - 1.0 { "yes" } else { "NO" })
+                } else {
+                    Default::default()
+                };
+                println!("| {name} | {cache} | {rate:.1} | {} | {goal} | {met} |", figure(nanos));
+            }
+        }
+    }
+}

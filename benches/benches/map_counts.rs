@@ -1,0 +1,172 @@
+//! As the bench `counts`, for maps. A program of its own, because what one program calls is inlined here and not there as it calls
+//! more of it: so the budgets of locks and of maps do not move each other.
+
+#![allow(clippy::unit_arg)] // in what gungraun's macros make
+
+use std::hint::black_box;
+use std::pin::pin;
+use std::task::Poll;
+
+use dashmap::DashMap;
+use foldhash::fast::RandomState;
+use gungraun::{
+    Callgrind, Dhat, DhatMetric, EventKind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main,
+};
+use keylatch::LockMap;
+use keylatch_benches::candidates::{HOT, poll};
+use keylatch_benches::maps::Values;
+
+#[library_benchmark]
+#[bench::keylatch(valued::<LockMap<u64, u64>>())]
+#[bench::lockmap(valued::<lockmap::LockMap<u64, u64>>())]
+#[bench::dash_map(valued::<DashMap<u64, u64, RandomState>>())]
+fn map_get<M: Values>(map: &M) {
+    black_box(map.get(black_box(&HOT)));
+}
+
+#[library_benchmark]
+#[bench::keylatch(one_of_many::<LockMap<u64, u64>>())]
+#[bench::lockmap(one_of_many::<lockmap::LockMap<u64, u64>>())]
+#[bench::dash_map(one_of_many::<DashMap<u64, u64, RandomState>>())]
+fn map_get_of_many<M: Values>(map: &M) {
+    black_box(map.get(black_box(&HOT)));
+}
+
+#[library_benchmark]
+#[bench::keylatch(one_of_many::<LockMap<u64, u64>>())]
+#[bench::lockmap(one_of_many::<lockmap::LockMap<u64, u64>>())]
+#[bench::dash_map(one_of_many::<DashMap<u64, u64, RandomState>>())]
+fn map_read_of_many<M: Values>(map: &M) {
+    black_box(map.read(black_box(&HOT)));
+}
+
+#[library_benchmark]
+#[bench::keylatch(valued::<LockMap<u64, u64>>())]
+fn map_get_poll(map: &LockMap<u64, u64>) {
+    let _ = black_box(poll(pin!(map.get(black_box(&HOT)))));
+}
+
+#[library_benchmark]
+#[bench::keylatch(valued::<LockMap<u64, u64>>())]
+#[bench::lockmap(valued::<lockmap::LockMap<u64, u64>>())]
+#[bench::dash_map(valued::<DashMap<u64, u64, RandomState>>())]
+fn map_read<M: Values>(map: &M) {
+    black_box(map.read(black_box(&HOT)));
+}
+
+#[library_benchmark]
+#[bench::keylatch(valued::<LockMap<u64, u64>>())]
+fn map_read_poll(map: &LockMap<u64, u64>) {
+    if let Poll::Ready(guard) = poll(pin!(map.read(black_box(&HOT)))) {
+        black_box(guard.value().copied());
+    }
+}
+
+#[library_benchmark]
+#[bench::keylatch(valued::<LockMap<u64, u64>>())]
+#[bench::lockmap(valued::<lockmap::LockMap<u64, u64>>())]
+#[bench::dash_map(valued::<DashMap<u64, u64, RandomState>>())]
+fn map_write<M: Values>(map: &M) {
+    map.add(black_box(&HOT));
+}
+
+#[library_benchmark]
+#[bench::keylatch(valued::<LockMap<u64, u64>>())]
+fn map_write_poll(map: &LockMap<u64, u64>) {
+    if let Poll::Ready(mut guard) = poll(pin!(map.write(black_box(&HOT))))
+        && let Some(value) = guard.value_mut()
+    {
+        *value += 1;
+    }
+}
+
+// Over another value.
+#[library_benchmark]
+#[bench::keylatch(valued::<LockMap<u64, u64>>())]
+#[bench::lockmap(valued::<lockmap::LockMap<u64, u64>>())]
+#[bench::dash_map(valued::<DashMap<u64, u64, RandomState>>())]
+fn map_insert<M: Values>(map: &M) {
+    map.insert(black_box(&HOT), 1);
+}
+
+#[library_benchmark]
+#[bench::keylatch(empty::<LockMap<u64, u64>>())]
+#[bench::lockmap(empty::<lockmap::LockMap<u64, u64>>())]
+#[bench::dash_map(empty::<DashMap<u64, u64, RandomState>>())]
+fn map_insert_remove<M: Values>(map: &M) {
+    map.insert(black_box(&HOT), 1);
+    black_box(map.remove(black_box(&HOT)));
+}
+
+#[library_benchmark]
+#[bench::keylatch(empty::<LockMap<u64, u64>>())]
+fn map_insert_remove_poll(map: &LockMap<u64, u64>) {
+    let _ = black_box(poll(pin!(map.insert(black_box(&HOT), 1))));
+    let _ = black_box(poll(pin!(map.remove(black_box(&HOT)))));
+}
+
+#[library_benchmark]
+#[bench::keylatch(valued::<LockMap<u64, u64>>())]
+#[bench::lockmap(valued::<lockmap::LockMap<u64, u64>>())]
+#[bench::dash_map(valued::<DashMap<u64, u64, RandomState>>())]
+fn map_get_or_insert<M: Values>(map: &M) {
+    black_box(map.get_or_insert_with(black_box(&HOT), || 1));
+}
+
+/// A map where one key has a value.
+fn valued<M: Values>() -> &'static M {
+    ready(|map: &M| {
+        map.insert(&HOT, 1);
+        // The first use is noted.
+        map.get(&HOT);
+    })
+}
+
+/// A map where many have.
+fn one_of_many<M: Values>() -> &'static M {
+    ready(|map: &M| {
+        (1_000..3_000).for_each(|key| map.insert(&key, 1));
+        map.insert(&HOT, 1);
+        // The first use is noted.
+        map.get(&HOT);
+    })
+}
+
+/// A map that had one.
+fn empty<M: Values>() -> &'static M {
+    ready(|map: &M| {
+        map.insert(&HOT, 1);
+        map.remove(&HOT);
+    })
+}
+
+/// A map of which somebody has made use. It is leaked, because its end is not to be counted.
+fn ready<M: Values>(make_use: impl Fn(&M)) -> &'static M {
+    let map = M::empty();
+    make_use(&map);
+    Box::leak(Box::new(map))
+}
+
+library_benchmark_group!(
+    name = values,
+    benchmarks = [
+        map_get,
+        map_get_of_many,
+        map_get_poll,
+        map_read,
+        map_read_of_many,
+        map_read_poll,
+        map_write,
+        map_write_poll,
+        map_insert,
+        map_insert_remove,
+        map_insert_remove_poll,
+        map_get_or_insert
+    ]
+);
+main!(
+    config = LibraryBenchmarkConfig::default()
+        .tool(Callgrind::default().format([EventKind::Ir]))
+        .tool(Dhat::default().format([DhatMetric::TotalBlocks])),
+    library_benchmark_groups = values
+);

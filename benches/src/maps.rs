@@ -1,0 +1,403 @@
+//! Maps of values that many threads share: who takes part in the bench `map`.
+//!
+//! All of them hash with foldhash where one can say so: lockable cannot.
+
+use std::hint::black_box;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, RwLock};
+
+use dashmap::DashMap;
+use foldhash::fast::RandomState;
+use keylatch::LockMap;
+use lockable::{LockableHashMap, LockableLruCache, SyncLimit};
+
+/// A shared map of numbers, as its user has it.
+pub trait Values: Send + Sync + 'static {
+    /// Empty.
+    fn empty() -> Self;
+
+    /// A copy of a value, by the shortest call that there is.
+    fn get(&self, key: &u64) -> Option<u64>;
+
+    /// Looks at a value through a guard.
+    fn read(&self, key: &u64) -> Option<u64>;
+
+    /// Adds one to a value, in place.
+    fn add(&self, key: &u64);
+
+    fn insert(&self, key: &u64, value: u64);
+
+    fn remove(&self, key: &u64) -> Option<u64>;
+
+    /// The value, which is made once if it is not there.
+    fn get_or_insert_with(&self, key: &u64, init: impl FnOnce() -> u64) -> u64;
+}
+
+impl Values for LockMap<u64, u64> {
+    fn empty() -> Self {
+        LockMap::new()
+    }
+
+    fn get(&self, key: &u64) -> Option<u64> {
+        self.get_blocking(key)
+    }
+
+    fn read(&self, key: &u64) -> Option<u64> {
+        self.read_blocking(key).value().copied()
+    }
+
+    fn add(&self, key: &u64) {
+        if let Some(value) = self.write_blocking(key).value_mut() {
+            *value += 1;
+        }
+    }
+
+    fn insert(&self, key: &u64, value: u64) {
+        self.insert_blocking(key, value);
+    }
+
+    fn remove(&self, key: &u64) -> Option<u64> {
+        self.remove_blocking(key)
+    }
+
+    fn get_or_insert_with(&self, key: &u64, init: impl FnOnce() -> u64) -> u64 {
+        *self.get_or_insert_with_blocking(key, init).value().expect("it has a value")
+    }
+}
+
+impl Values for lockmap::LockMap<u64, u64> {
+    fn empty() -> Self {
+        lockmap::LockMap::new()
+    }
+
+    fn get(&self, key: &u64) -> Option<u64> {
+        self.get(key)
+    }
+
+    fn read(&self, key: &u64) -> Option<u64> {
+        *self.entry(*key).get()
+    }
+
+    fn add(&self, key: &u64) {
+        if let Some(value) = self.entry(*key).get_mut() {
+            *value += 1;
+        }
+    }
+
+    fn insert(&self, key: &u64, value: u64) {
+        self.insert(*key, value);
+    }
+
+    fn remove(&self, key: &u64) -> Option<u64> {
+        self.remove(key)
+    }
+
+    fn get_or_insert_with(&self, key: &u64, init: impl FnOnce() -> u64) -> u64 {
+        *self.entry(*key).or_insert_with(init)
+    }
+}
+
+/// lockable's maps have the same calls, but in no trait.
+macro_rules! lockable {
+    ($Map:ident) => {
+        impl Values for $Map<u64, u64> {
+            fn empty() -> Self {
+                $Map::new()
+            }
+
+            fn get(&self, key: &u64) -> Option<u64> {
+                self.read(key)
+            }
+
+            fn read(&self, key: &u64) -> Option<u64> {
+                let Ok(guard) = self.blocking_lock(*key, SyncLimit::no_limit());
+                guard.value().copied()
+            }
+
+            fn add(&self, key: &u64) {
+                let Ok(mut guard) = self.blocking_lock(*key, SyncLimit::no_limit());
+                if let Some(value) = guard.value_mut() {
+                    *value += 1;
+                }
+            }
+
+            fn insert(&self, key: &u64, value: u64) {
+                let Ok(mut guard) = self.blocking_lock(*key, SyncLimit::no_limit());
+                guard.insert(value);
+            }
+
+            fn remove(&self, key: &u64) -> Option<u64> {
+                let Ok(mut guard) = self.blocking_lock(*key, SyncLimit::no_limit());
+                guard.remove()
+            }
+
+            fn get_or_insert_with(&self, key: &u64, init: impl FnOnce() -> u64) -> u64 {
+                let Ok(mut guard) = self.blocking_lock(*key, SyncLimit::no_limit());
+                *guard.value_or_insert_with(init)
+            }
+        }
+    };
+}
+
+lockable!(LockableHashMap);
+lockable!(LockableLruCache);
+
+impl Values for DashMap<u64, u64, RandomState> {
+    fn empty() -> Self {
+        DashMap::default()
+    }
+
+    fn get(&self, key: &u64) -> Option<u64> {
+        self.get(key).map(|value| *value)
+    }
+
+    fn read(&self, key: &u64) -> Option<u64> {
+        self.get(key).map(|value| *value)
+    }
+
+    fn add(&self, key: &u64) {
+        if let Some(mut value) = self.get_mut(key) {
+            *value += 1;
+        }
+    }
+
+    fn insert(&self, key: &u64, value: u64) {
+        self.insert(*key, value);
+    }
+
+    fn remove(&self, key: &u64) -> Option<u64> {
+        self.remove(key).map(|(_, value)| value)
+    }
+
+    fn get_or_insert_with(&self, key: &u64, init: impl FnOnce() -> u64) -> u64 {
+        *self.entry(*key).or_insert_with(init)
+    }
+}
+
+impl Values for scc::HashMap<u64, u64, RandomState> {
+    fn empty() -> Self {
+        scc::HashMap::default()
+    }
+
+    fn get(&self, key: &u64) -> Option<u64> {
+        self.read_sync(key, |_, value| *value)
+    }
+
+    fn read(&self, key: &u64) -> Option<u64> {
+        self.get_sync(key).map(|entry| *entry.get())
+    }
+
+    fn add(&self, key: &u64) {
+        if let Some(mut entry) = self.get_sync(key) {
+            *entry.get_mut() += 1;
+        }
+    }
+
+    fn insert(&self, key: &u64, value: u64) {
+        self.upsert_sync(*key, value);
+    }
+
+    fn remove(&self, key: &u64) -> Option<u64> {
+        self.remove_sync(key).map(|(_, value)| value)
+    }
+
+    fn get_or_insert_with(&self, key: &u64, init: impl FnOnce() -> u64) -> u64 {
+        *self.entry_sync(*key).or_insert_with(init).get()
+    }
+}
+
+/// A cache with room for more than it is given. It has no guards: its values are copies, so reading is getting, and writing in
+/// place is writing another one.
+pub type Moka = moka::sync::Cache<u64, u64, RandomState>;
+
+impl Values for Moka {
+    fn empty() -> Self {
+        moka::sync::Cache::builder().build_with_hasher(RandomState::default())
+    }
+
+    fn get(&self, key: &u64) -> Option<u64> {
+        self.get(key)
+    }
+
+    fn read(&self, key: &u64) -> Option<u64> {
+        self.get(key)
+    }
+
+    fn add(&self, key: &u64) {
+        self.entry(*key).and_upsert_with(|entry| entry.map_or(0, |entry| entry.into_value() + 1));
+    }
+
+    fn insert(&self, key: &u64, value: u64) {
+        self.insert(*key, value);
+    }
+
+    fn remove(&self, key: &u64) -> Option<u64> {
+        self.remove(key)
+    }
+
+    fn get_or_insert_with(&self, key: &u64, init: impl FnOnce() -> u64) -> u64 {
+        self.get_with(*key, init)
+    }
+}
+
+/// One lock for all values.
+pub type LockedMap = RwLock<hashbrown::HashMap<u64, u64, RandomState>>;
+
+const UNPOISONED: &str = "nothing panics while it holds the map";
+
+impl Values for LockedMap {
+    fn empty() -> Self {
+        RwLock::default()
+    }
+
+    fn get(&self, key: &u64) -> Option<u64> {
+        RwLock::read(self).expect(UNPOISONED).get(key).copied()
+    }
+
+    fn read(&self, key: &u64) -> Option<u64> {
+        RwLock::read(self).expect(UNPOISONED).get(key).copied()
+    }
+
+    fn add(&self, key: &u64) {
+        if let Some(value) = self.write().expect(UNPOISONED).get_mut(key) {
+            *value += 1;
+        }
+    }
+
+    fn insert(&self, key: &u64, value: u64) {
+        self.write().expect(UNPOISONED).insert(*key, value);
+    }
+
+    fn remove(&self, key: &u64) -> Option<u64> {
+        self.write().expect(UNPOISONED).remove(key)
+    }
+
+    fn get_or_insert_with(&self, key: &u64, init: impl FnOnce() -> u64) -> u64 {
+        let found = RwLock::read(self).expect(UNPOISONED).get(key).copied();
+        found.unwrap_or_else(|| *self.write().expect(UNPOISONED).entry(*key).or_insert_with(init))
+    }
+}
+
+/// What is done with each key of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    Get,
+    Read,
+    Add,
+    InsertAndRemove,
+    GetOrInsert,
+    /// It makes the value, and removes it.
+    GetOrInsertAndRemove,
+}
+
+/// [`Values`] of any type. Operations are done some at a time behind one virtual call, which then costs nothing.
+pub trait Map: Send + Sync {
+    fn fill(&self, keys: &mut dyn Iterator<Item = u64>);
+
+    fn run(&self, act: Act, keys: &[u64]);
+}
+
+impl<M: Values> Map for M {
+    fn fill(&self, keys: &mut dyn Iterator<Item = u64>) {
+        keys.for_each(|key| self.insert(&key, key));
+    }
+
+    fn run(&self, act: Act, keys: &[u64]) {
+        match act {
+            Act::Get => each(keys, |key| assert!(black_box(self.get(key)).is_some())),
+            Act::Read => each(keys, |key| assert!(black_box(self.read(key)).is_some())),
+            Act::Add => each(keys, |key| self.add(key)),
+            Act::InsertAndRemove => each(keys, |key| {
+                self.insert(key, *key);
+                black_box(self.remove(key));
+            }),
+            Act::GetOrInsert => each(keys, |key| {
+                black_box(self.get_or_insert_with(key, || *key));
+            }),
+            Act::GetOrInsertAndRemove => each(keys, |key| {
+                black_box(self.get_or_insert_with(key, || *key));
+                black_box(self.remove(key));
+            }),
+        }
+    }
+}
+
+#[inline(always)]
+fn each(keys: &[u64], mut act: impl FnMut(&u64)) {
+    keys.iter().for_each(|key| act(black_box(key)));
+}
+
+/// How a map is made.
+pub type Make = fn() -> Box<dyn Map>;
+
+/// How a cache is made that has room for so many values.
+pub type MakeCache = fn(usize) -> Box<dyn Cache>;
+
+/// A map that keeps only so many values: asked for a key, it says whether it had it, and has it from then on.
+pub trait Cache {
+    fn hit(&mut self, key: u64) -> bool;
+}
+
+pub struct Bounded(pub LockMap<u64, u64>);
+
+impl Cache for Bounded {
+    fn hit(&mut self, key: u64) -> bool {
+        let hit = self.0.get_blocking(&key).is_some();
+        if !hit {
+            self.0.insert_blocking(&key, key);
+        }
+        hit
+    }
+}
+
+pub struct BoundedMoka(pub Moka);
+
+impl BoundedMoka {
+    pub fn of(most: usize) -> Self {
+        BoundedMoka(moka::sync::Cache::builder().max_capacity(most as u64).build_with_hasher(RandomState::default()))
+    }
+}
+
+impl Cache for BoundedMoka {
+    fn hit(&mut self, key: u64) -> bool {
+        let hit = self.0.get(&key).is_some();
+        if !hit {
+            self.0.insert(key, key);
+        }
+        hit
+    }
+}
+
+pub struct BoundedLockable(pub Arc<LockableLruCache<u64, u64>>, pub NonZeroUsize);
+
+impl Cache for BoundedLockable {
+    fn hit(&mut self, key: u64) -> bool {
+        let limit = SyncLimit::SoftLimit {
+            max_entries: self.1,
+            on_evict: |evicted: Vec<lockable::Guard<_, _, _, _>>| {
+                for mut guard in evicted {
+                    guard.remove();
+                }
+                Ok::<_, std::convert::Infallible>(())
+            },
+        };
+        let Ok(mut guard) = self.0.blocking_lock(key, limit);
+        let hit = guard.value().is_some();
+        if !hit {
+            guard.insert(key);
+        }
+        hit
+    }
+}
+
+pub struct BoundedLockmap(pub lockmap::LruLockMap<u64, u64>);
+
+impl Cache for BoundedLockmap {
+    fn hit(&mut self, key: u64) -> bool {
+        let hit = self.0.get(&key).is_some();
+        if !hit {
+            self.0.insert(key, key);
+        }
+        hit
+    }
+}
