@@ -2,11 +2,13 @@
 
 mod common;
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::{Wake, Waker};
 
-use common::{Bell, poll_with, ready};
-use keylatch::{Fairness, LockMap};
+use common::{Bell, poll, poll_with, ready};
+use keylatch::{Fairness, LockMap, MapUpgradableGuardArc};
 
 /// What happens when the value is dropped.
 struct Value(Option<Box<dyn FnOnce() + Send + Sync>>);
@@ -86,4 +88,66 @@ fn who_waits_for_one_of_several_keys_is_woken_before_a_value_is_dropped() {
     assert_eq!(woken.load(SeqCst), 1);
     drop(ready(waiter));
     assert_eq!(map.len(), 1);
+}
+
+/// Two values where there is room for one. The second, whose key is 1, has just been inserted, and goes as soon as somebody leaves
+/// key 2, of which a guard is given. When it goes it counts how often the bell has been rung.
+fn one_too_many(bell: &Arc<Bell>) -> (Arc<Map>, MapUpgradableGuardArc<u64, Value>, Arc<AtomicUsize>) {
+    let map: Arc<Map> = Arc::new(LockMap::builder().max_values(1).shards(1).fairness(Fairness::Fifo).build());
+    let (rung, bell) = (Arc::new(AtomicUsize::new(0)), Arc::clone(bell));
+    let count = Arc::clone(&rung);
+    map.insert_blocking(&2, QUIET);
+    let reader = map.upgradable_read_arc_blocking(&2);
+    map.insert_blocking(&1, Value(Some(Box::new(move || _ = count.fetch_add(bell.take(), SeqCst)))));
+    assert_eq!(map.len(), 2);
+    (map, reader, rung)
+}
+
+#[test]
+fn those_whom_a_cancelled_writer_kept_out_are_woken_before_a_value_is_dropped() {
+    let (bell, waker) = Bell::new();
+    let (map, reader, rung) = one_too_many(&bell);
+    let mut writer = map.write(&2);
+    assert!(poll(&mut writer).is_pending());
+    let mut waiter = map.read(&2);
+    assert!(poll_with(&mut waiter, &waker).is_pending());
+    drop(writer);
+    assert!(!map.contains_key(&1));
+    assert_eq!(rung.load(SeqCst), 1);
+    drop((ready(waiter), reader));
+}
+
+#[test]
+fn those_whom_a_dropped_upgrade_kept_out_are_woken_before_a_value_is_dropped() {
+    let (bell, waker) = Bell::new();
+    let (map, upgradable, rung) = one_too_many(&bell);
+    let reader = map.read_blocking(&2);
+    let mut upgrade = upgradable.upgrade();
+    assert!(poll(&mut upgrade).is_pending());
+    let mut waiter = map.read(&2);
+    assert!(poll_with(&mut waiter, &waker).is_pending());
+    drop(upgrade);
+    assert!(!map.contains_key(&1));
+    assert_eq!(rung.load(SeqCst), 1);
+    drop((ready(waiter), reader));
+}
+
+#[test]
+fn a_value_too_many_goes_though_a_waker_panics() {
+    struct Panics;
+
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            resume_unwind(Box::new(()));
+        }
+    }
+
+    let (map, upgradable, _) = one_too_many(&Bell::new().0);
+    let writer = upgradable.try_upgrade().unwrap();
+    let mut waiter = map.read(&2);
+    assert!(poll_with(&mut waiter, &Waker::from(Arc::new(Panics))).is_pending());
+    assert!(map.contains_key(&1));
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(writer))).is_err());
+    assert!(!map.contains_key(&1));
+    drop(ready(waiter));
 }

@@ -39,8 +39,7 @@ impl Default for Sieve {
 }
 
 impl Sieve {
-    #[cfg(test)]
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.len
     }
 
@@ -48,9 +47,11 @@ impl Sieve {
         self.links.get(number as usize).is_some_and(|link| link.newer != NONE)
     }
 
-    /// At the head. The slot is not in.
+    /// Puts a slot in at the head, if it is not in.
     pub(super) fn push(&mut self, number: u32) {
-        debug_assert!(!self.contains(number));
+        if self.contains(number) {
+            return;
+        }
         let place = number as usize;
         if place >= self.links.len() {
             self.links.resize(place + 1, OUT);
@@ -66,9 +67,11 @@ impl Sieve {
         self.len += 1;
     }
 
-    /// Takes a slot out that is in.
+    /// Takes a slot out, if it is in.
     pub(super) fn remove(&mut self, number: u32) {
-        debug_assert!(self.contains(number));
+        if !self.contains(number) {
+            return;
+        }
         let Link { newer, older } = core::mem::replace(&mut self.links[number as usize], OUT);
         let (is_head, is_tail) = (newer == number, older == number);
         if self.hand == number {

@@ -22,7 +22,8 @@ pub struct Valued<T>(PhantomData<T>);
 /// | 8 to 31 | the high bits of the version, the low ones of which are `low` |
 ///
 /// The version is that of the last value, whether it is still there or not: so it counts on from there. It, and `PRESENT`, change
-/// only by who has the entry alone, and `PRESENT` under the shard lock; the other bits at any time. What orders the version is the entry's word, or the shard lock.
+/// only by who has the entry alone, and `PRESENT` under the shard lock; the other bits at any time. What orders the version is the
+/// entry's word, or the shard lock.
 #[allow(unreachable_pub, missing_debug_implementations)]
 pub struct Marks {
     low: AtomicU32,
@@ -48,12 +49,11 @@ pub struct Kept {
 
 /// What a shard knows of its values if it should have only so many.
 ///
-/// Each value is either in the sieve or *parked*, because its entry is in use, or was when the sieve's hand came by. Whoever uses a
-/// parked one last puts it in (again). So neither costs more than a constant number of steps for each use, however many
+/// Each value is either in the sieve or *parked*, because its entry is in use, or was when the sieve's hand came by. (So many are
+/// parked as there are more values than in the sieve.) Whoever uses a parked one last puts it in (again). So neither costs more than a constant number of steps for each use, however many
 /// values are in use for however long.
 pub(super) struct Bound {
     pub(super) most: usize,
-    pub(super) parked: usize,
     pub(super) sieve: Sieve,
     /// Whether the shard is counted in the table's [`Excess`].
     counted: bool,
@@ -157,7 +157,7 @@ impl Excess {
 impl Kept {
     /// Of a shard that should have at most so many values.
     pub(super) fn new(most: Option<usize>) -> Kept {
-        let bound = |most| Box::new(Bound { most, parked: 0, sieve: Sieve::default(), counted: false });
+        let bound = |most| Box::new(Bound { most, sieve: Sieve::default(), counted: false });
         Kept { high_water: 0, values: 0, bound: most.map(bound) }
     }
 
@@ -170,7 +170,7 @@ impl Kept {
     /// Brings the table's sum up to date.
     pub(super) fn count_excess(&mut self, excess: &Excess) {
         let Some(bound) = &mut self.bound else { return };
-        let counts = bound.parked > 0 || self.values > bound.most;
+        let counts = self.values > bound.sieve.len() || self.values > bound.most;
         if counts != bound.counted {
             bound.counted = counts;
             if counts {

@@ -55,7 +55,8 @@ impl<K, T> Core<K, Valued<T>> {
         self.shard(tag_of(hold.live())).with(|shard| {
             let claim = hold.live().claim_for_value();
             hold.store(value, claim);
-            shard.kept.count();
+            // It is in use: parked, where values are bounded.
+            shard.kept.values += 1;
             shard.kept.count_excess(&self.excess);
         });
         None
@@ -151,7 +152,7 @@ impl<K, T> Core<K, Valued<T>> {
             address = claim.live().address();
             claim.live().marks().renew(1);
             claim.store(value.take()?);
-            shard.kept.count();
+            shard.kept.values += 1;
             if shard.kept.bound.is_some() {
                 self.unpark(shard, tag, address);
                 shard.kept.count_excess(&self.excess);
@@ -196,7 +197,6 @@ impl<K, V: Payload> Core<K, V> {
         let is_bounded = V::keeps(&mut shard.kept).is_some_and(|kept| kept.bound.is_some());
         let number = if is_bounded { shard.find_at(tag, address).map(|(_, number)| number) } else { None };
         if let Some(kept) = V::keeps(&mut shard.kept) {
-            kept.values -= 1;
             kept.forget(number);
         }
         self.count_excess(shard);
@@ -310,30 +310,18 @@ fn is_used<K, V: Payload>(entry: Live<'_, K, V>, word: Word) -> bool {
 type Evicted<K, V> = (Dead<K, V>, Option<Hold<K, V, Alone>>);
 
 impl Kept {
-    /// A value has come, whose entry is in use.
-    #[inline]
-    fn count(&mut self) {
-        self.values += 1;
-        if let Some(bound) = &mut self.bound {
-            bound.parked += 1;
-        }
-    }
-
     /// A value has gone that had this slot.
     fn forget(&mut self, number: Option<u32>) {
-        let Some(bound) = &mut self.bound else { return };
-        match number {
-            Some(number) if bound.sieve.contains(number) => bound.sieve.remove(number),
-            _ => bound.parked -= 1,
+        self.values -= 1;
+        if let (Some(bound), Some(number)) = (&mut self.bound, number) {
+            bound.sieve.remove(number);
         }
     }
 
     /// A value is not in use any more.
     fn unpark(&mut self, number: u32) {
-        let Some(bound) = &mut self.bound else { return };
-        if !bound.sieve.contains(number) {
+        if let Some(bound) = &mut self.bound {
             bound.sieve.push(number);
-            bound.parked -= 1;
         }
     }
 
@@ -341,7 +329,6 @@ impl Kept {
     fn park(&mut self, number: u32) {
         if let Some(bound) = &mut self.bound {
             bound.sieve.remove(number);
-            bound.parked += 1;
         }
     }
 
@@ -394,7 +381,7 @@ impl<K, T> Core<K, Valued<T>> {
             }
             claim.live().marks().renew(1);
             claim.store_as_owner(value);
-            shard.kept.count();
+            shard.kept.values += 1;
             shard.kept.count_excess(&self.excess);
             Ok(())
         });

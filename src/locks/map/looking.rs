@@ -105,7 +105,7 @@ impl<K, V, S> LockMap<K, V, S> {
     /// # drop(writer);
     /// ```
     pub fn for_each_value(&self, mut look: impl FnMut(&K, &V, Version)) -> usize {
-        self.visit(Shared::NEW, |guard| {
+        self.visit(Shared::NEW, |guard, _| {
             if let (Some(value), Some(version)) = (guard.value(), guard.version()) {
                 look(guard.key(), value, version);
             }
@@ -128,15 +128,12 @@ impl<K, V, S> LockMap<K, V, S> {
     /// assert_eq!((map.get_blocking(&7), map.get_blocking(&8)), (None, Some(2)));
     /// ```
     pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) -> usize {
-        let mut panics = Panics::default();
-        let passed_over = self.visit(Exclusive::NEW, |mut guard| {
+        self.visit(Exclusive::NEW, |mut guard, panics| {
             let is_refused = guard.value().is_some_and(|value| !keep(guard.key(), value));
             let removed = if is_refused { guard.remove() } else { None };
             panics.run(|| drop(guard));
             panics.run(|| drop(removed));
-        });
-        panics.resume();
-        passed_over
+        })
     }
 
     /// Removes all values whose keys nobody has locked, and returns how many stay.
@@ -159,22 +156,26 @@ impl<K, V, S> LockMap<K, V, S> {
         self.retain(|_, _| false)
     }
 
-    /// Visits the entries that have a value, each with a guard, if that can be had at once. Returns how many could not.
-    fn visit<M: Mode>(&self, mode: M, mut visit: impl FnMut(Guard<TableRef<'_, Self>, M>)) -> usize {
-        let mut passed_over = 0;
+    /// Visits the entries that have a value, each with a guard, if that can be had at once. Returns how many could not. Panics that
+    /// are kept go on when all have been visited.
+    fn visit<M: Mode>(&self, mode: M, mut visit: impl FnMut(Guard<TableRef<'_, Self>, M>, &mut Panics)) -> usize {
+        let (mut passed_over, mut panics) = (0, Panics::default());
         self.core.visit(
             |entry| entry.has_value().then_some(()),
             |mut visited, ()| {
                 let Some(claim) = visited.claim().take() else { return };
                 match self.core.try_enter(claim.live(), Want::Hold(mode.access())) {
-                    Some(entered) => visit(Guard::of(TableRef::new(self), claim.into_hold(entered, mode))),
+                    Some(entered) => visit(Guard::of(TableRef::new(self), claim.into_hold(entered, mode)), &mut panics),
                     None => {
                         passed_over += usize::from(claim.live().has_value());
                         *visited.claim() = Some(claim);
+                        // It may be the last user by now, and the drop of the key may panic.
+                        panics.run(|| drop(visited));
                     }
                 }
             },
         );
+        panics.resume();
         passed_over
     }
 }
