@@ -37,7 +37,7 @@ pub type KeyHandle<'a, T> = Handle<TableRef<'a, T>>;
 pub type KeyHandleArc<T> = Handle<alloc::sync::Arc<T>>;
 
 impl<P: TablePtr> Handle<P> {
-    pub(crate) fn find(table: P, source: &impl Source<P::Key, P::Payload>) -> Self {
+    pub(crate) fn find(table: P, source: &mut impl Source<P::Key, P::Payload>) -> Self {
         let claim = table.core().claim(source);
         P::Payload::note_handle(claim.live().marks(), true);
         Handle { table, claim: Some(claim) }
@@ -78,7 +78,7 @@ impl<P: TablePtr> Clone for Handle<P> {
     /// # Panics
     /// If the key cannot count one more: see [`MAX_USERS`](crate::MAX_USERS).
     fn clone(&self) -> Self {
-        Handle::find(self.table.clone(), &self.claim().live())
+        Handle::find(self.table.clone(), &mut self.claim().live())
     }
 }
 

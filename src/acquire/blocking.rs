@@ -14,8 +14,8 @@ use crate::sync::SpinWait;
 impl<P: TablePtr, S: Source<P::Key, P::Payload>, M: Mode> Call<P, S, M> {
     /// A hold if that is possible at once, else a request that has not been polled.
     #[inline]
-    fn enter(self) -> Result<Guard<P, M>, Request<P, M>> {
-        match self.table.core().hold_or_claim(&self.source, self.mode) {
+    fn enter(mut self) -> Result<Guard<P, M>, Request<P, M>> {
+        match self.table.core().hold_or_claim(&mut self.source, self.mode) {
             Ok(hold) => Ok(Guard::new(self.table, hold)),
             Err(claim) => Err(Request::new(self.table, claim, self.mode)),
         }

@@ -155,11 +155,11 @@ where
     fn enter(self) -> Result<Guards<P, M>, Requests<P, M>> {
         let Calls { table, mut wanted } = self;
         let core = table.core();
-        let entered = enter(&table, &mut wanted, |source, mode: M, held: &[Guard<P, M>]| {
+        let entered = enter(&table, &mut wanted, |mut source, mode: M, held: &[Guard<P, M>]| {
             if held.is_empty() || M::ONE.access() == Access::Exclusive {
-                return core.hold_or_claim(&source, mode);
+                return core.hold_or_claim(&mut source, mode);
             }
-            core.make_or_claim(&source, mode).or_else(|claim| take(core, claim, mode, held))
+            core.make_or_claim(&mut source, mode).or_else(|claim| take(core, claim, mode, held))
         });
         match entered {
             Ok(guards) => {
@@ -201,8 +201,8 @@ impl<P: TablePtr, M: Mode> Claims<P, M> {
     #[inline]
     fn extend<S: Source<P::Key, PayloadOf<P>>>(&mut self, wanted: impl Iterator<Item = (S, M)>) {
         self.list.expect(wanted.size_hint().0);
-        for (source, mode) in wanted {
-            let claim = self.table.core().claim(&source);
+        for (mut source, mode) in wanted {
+            let claim = self.table.core().claim(&mut source);
             self.list.push((claim, mode));
         }
     }
@@ -234,7 +234,7 @@ impl<P: TablePtr, M: Mode> Claims<P, M> {
         let core = self.table.core();
         self.list.expect(guards.len());
         for guard in &guards {
-            self.list.push((core.claim(&guard.live()), guard.mode()));
+            self.list.push((core.claim(&mut guard.live()), guard.mode()));
         }
         self.list.as_mut_slice().rotate_right(guards.len());
         drop(guards);
@@ -382,8 +382,8 @@ where
         let Calls { table, mut wanted } = self;
         let state = match wanted.next() {
             None => State::Several(Claims { table, list: List::default() }),
-            Some((source, mode)) => {
-                let claim = table.core().claim(&source);
+            Some((mut source, mode)) => {
+                let claim = table.core().claim(&mut source);
                 let first = Request::new(table, claim, mode);
                 match wanted.next() {
                     None => State::One(first),

@@ -33,15 +33,15 @@ impl<P, S, M: Mode> Call<P, S, M> {
 impl<P: TablePtr, S: Source<P::Key, PayloadOf<P>>, M: Mode> Call<P, S, M> {
     /// A claim, and a request that has not been polled.
     #[inline]
-    pub(super) fn request(self) -> Request<P, M> {
-        let claim = self.table.core().claim(&self.source);
+    pub(super) fn request(mut self) -> Request<P, M> {
+        let claim = self.table.core().claim(&mut self.source);
         Request::new(self.table, claim, self.mode)
     }
 
     /// A hold if that is possible at once.
     #[inline]
-    pub(crate) fn attempt(self) -> Option<Guard<P, M>> {
-        match self.table.core().try_hold(&self.source, self.mode) {
+    pub(crate) fn attempt(mut self) -> Option<Guard<P, M>> {
+        match self.table.core().try_hold(&mut self.source, self.mode) {
             Ok(hold) => Some(Guard::new(self.table, hold)),
             Err(None) => None,
             Err(Some(claim)) => Self::ask_queue(self.table, claim, self.mode),

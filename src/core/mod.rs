@@ -119,8 +119,8 @@ pub(crate) use self::{
 };
 pub(crate) use self::{
     table::{
-        Ask, Busy, Claim, Config, Core, Given, Hold, Key, Live, MadeKey, OwnedKey, Payload, Source, Tag, TypedAccess,
-        Valued, Whereabouts,
+        Ask, Busy, Claim, Config, Core, Hold, Key, Live, OwnedKey, Payload, Source, Tag, TypedAccess, Valued,
+        Whereabouts,
     },
     wait::word::MAX_UNITS,
     wait::{Access, Counted, Entered, For, Presence, Rules, Snapshot, Ticket, Waiter, WakeBatch, Want},

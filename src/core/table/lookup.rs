@@ -1,6 +1,5 @@
 //! Finding the entry of a key, and making it if there is none.
 
-use core::cell::RefCell;
 use core::hash::{BuildHasher, Hash};
 
 use equivalent::Equivalent;
@@ -68,10 +67,10 @@ impl Join {
 
 /// Where the entry of an operation comes from.
 pub(crate) trait Source<K, V: Payload> {
-    fn join(&self, core: &Core<K, V>, join: Join, access: Access) -> Joined<K, V>;
+    fn join(&mut self, core: &Core<K, V>, join: Join, access: Access) -> Joined<K, V>;
 
     /// The key of a new entry, if it can be had under the shard lock. Who asks uses it.
-    fn give(&self) -> Option<K> {
+    fn give(&mut self) -> Option<K> {
         None
     }
 }
@@ -100,11 +99,11 @@ impl<'q, Q: ?Sized + Hash> Key<'q, Q> {
     }
 
     /// The same, independent of what was asked with.
-    pub(crate) fn owned<K>(&self) -> MadeKey<K>
+    pub(crate) fn owned<K>(&self) -> OwnedKey<K>
     where
         Q: ToKey<K>,
     {
-        MadeKey { tag: self.tag, key: self.key.to_key() }
+        OwnedKey::new(self.tag, self.key.to_key())
     }
 }
 
@@ -113,12 +112,12 @@ where
     Q: ?Sized + Equivalent<K> + ToKey<K>,
 {
     #[inline]
-    fn join(&self, core: &Core<K, V>, join: Join, access: Access) -> Joined<K, V> {
+    fn join(&mut self, core: &Core<K, V>, join: Join, access: Access) -> Joined<K, V> {
         core.join(self.tag, self.key, join, access)
     }
 
     #[inline]
-    fn give(&self) -> Option<K> {
+    fn give(&mut self) -> Option<K> {
         (!core::mem::needs_drop::<K>()).then(|| self.key.to_key())
     }
 }
@@ -143,48 +142,16 @@ impl<K, Q: ?Sized + Equivalent<K>> Ask<K> for Key<'_, Q> {
     }
 }
 
-/// What an operation has been given, and keeps until it asks.
-pub(crate) trait Given {
-    /// What it asks with, once: a future that has asked does not keep it.
-    type Key;
-
-    fn key(self) -> Self::Key;
-}
-
-impl<Q: ?Sized> Given for Key<'_, Q> {
-    type Key = Self;
-
-    #[inline]
-    fn key(self) -> Self {
-        self
-    }
-}
-
-/// A key that has been made for an entry. Other than an [`OwnedKey`] it is `Sync`, if the key is.
-pub(crate) struct MadeKey<K> {
-    tag: Tag,
-    key: K,
-}
-
-impl<K> Given for MadeKey<K> {
-    type Key = OwnedKey<K>;
-
-    #[inline]
-    fn key(self) -> OwnedKey<K> {
-        OwnedKey::new(self.tag, self.key)
-    }
-}
-
 /// A key that becomes the entry's, if that is made.
 pub(crate) struct OwnedKey<K> {
     tag: Tag,
     /// `None` when it has become the entry's.
-    key: RefCell<Option<K>>,
+    key: Option<K>,
 }
 
 impl<K> OwnedKey<K> {
     pub(crate) fn new(tag: Tag, key: K) -> Self {
-        OwnedKey { tag, key: RefCell::new(Some(key)) }
+        OwnedKey { tag, key: Some(key) }
     }
 }
 
@@ -196,17 +163,17 @@ impl<K: Eq> Ask<K> for OwnedKey<K> {
 
     #[inline]
     fn is(&self, key: &K) -> bool {
-        self.key.borrow().as_ref() == Some(key)
+        self.key.as_ref() == Some(key)
     }
 }
 
 impl<K: Eq, V: Payload> Source<K, V> for OwnedKey<K> {
-    fn join(&self, core: &Core<K, V>, join: Join, access: Access) -> Joined<K, V> {
+    fn join(&mut self, core: &Core<K, V>, join: Join, access: Access) -> Joined<K, V> {
         core.join_owned(self, join, access)
     }
 
     #[inline]
-    fn give(&self) -> Option<K> {
+    fn give(&mut self) -> Option<K> {
         self.key.take()
     }
 }
@@ -214,7 +181,7 @@ impl<K: Eq, V: Payload> Source<K, V> for OwnedKey<K> {
 /// The entry of which somebody has a unit, and keeps it.
 impl<K, V: Payload> Source<K, V> for Live<'_, K, V> {
     #[inline]
-    fn join(&self, core: &Core<K, V>, join: Join, access: Access) -> Joined<K, V> {
+    fn join(&mut self, core: &Core<K, V>, join: Join, access: Access) -> Joined<K, V> {
         join.entry(access, *self, core.rules())
     }
 }
@@ -225,7 +192,7 @@ impl<K, V: Payload> Core<K, V> {
     /// # Panics
     /// If the entry has as many units as can be counted.
     #[inline]
-    pub(crate) fn claim(&self, source: &impl Source<K, V>) -> Claim<K, V> {
+    pub(crate) fn claim(&self, source: &mut impl Source<K, V>) -> Claim<K, V> {
         match source.join(self, Join::Claim, Access::Exclusive) {
             Joined::Hold(unit) | Joined::Claim(unit) => unit.into_claim(),
             Joined::Refused | Joined::Full => full(),
@@ -238,7 +205,7 @@ impl<K, V: Payload> Core<K, V> {
     /// If the entry has as many units as can be counted.
     #[inline]
     #[cfg_attr(not(feature = "std"), allow(dead_code))] // for those who block
-    pub(crate) fn hold_or_claim<M>(&self, source: &impl Source<K, V>, mode: M) -> Result<Hold<K, V, M>, Claim<K, V>>
+    pub(crate) fn hold_or_claim<M>(&self, source: &mut impl Source<K, V>, mode: M) -> Result<Hold<K, V, M>, Claim<K, V>>
     where
         M: TypedAccess,
     {
@@ -254,7 +221,7 @@ impl<K, V: Payload> Core<K, V> {
     /// # Panics
     /// If the entry has as many units as can be counted.
     #[inline]
-    pub(crate) fn make_or_claim<M>(&self, source: &impl Source<K, V>, mode: M) -> Result<Hold<K, V, M>, Claim<K, V>>
+    pub(crate) fn make_or_claim<M>(&self, source: &mut impl Source<K, V>, mode: M) -> Result<Hold<K, V, M>, Claim<K, V>>
     where
         M: TypedAccess,
     {
@@ -270,7 +237,11 @@ impl<K, V: Payload> Core<K, V> {
     /// # Panics
     /// If the entry has as many units as can be counted.
     #[inline]
-    pub(crate) fn try_hold<M>(&self, source: &impl Source<K, V>, mode: M) -> Result<Hold<K, V, M>, Option<Claim<K, V>>>
+    pub(crate) fn try_hold<M>(
+        &self,
+        source: &mut impl Source<K, V>,
+        mode: M,
+    ) -> Result<Hold<K, V, M>, Option<Claim<K, V>>>
     where
         M: TypedAccess,
     {
@@ -363,7 +334,7 @@ impl<K, V: Payload> Core<K, V> {
     }
 
     /// Joins the entry of a key, which becomes that of the entry if there is none.
-    fn join_owned(&self, key: &OwnedKey<K>, join: Join, access: Access) -> Joined<K, V>
+    fn join_owned(&self, key: &mut OwnedKey<K>, join: Join, access: Access) -> Joined<K, V>
     where
         K: Eq,
     {
@@ -377,7 +348,8 @@ impl<K, V: Payload> Core<K, V> {
                 lent.spare = lent.spare.take().or_else(|| shard.take_spare());
                 // An old key is dropped outside the lock first.
                 let spare = lent.spare.take_if(|spare| !spare.has_old_key())?;
-                Some(join.made(shard.insert_key(tag, spare, key.key.take()?, join.unit(access))))
+                let Some(key) = key.key.take() else { unreachable!("a key is given once") };
+                Some(join.made(shard.insert_key(tag, spare, key, join.unit(access))))
             });
             if let Some(joined) = joined {
                 return joined;

@@ -37,7 +37,7 @@ mod visit;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::lookup::{Ask, Given, Key, MadeKey, OwnedKey, Source};
+pub(crate) use self::lookup::{Ask, Key, OwnedKey, Source};
 pub(crate) use self::payload::Payload;
 pub(crate) use self::retire::Whereabouts;
 pub(crate) use self::slot::{Claim, Hold, Live, TypedAccess};

@@ -130,7 +130,7 @@ impl<K, T> Core<K, Valued<T>> {
     #[inline]
     pub(crate) fn insert_at_once(
         &self,
-        key: &(impl Ask<K> + Source<K, Valued<T>>),
+        key: &mut (impl Ask<K> + Source<K, Valued<T>>),
         value: T,
     ) -> Result<Option<T>, Busy<T>> {
         let tag = key.tag();
@@ -368,7 +368,7 @@ impl<K, T> Core<K, Valued<T>> {
     ///
     /// # Panics
     /// If the entry has as many units as can be counted.
-    pub(crate) fn put(&mut self, key: &OwnedKey<K>, value: T) -> Option<T>
+    pub(crate) fn put(&mut self, key: &mut OwnedKey<K>, value: T) -> Option<T>
     where
         K: Eq,
     {

@@ -31,7 +31,7 @@ macro_rules! table {
             where
                 Q: $($asked)+,
             {
-                $crate::handle::Handle::find($crate::plumbing::TableRef::new(self), &self.key(key))
+                $crate::handle::Handle::find($crate::plumbing::TableRef::new(self), &mut self.key(key))
             }
 
             /// Finds the entry of a key, or makes it, for a handle that shares the table and has owned guards.
@@ -54,7 +54,7 @@ macro_rules! table {
             where
                 Q: $($asked)+,
             {
-                $crate::handle::Handle::find(::alloc::sync::Arc::clone(self), &self.key(key))
+                $crate::handle::Handle::find(::alloc::sync::Arc::clone(self), &mut self.key(key))
             }
 
             /// Whether somebody holds the key now, in whatever way.

@@ -13,7 +13,7 @@ use crate::acquire::manner::{Awaiting, Manner};
 #[cfg(feature = "std")]
 use crate::acquire::manner::{Blocking, run};
 use crate::acquire::request::Request;
-use crate::core::{Ask, Busy, Given, MadeKey, Source, Valued};
+use crate::core::{Ask, Busy, OwnedKey, Source, Valued};
 use crate::guard::Guard;
 use crate::key::ToKey;
 use crate::mode::{Exclusive, Mode, Shared, Upgradable};
@@ -26,7 +26,8 @@ type Map<'a, K, V, S> = TableRef<'a, LockMap<K, V, S>>;
 /// dropped before that: if such a drop panics, what they return is dropped on the way out, and not leaked.
 ///
 /// They are the reference's, and not the map's, because it does not matter to them whether the hasher is `Sync`. The key that they ask
-/// with, which is not `Sync`, is gone before they wait.
+/// with is in a block of its own, so that a future that waits does not keep it; the block has no value, which would be leaked if the
+/// drop of the key panicked.
 impl<'a, K, V, S> Map<'a, K, V, S> {
     /// A guard of an entry that there is, or a request for one.
     #[inline]
@@ -41,7 +42,7 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
     #[inline]
     fn make<M: Mode>(
         self,
-        key: &impl Source<K, Valued<V>>,
+        key: &mut impl Source<K, Valued<V>>,
         mode: M,
     ) -> Result<Guard<Self, Exclusive>, Request<Self, M>> {
         match self.core().make_or_claim(key, Exclusive::NEW) {
@@ -50,13 +51,13 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
         }
     }
 
-    async fn get_as(self, key: impl Given<Key: Ask<K>>, manner: impl Manner) -> Option<V>
+    async fn get_as(self, key: impl Ask<K>, manner: impl Manner) -> Option<V>
     where
         V: Clone,
     {
         let found;
         {
-            let key = key.key();
+            let key = key;
             if !needs_drop::<V>() {
                 if let Ok(seen) = self.core().peek(&key, V::clone) {
                     return seen;
@@ -73,23 +74,18 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
         value
     }
 
-    async fn insert_as(
-        self,
-        key: impl Given<Key: Ask<K> + Source<K, Valued<V>>>,
-        value: V,
-        manner: impl Manner,
-    ) -> Option<V> {
+    async fn insert_as(self, key: impl Ask<K> + Source<K, Valued<V>>, value: V, manner: impl Manner) -> Option<V> {
         let (kept, made);
         {
-            let key = key.key();
-            kept = match self.core().insert_at_once(&key, value) {
+            let mut key = key;
+            kept = match self.core().insert_at_once(&mut key, value) {
                 Ok(old) => {
                     drop(key);
                     return old;
                 }
                 Err(Busy(value)) => value,
             };
-            made = self.make(&key, Exclusive::NEW);
+            made = self.make(&mut key, Exclusive::NEW);
         }
         let mut guard = match made {
             Ok(guard) => guard,
@@ -100,10 +96,10 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
         old
     }
 
-    async fn remove_as(self, key: impl Given<Key: Ask<K>>, manner: impl Manner) -> Option<V> {
+    async fn remove_as(self, key: impl Ask<K>, manner: impl Manner) -> Option<V> {
         let found;
         {
-            let key = key.key();
+            let key = key;
             found = match self.core().remove_at_once(&key) {
                 Ok(removed) => {
                     drop(key);
@@ -123,18 +119,17 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
 
     async fn get_or_try_insert_as<E, F: Future<Output = Result<V, E>>>(
         self,
-        key: impl Given<Key: Ask<K> + Source<K, Valued<V>>>,
+        key: impl Ask<K> + Source<K, Valued<V>>,
         init: impl FnOnce() -> F,
         manner: impl Manner,
     ) -> Result<MapReadGuard<'a, K, V, S>, E> {
         let found;
         {
-            let key = key.key();
+            let mut key = key;
             // Hits share the key.
             found = match self.find(&key, Shared::NEW) {
-                Some(Ok(guard)) => Err(Ok(guard)),
-                Some(Err(request)) => Err(Err(request)),
-                None => self.make(&key, Shared::NEW).map_err(Err),
+                Some(reader) => Err(reader),
+                None => self.make(&mut key, Shared::NEW).map_err(Err),
             };
         }
         let mut writer = match found {
@@ -150,7 +145,7 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
                 }
                 // One at a time, but beside readers: when the first has stored its value, and reads on, the others get in and
                 // find it.
-                let claim = self.core().claim(&reader.live());
+                let claim = self.core().claim(&mut reader.live());
                 let request = Request::new(self, claim, Upgradable::NEW);
                 drop(reader);
                 let reader = manner.acquire(request).await;
@@ -177,7 +172,7 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
 
     async fn add_or_update_as(
         self,
-        key: impl Given<Key: Ask<K> + Source<K, Valued<V>>>,
+        key: impl Ask<K> + Source<K, Valued<V>>,
         value: V,
         manner: impl Manner,
     ) -> AddOrUpdate<V>
@@ -186,8 +181,8 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
     {
         let made;
         {
-            let key = key.key();
-            made = self.make(&key, Upgradable::NEW);
+            let mut key = key;
+            made = self.make(&mut key, Upgradable::NEW);
         }
         let mut writer = match made {
             Ok(writer) => writer,
@@ -209,13 +204,13 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
     /// A writer, if the value has this version.
     async fn write_if(
         self,
-        key: impl Given<Key: Ask<K>>,
+        key: impl Ask<K>,
         version: Version,
         manner: impl Manner,
     ) -> Result<Guard<Self, Exclusive>, Option<Version>> {
         let found;
         {
-            let key = key.key();
+            let key = key;
             found = self.find(&key, Upgradable::NEW);
         }
         let reader = match found {
@@ -233,7 +228,7 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
 
     async fn update_if_as(
         self,
-        key: impl Given<Key: Ask<K>>,
+        key: impl Ask<K>,
         version: Version,
         value: V,
         manner: impl Manner,
@@ -250,12 +245,7 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
         }
     }
 
-    async fn remove_if_as(
-        self,
-        key: impl Given<Key: Ask<K>>,
-        version: Version,
-        manner: impl Manner,
-    ) -> Result<V, Conflict<()>> {
+    async fn remove_if_as(self, key: impl Ask<K>, version: Version, manner: impl Manner) -> Result<V, Conflict<()>> {
         match self.write_if(key, version, manner).await {
             Ok(mut writer) => {
                 let removed = writer.remove();
@@ -269,7 +259,7 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
 
 impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// A key for a future, which does not borrow it.
-    fn owned<Q: ?Sized + Hash + ToKey<K>>(&self, key: &Q) -> MadeKey<K> {
+    fn owned<Q: ?Sized + Hash + ToKey<K>>(&self, key: &Q) -> OwnedKey<K> {
         self.key(key).owned()
     }
 }

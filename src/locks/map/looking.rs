@@ -185,8 +185,8 @@ impl<K: Eq + Hash, V, S: BuildHasher> Extend<(K, V)> for LockMap<K, V, S> {
     fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, values: I) {
         for (key, value) in values {
             let tag = Key::new(&key, &self.hasher).tag();
-            let key = OwnedKey::new(tag, key);
-            let old = self.core.put(&key, value);
+            let mut key = OwnedKey::new(tag, key);
+            let old = self.core.put(&mut key, value);
             drop(key);
             drop(old);
         }

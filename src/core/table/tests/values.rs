@@ -22,7 +22,7 @@ fn a_version_outlasts_its_entry_and_that_of_others() {
     let (core, hasher) = (table::<u32>(), RandomState::new());
     let mut last = 0;
     for round in 0..100 {
-        let mut hold = core.try_hold(&Key::new("a", &hasher), Exclusive::ONE).ok().unwrap();
+        let mut hold = core.try_hold(&mut Key::new("a", &hasher), Exclusive::ONE).ok().unwrap();
         core.insert(&mut hold, round);
         let version = hold.live().version().unwrap();
         assert!(version > last, "a version is never used again");
@@ -37,7 +37,7 @@ fn a_version_outlasts_its_entry_and_that_of_others() {
 fn a_version_counts_on_beyond_32_bits() {
     let (core, hasher) = (table::<u32>(), RandomState::new());
     for key in ["a", "b"] {
-        let mut hold = core.try_hold(&Key::new(key, &hasher), Exclusive::ONE).ok().unwrap();
+        let mut hold = core.try_hold(&mut Key::new(key, &hasher), Exclusive::ONE).ok().unwrap();
         let before = hold.live().last_version();
         core.skip_versions(&mut hold, u64::from(u32::MAX) - 1);
         core.insert(&mut hold, 0);
@@ -52,9 +52,9 @@ fn a_version_counts_on_beyond_32_bits() {
 fn the_value_of_a_forgotten_holder_is_dropped_with_the_table() {
     let (core, hasher) = (table::<Arc<()>>(), RandomState::new());
     let value = Arc::new(());
-    let mut forgotten = core.try_hold(&Key::new("a", &hasher), Exclusive::ONE).ok().unwrap();
+    let mut forgotten = core.try_hold(&mut Key::new("a", &hasher), Exclusive::ONE).ok().unwrap();
     core.insert(&mut forgotten, Arc::clone(&value));
-    let mut other = core.try_hold(&Key::new("b", &hasher), Exclusive::ONE).ok().unwrap();
+    let mut other = core.try_hold(&mut Key::new("b", &hasher), Exclusive::ONE).ok().unwrap();
     core.insert(&mut other, Arc::clone(&value));
     core.release(other, None);
     assert_eq!(Arc::strong_count(&value), 3);
