@@ -1,0 +1,604 @@
+//! Who waits in this process, and for what: the front end's own state, whatever the engine.
+//!
+//! A *place* is there for each resource that somebody waits for or watches, and goes with the last of them. It has
+//! - a *line* of requests that wait, in order of arrival. Those of one owner that would resume a tenure are linked with each other, too:
+//!   when the owner gets the lease they all do, wherever they stand;
+//! - the requests that have been *served*: the lease is their owner's already, and they have not been polled since;
+//! - the *watches* of those who want to know of the end of a tenure, or to be woken at some time.
+//!
+//! Nothing here asks the engine, reads a clock, or wakes anybody.
+
+use alloc::vec::Vec;
+use core::{hash::BuildHasher, task::Waker, time::Duration};
+
+use hashbrown::DefaultHashBuilder;
+
+use crate::{
+    Expiry, Grant, Owner, Resource, Token,
+    index::Index,
+    later::Later,
+    slab::Slab,
+    wheel::{Links, Nodes, Wheel},
+};
+
+const NONE: u32 = u32::MAX;
+
+/// Where a list of requests begins and ends.
+#[derive(Clone, Copy)]
+struct Ends {
+    first: u32,
+    last: u32,
+}
+
+/// What is next to a request in a list.
+#[derive(Clone, Copy)]
+struct Next {
+    before: u32,
+    behind: u32,
+}
+
+impl Next {
+    const ALONE: Next = Next { before: NONE, behind: NONE };
+}
+
+pub(crate) struct Place {
+    resource: Resource,
+    line: Ends,
+    /// How many are in line.
+    pub(crate) waiting: usize,
+    pub(crate) look: Look,
+    /// The request whose policy is being asked, with no lock held: until that has answered nobody else is served.
+    asked: Option<u64>,
+    /// How many requests have been served and not been polled since.
+    unfetched: usize,
+    /// The tenure that began when the last of them was served.
+    served: Option<Served>,
+    watches: Vec<Watch>,
+    /// The earliest time at which somebody here has something to do.
+    due: Option<Duration>,
+    links: Links,
+}
+
+/// When those in line should look whether it is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    Now,
+    /// When the lease that they wait for ends, as far as is known.
+    At(Duration),
+    /// When they are told to.
+    WhenTold,
+}
+
+impl Look {
+    pub(crate) fn at(at: Option<Duration>) -> Self {
+        at.map_or(Look::WhenTold, Look::At)
+    }
+
+    pub(crate) fn is_due(self, now: Duration) -> bool {
+        match self {
+            Look::Now => true,
+            Look::At(at) => at <= now,
+            Look::WhenTold => false,
+        }
+    }
+
+    /// When it is due, if not before.
+    pub(crate) fn time(self) -> Option<Duration> {
+        match self {
+            Look::At(at) => Some(at),
+            Look::Now | Look::WhenTold => None,
+        }
+    }
+}
+
+struct Served {
+    token: Token,
+    unfetched: usize,
+    /// Whether somebody of its owner knows that it has it.
+    is_known: bool,
+}
+
+/// A request that waits, or has been served.
+pub(crate) struct Wait {
+    /// Never the same again, other than its number.
+    pub(crate) serial: u64,
+    place: u32,
+    pub(crate) owner: Owner,
+    pub(crate) expiry: Expiry,
+    pub(crate) is_fresh: bool,
+    state: State,
+    waker: Option<Waker>,
+    in_line: Next,
+    /// Among those of its owner.
+    in_group: Next,
+    /// The last of them, where this is the first.
+    last_in_group: u32,
+}
+
+enum State {
+    InLine,
+    Done(Outcome),
+}
+
+#[derive(Clone)]
+pub(crate) enum Outcome {
+    Granted(Grant),
+    /// The policy said no.
+    Refused,
+    /// It should ask the engine itself, out of turn.
+    AskAlone,
+}
+
+/// Somebody who wants to know.
+struct Watch {
+    serial: u64,
+    /// Wakes at this time at the latest.
+    at: Option<Duration>,
+    /// `None`: its task has been woken.
+    waker: Option<Waker>,
+}
+
+impl Nodes for Slab<Place> {
+    fn links(&mut self, id: u32) -> &mut Links {
+        &mut self[id].links
+    }
+
+    fn due(&self, id: u32) -> Option<Duration> {
+        self[id].due
+    }
+}
+
+pub(crate) struct Board {
+    hasher: DefaultHashBuilder,
+    places: Slab<Place>,
+    by_resource: Index,
+    waits: Slab<Wait>,
+    /// The first request of an owner in a line, of those that would resume a tenure.
+    groups: Index,
+    wheel: Wheel,
+    serial: u64,
+    /// Whether those in line are served by whoever comes by.
+    is_local: bool,
+}
+
+impl Board {
+    pub(crate) fn new(is_local: bool) -> Self {
+        Board {
+            hasher: DefaultHashBuilder::default(),
+            places: Slab::new(),
+            by_resource: Index::new(),
+            waits: Slab::new(),
+            groups: Index::new(),
+            wheel: Wheel::new(),
+            serial: 0,
+            is_local,
+        }
+    }
+
+    /// How many places there are.
+    pub(crate) fn places(&self) -> usize {
+        self.places.len()
+    }
+
+    pub(crate) fn find(&self, resource: &Resource) -> Option<u32> {
+        self.by_resource.find(self.hasher.hash_one(resource), |id| self.places[id].resource == *resource)
+    }
+
+    pub(crate) fn place(&self, id: u32) -> &Place {
+        &self.places[id]
+    }
+
+    pub(crate) fn wait(&self, id: u32) -> &Wait {
+        &self.waits[id]
+    }
+
+    fn find_or_make(&mut self, resource: &Resource) -> u32 {
+        if let Some(id) = self.find(resource) {
+            return id;
+        }
+        let id = self.places.insert(Place {
+            resource: resource.clone(),
+            line: Ends { first: NONE, last: NONE },
+            waiting: 0,
+            look: Look::WhenTold,
+            asked: None,
+            unfetched: 0,
+            served: None,
+            watches: Vec::new(),
+            due: None,
+            links: Links::new(),
+        });
+        let Board { hasher, places, by_resource, .. } = self;
+        let hash = |id: u32| hasher.hash_one(&places[id].resource);
+        by_resource.insert(hash(id), id, hash);
+        id
+    }
+
+    /// Forgets a place that nobody needs.
+    fn vacate(&mut self, id: u32) {
+        let place = &self.places[id];
+        if place.waiting > 0 || place.unfetched > 0 || !place.watches.is_empty() {
+            return self.reschedule(id);
+        }
+        let Board { hasher, places, by_resource, wheel, .. } = self;
+        wheel.remove(places, id);
+        let hash = |id: u32| hasher.hash_one(&places[id].resource);
+        by_resource.remove(hash(id), id, hash);
+        places.remove(id);
+    }
+
+    fn next_serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+}
+
+/// Times.
+impl Board {
+    /// When those in line should look again.
+    pub(crate) fn look(&mut self, place: u32, look: Look) {
+        self.places[place].look = look;
+        self.reschedule(place);
+    }
+
+    fn reschedule(&mut self, id: u32) {
+        let place = &mut self.places[id];
+        // Who comes by next sees to those who are to look now, unless somebody does already.
+        let now = (self.is_local && place.look == Look::Now && place.asked.is_none()).then_some(Duration::ZERO);
+        let look_at = place.look.time().or(now).filter(|_| place.waiting > 0);
+        let due = place.watches.iter().filter_map(|watch| watch.at).chain(look_at).min();
+        let old = core::mem::replace(&mut place.due, due);
+        // A later time is found out when the wheel comes to the earlier one.
+        if due.is_some_and(|due| old.is_none_or(|old| due < old)) || !place.links.is_linked() {
+            self.wheel.remove(&mut self.places, id);
+            self.wheel.insert(&mut self.places, id);
+        }
+    }
+
+    /// The resource of a place where somebody has something to do by now. Those who wanted to be woken then are.
+    pub(crate) fn pop_due(&mut self, now: Duration, later: &mut Later) -> Option<Resource> {
+        let mut work = u32::MAX;
+        let id = self.wheel.pop_due(&mut self.places, now, true, &mut work)?;
+        let place = &mut self.places[id];
+        for watch in &mut place.watches {
+            if watch.at.is_some_and(|at| at <= now) {
+                watch.at = None;
+                later.wake(watch.waker.take());
+            }
+        }
+        if place.look.is_due(now) {
+            place.look = Look::Now;
+        }
+        let resource = place.resource.clone();
+        self.reschedule(id);
+        Some(resource)
+    }
+
+    /// When somebody has something to do next.
+    pub(crate) fn next_due(&mut self) -> Option<Duration> {
+        self.wheel.next_due(&mut self.places)
+    }
+}
+
+/// The line.
+impl Board {
+    /// A request that waits: the last in line.
+    pub(crate) fn join(&mut self, resource: &Resource, owner: &Owner, expiry: &Expiry, is_fresh: bool) -> u32 {
+        let place = self.find_or_make(resource);
+        let serial = self.next_serial();
+        let id = self.waits.insert(Wait {
+            serial,
+            place,
+            owner: owner.clone(),
+            expiry: expiry.clone(),
+            is_fresh,
+            state: State::InLine,
+            waker: None,
+            in_line: Next::ALONE,
+            in_group: Next::ALONE,
+            last_in_group: NONE,
+        });
+        self.link(id, false);
+        id
+    }
+
+    /// A request that was served, and too late to be of use, becomes the first in line.
+    pub(crate) fn join_again(&mut self, id: u32) {
+        self.forget_served(id);
+        self.waits[id].state = State::InLine;
+        self.link(id, true);
+    }
+
+    /// The first in line.
+    pub(crate) fn first(&self, place: u32) -> Option<u32> {
+        Some(self.places[place].line.first).filter(|&id| id != NONE)
+    }
+
+    /// The policy of this request is about to be asked.
+    pub(crate) fn ask(&mut self, place: u32, serial: u64) {
+        self.places[place].asked = Some(serial);
+        self.reschedule(place);
+    }
+
+    /// It has been asked.
+    pub(crate) fn has_asked(&mut self, resource: &Resource, serial: u64) {
+        if let Some(place) = self.find(resource) {
+            self.places[place].asked.take_if(|asked| *asked == serial);
+            self.reschedule(place);
+        }
+    }
+
+    /// Whether a policy of those in line is being asked.
+    pub(crate) fn is_asking(&self, place: u32) -> bool {
+        self.places[place].asked.is_some()
+    }
+
+    /// The first in line of this owner who would resume its tenure.
+    pub(crate) fn first_of(&self, place: u32, owner: &Owner) -> Option<u32> {
+        let is = |id: u32| self.waits[id].place == place && self.waits[id].owner == *owner;
+        self.groups.find(self.hasher.hash_one((place, owner)), is)
+    }
+
+    /// A request has been served, or refused: it leaves the line, and its task is woken.
+    pub(crate) fn finish(&mut self, id: u32, outcome: Outcome, later: &mut Later) {
+        self.unlink(id);
+        let wait = &mut self.waits[id];
+        later.wake(wait.waker.take());
+        let place = &mut self.places[wait.place];
+        place.unfetched += 1;
+        if let Outcome::Granted(grant) = &outcome {
+            let token = grant.token();
+            if place.served.as_ref().is_none_or(|served| served.token != token) {
+                place.served = Some(Served { token, unfetched: 0, is_known: grant.is_resumed() });
+            }
+            if let Some(served) = &mut place.served {
+                served.unfetched += 1;
+            }
+        }
+        wait.state = State::Done(outcome);
+        self.reschedule(self.waits[id].place);
+    }
+
+    /// What became of a request, if it has been served or refused.
+    pub(crate) fn outcome(&self, id: u32) -> Option<&Outcome> {
+        match &self.waits[id].state {
+            State::InLine => None,
+            State::Done(outcome) => Some(outcome),
+        }
+    }
+
+    /// Wakes this task when the request has been served or refused, or should look again.
+    pub(crate) fn wake_by(&mut self, id: u32, waker: &mut Option<Waker>, later: &mut Later) {
+        if let Some(waker) = waker.take() {
+            later.bury_waker(self.waits[id].waker.replace(waker));
+        }
+    }
+
+    /// Wakes the first in line, which is to look.
+    pub(crate) fn wake_first(&mut self, place: u32, later: &mut Later) {
+        if let Some(first) = self.first(place) {
+            later.wake(self.waits[first].waker.take());
+        }
+    }
+
+    /// Wakes all in line, whose timers are for a later time.
+    pub(crate) fn wake_line(&mut self, place: u32, later: &mut Later) {
+        let mut next = self.places[place].line.first;
+        while next != NONE {
+            later.wake(self.waits[next].waker.take());
+            next = self.waits[next].in_line.behind;
+        }
+    }
+
+    /// All who are first in line look, and all who watch.
+    pub(crate) fn wake_all(&mut self, later: &mut Later) {
+        let places: Vec<u32> = self.places.ids().collect();
+        for place in places {
+            self.look(place, Look::Now);
+            self.wake_first(place, later);
+            self.ended(place, later);
+        }
+    }
+
+    /// Somebody of its owner knows of the tenure: it is no longer passed on when those who were served with it are dropped.
+    pub(crate) fn know(&mut self, resource: &Resource, token: Token) {
+        if let Some(place) = self.find(resource) {
+            self.know_at(place, token);
+        }
+    }
+
+    fn know_at(&mut self, place: u32, token: Token) {
+        if let Some(served) = self.places[place].served.as_mut().filter(|served| served.token == token) {
+            served.is_known = true;
+        }
+    }
+
+    /// A request whose outcome has been fetched goes.
+    pub(crate) fn fetch(&mut self, id: u32, later: &mut Later) {
+        if let Some(Outcome::Granted(grant)) = self.outcome(id) {
+            let token = grant.token();
+            self.know_at(self.waits[id].place, token);
+        }
+        self.leave(id, later);
+    }
+
+    /// A request goes. Gives back the tenure that it was served with, if nobody knows of that.
+    pub(crate) fn leave(&mut self, id: u32, later: &mut Later) -> Option<Token> {
+        let place = self.waits[id].place;
+        let was_first = self.first(place) == Some(id);
+        let unknown = match self.waits[id].state {
+            State::InLine => {
+                self.unlink(id);
+                None
+            }
+            State::Done(_) => self.forget_served(id),
+        };
+        let wait = self.waits.remove(id);
+        later.bury_waker(wait.waker);
+        later.bury_policy(wait.expiry);
+        if let State::Done(Outcome::Granted(grant)) = wait.state {
+            grant.expiry.into_iter().for_each(|expiry| later.bury_policy(expiry));
+        }
+        if was_first {
+            // Whatever this one knew.
+            self.places[place].look = Look::Now;
+            self.wake_first(place, later);
+        }
+        self.vacate(place);
+        unknown
+    }
+
+    /// The first in line goes, for it has what it asked for. Others of its owner may have it, too; and the next looks out, and asks.
+    pub(crate) fn leave_served(&mut self, id: u32, later: &mut Later) {
+        let (place, owner) = (self.waits[id].place, self.waits[id].owner.clone());
+        self.finish(id, Outcome::AskAlone, later);
+        while let Some(other) = self.first_of(place, &owner) {
+            self.finish(other, Outcome::AskAlone, later);
+        }
+        self.look(place, Look::Now);
+        self.wake_first(place, later);
+        self.leave(id, later);
+    }
+
+    /// A request has been served no longer. Gives back the tenure if that was the last who could know of it.
+    fn forget_served(&mut self, id: u32) -> Option<Token> {
+        let wait = &self.waits[id];
+        let place = &mut self.places[wait.place];
+        place.unfetched -= 1;
+        let State::Done(Outcome::Granted(grant)) = &wait.state else { return None };
+        let served = place.served.as_mut().filter(|served| served.token == grant.token())?;
+        served.unfetched -= 1;
+        if served.unfetched > 0 {
+            return None;
+        }
+        let is_known = served.is_known;
+        place.served = None;
+        (!is_known).then_some(grant.token())
+    }
+
+    fn link(&mut self, id: u32, at_front: bool) {
+        let place = self.waits[id].place;
+        let Ends { first, last } = self.places[place].line;
+        self.waits[id].in_line =
+            if at_front { Next { before: NONE, behind: first } } else { Next { before: last, behind: NONE } };
+        let line = &mut self.places[place].line;
+        if at_front || first == NONE {
+            line.first = id;
+        }
+        if first == NONE {
+            self.places[place].look = Look::Now;
+        }
+        if !at_front || last == NONE {
+            self.places[place].line.last = id;
+        }
+        match (at_front, first, last) {
+            (_, NONE, _) => {}
+            (true, first, _) => self.waits[first].in_line.before = id,
+            (false, _, last) => self.waits[last].in_line.behind = id,
+        }
+        self.places[place].waiting += 1;
+        if !self.waits[id].is_fresh {
+            self.link_group(id, place);
+        }
+        self.reschedule(place);
+    }
+
+    fn link_group(&mut self, id: u32, place: u32) {
+        let Some(first) = self.first_of(place, &self.waits[id].owner) else { return self.lead_group(id, id) };
+        let before = core::mem::replace(&mut self.waits[first].last_in_group, id);
+        self.waits[id].in_group = Next { before, behind: NONE };
+        self.waits[before].in_group.behind = id;
+    }
+
+    /// This is the first of its owner now.
+    fn lead_group(&mut self, id: u32, last: u32) {
+        self.waits[id].last_in_group = last;
+        let Board { hasher, waits, groups, .. } = self;
+        let hash = |id: u32| hasher.hash_one((waits[id].place, &waits[id].owner));
+        groups.insert(hash(id), id, hash);
+    }
+
+    fn unlink(&mut self, id: u32) {
+        let place = self.waits[id].place;
+        let Next { before, behind } = core::mem::replace(&mut self.waits[id].in_line, Next::ALONE);
+        match before {
+            NONE => self.places[place].line.first = behind,
+            before => self.waits[before].in_line.behind = behind,
+        }
+        match behind {
+            NONE => self.places[place].line.last = before,
+            behind => self.waits[behind].in_line.before = before,
+        }
+        self.places[place].waiting -= 1;
+        if !self.waits[id].is_fresh {
+            self.unlink_group(id);
+        }
+    }
+
+    fn unlink_group(&mut self, id: u32) {
+        let Next { before, behind } = core::mem::replace(&mut self.waits[id].in_group, Next::ALONE);
+        if behind != NONE {
+            self.waits[behind].in_group.before = before;
+        }
+        if before != NONE {
+            self.waits[before].in_group.behind = behind;
+            if behind == NONE {
+                let Some(first) = self.first_of(self.waits[id].place, &self.waits[id].owner) else { return };
+                self.waits[first].last_in_group = before;
+            }
+            return;
+        }
+        let Board { hasher, waits, groups, .. } = self;
+        let hash = |id: u32| hasher.hash_one((waits[id].place, &waits[id].owner));
+        groups.remove(hash(id), id, hash);
+        if behind != NONE {
+            self.lead_group(behind, self.waits[id].last_in_group);
+        }
+    }
+}
+
+/// The watches.
+impl Board {
+    /// Wakes this task when a tenure of the resource has ended, and at `at` at the latest. Gives back the number of the watch, which was
+    /// that of an earlier one that it replaces.
+    pub(crate) fn watch(
+        &mut self,
+        resource: &Resource,
+        serial: Option<u64>,
+        at: Option<Duration>,
+        waker: Waker,
+        later: &mut Later,
+    ) -> u64 {
+        let place = self.find_or_make(resource);
+        let known =
+            serial.and_then(|serial| self.places[place].watches.iter_mut().find(|watch| watch.serial == serial));
+        let serial = match known {
+            Some(watch) => {
+                watch.at = at;
+                later.bury_waker(watch.waker.replace(waker));
+                watch.serial
+            }
+            None => {
+                let serial = self.next_serial();
+                self.places[place].watches.push(Watch { serial, at, waker: Some(waker) });
+                serial
+            }
+        };
+        self.reschedule(place);
+        serial
+    }
+
+    pub(crate) fn unwatch(&mut self, resource: &Resource, serial: u64, later: &mut Later) {
+        let Some(place) = self.find(resource) else { return };
+        let watches = &mut self.places[place].watches;
+        if let Some(found) = watches.iter().position(|watch| watch.serial == serial) {
+            later.bury_waker(watches.swap_remove(found).waker);
+        }
+        self.vacate(place);
+    }
+
+    /// A tenure has ended.
+    pub(crate) fn ended(&mut self, place: u32, later: &mut Later) {
+        later.wake(self.places[place].watches.iter_mut().filter_map(|watch| watch.waker.take()));
+    }
+}

@@ -1,0 +1,540 @@
+//! The futures of the calls.
+
+use alloc::boxed::Box;
+#[cfg(feature = "std")]
+use core::time::Duration;
+use core::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use crate::{
+    AcquireError, Clock, Expiry, Grant, Held, LeaseStatus, Leases, LookError, Memory, Owner, ReleaseError, RenewError,
+    Resource, Token,
+    engine::Engine,
+    front::{Asked, Request, Turn, at_once},
+    held::Table,
+};
+
+/// A future in a box, once it has to be kept.
+type Kept<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What acquiring gives.
+type Acquired<E> = Result<Grant, AcquireError<<E as Engine>::Error>>;
+
+mod sealed {
+    /// One of the calls that do not wait in memory.
+    pub trait Operation<E: crate::engine::Engine>: Unpin + Send + Sync + 'static {
+        type Output;
+
+        fn run(self, leases: &crate::Leases<E>) -> impl core::future::Future<Output = Self::Output> + Send;
+    }
+}
+pub(crate) use sealed::Operation;
+
+/// A call that does not wait in memory: a future that is ready when it is first polled. With an engine in another process, it
+/// is ready when that has answered.
+///
+/// Nothing has happened before it is polled. It borrows nothing but the table.
+///
+/// # Cancel safety
+/// Dropped while an engine is being asked, it may have done its work or not.
+#[must_use = "futures do nothing unless they are awaited or polled"]
+pub struct Call<'a, E: Engine, O: Operation<E>> {
+    leases: &'a Leases<E>,
+    operation: Option<O>,
+    running: Option<Kept<'a, O::Output>>,
+}
+
+/// A future that has finished has nothing left to do.
+const ONCE: &str = "a future is not polled again when it has finished";
+
+impl<'a, E: Engine, O: Operation<E>> Call<'a, E, O> {
+    #[inline]
+    pub(crate) fn new(leases: &'a Leases<E>, operation: O) -> Self {
+        Call { leases, operation: Some(operation), running: None }
+    }
+
+    /// Blocks the thread until it is ready.
+    ///
+    /// # Blocking
+    /// Not to be called in a task.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch_lease::{Leases, Owner};
+    ///
+    /// let leases = Leases::in_memory();
+    /// assert_eq!(leases.release_all(&Owner::named("session-42")).wait(), Ok(0));
+    /// ```
+    #[cfg(feature = "std")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
+    pub fn wait(self) -> O::Output {
+        async_io::block_on(self)
+    }
+}
+
+impl<C: Clock, O: Operation<Memory<C>>> Call<'_, Memory<C>, O> {
+    /// Does it, which in memory needs no future.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch_lease::{Leases, Owner};
+    ///
+    /// let leases = Leases::in_memory();
+    /// assert_eq!(leases.release_all(&Owner::named("session-42")).now(), Ok(0));
+    /// ```
+    ///
+    /// # Panics
+    /// If it has been polled to its end before.
+    pub fn now(self) -> O::Output {
+        at_once(self.operation.expect(ONCE).run(self.leases))
+    }
+}
+
+impl<E: Engine, O: Operation<E>> Call<'_, E, O> {
+    fn start(&mut self) -> O {
+        self.operation.take().expect(ONCE)
+    }
+}
+
+impl<'a, E: Engine, O: Operation<E>> Future for Call<'a, E, O> {
+    type Output = O::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<O::Output> {
+        let this = &mut *self;
+        if E::LOCAL {
+            return Poll::Ready(at_once(this.start().run(this.leases)));
+        }
+        if this.running.is_none() {
+            this.running = Some(Box::pin(this.start().run(this.leases)));
+        }
+        let Some(running) = &mut this.running else { unreachable!("it has been started") };
+        let polled = running.as_mut().poll(cx);
+        if polled.is_ready() {
+            this.running = None;
+        }
+        polled
+    }
+}
+
+impl<E: Engine, O: Operation<E>> fmt::Debug for Call<'_, E, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call").field("is_running", &self.running.is_some()).finish_non_exhaustive()
+    }
+}
+
+macro_rules! operations {
+    ($($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),* } -> $output:ty { $this:ident, $leases:ident => $run:expr })+) => {
+        $(
+            $(#[$doc])*
+            #[derive(Debug)]
+            pub struct $name { $(pub(crate) $field: $type),* }
+
+            impl<E: Engine> Operation<E> for $name {
+                type Output = $output;
+
+                #[inline]
+                fn run(self, $leases: &Leases<E>) -> impl Future<Output = $output> + Send {
+                    let $this = self;
+                    $run
+                }
+            }
+        )+
+    };
+}
+
+operations! {
+    /// See [`Leases::try_acquire`].
+    TryAcquire { request: Request } -> Result<Grant, AcquireError<E::Error>> {
+        this, leases => async move { leases.tried(&this.request).await.map(|facts| this.request.into_grant(facts)) }
+    }
+    /// See [`Leases::renew`].
+    Renew { grant: Grant } -> Result<Grant, RenewError<E::Error>> {
+        this, leases => async move { leases.renewed(&this.grant).await.map(|end| Grant { end, ..this.grant }) }
+    }
+    /// See [`Leases::release`] and [`Leases::release_as`].
+    Release { resource: Resource, owner: Owner, token: Option<Token> } -> Result<(), ReleaseError<E::Error>> {
+        this, leases => async move { leases.released(&this.resource, &this.owner, this.token).await }
+    }
+    /// See [`Leases::release_all`].
+    ReleaseAll { owner: Owner } -> Result<usize, LookError<E::Error>> { this, leases => leases.released_all(this.owner) }
+    /// See [`Leases::release_expired`].
+    ReleaseExpired {} -> Result<usize, LookError<E::Error>> { _this, leases => leases.swept() }
+    /// See [`Leases::status`].
+    Status { resource: Resource } -> Result<Option<LeaseStatus>, LookError<E::Error>> {
+        this, leases => leases.looked(this.resource)
+    }
+    /// See [`Leases::owned_by`].
+    OwnedBy { owner: Owner } -> Result<alloc::vec::Vec<Grant>, LookError<E::Error>> {
+        this, leases => leases.grants_of(this.owner)
+    }
+}
+
+impl<E: Engine> Call<'_, E, TryAcquire> {
+    /// Begins a new tenure in any case: one that this owner has already ends, and its grants are stale.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylatch_lease::{Leases, Owner};
+    ///
+    /// let leases = Leases::in_memory();
+    /// let (owner, minute) = (Owner::named("session-42"), Duration::from_secs(60));
+    /// let old = leases.try_acquire("report", &owner, minute).now().unwrap();
+    /// let new = leases.try_acquire("report", &owner, minute).fresh_token().now().unwrap();
+    /// assert!(new.token() > old.token());
+    /// assert!(leases.release_now(&old).is_err());
+    /// ```
+    ///
+    /// # Panics
+    /// If it has been polled.
+    pub fn fresh_token(mut self) -> Self {
+        let request = self.operation.as_mut().map(|operation| &mut operation.request);
+        request.expect("the future has not been polled").is_fresh = true;
+        self
+    }
+}
+
+/// A request for a lease: see [`Leases::acquire`].
+///
+/// # Cancel safety
+/// It may be dropped at any moment. It then waits no longer; and if it has been served and never polled since, the lease goes to
+/// the next in line. With an engine in another process, a request that is dropped while that is being asked may leave a lease
+/// behind, which its owner has until it expires.
+#[must_use = "futures do nothing unless they are awaited or polled"]
+pub struct Acquire<'a, E: Engine> {
+    leases: &'a Leases<E>,
+    request: Option<Request>,
+    /// What it waits for, and waiting for it.
+    waiting: Option<(Resource, Kept<'a, Acquired<E>>)>,
+}
+
+impl<'a, E: Engine> Acquire<'a, E> {
+    #[track_caller]
+    pub(crate) fn new(leases: &'a Leases<E>, resource: Resource, owner: Owner, expiry: Expiry) -> Self {
+        Acquire { leases, request: Some(Request::new(resource, owner, expiry)), waiting: None }
+    }
+
+    /// Begins a new tenure in any case: one that this owner has already ends, and its grants are stale.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylatch_lease::{Leases, Owner};
+    ///
+    /// let leases = Leases::in_memory();
+    /// let (owner, minute) = (Owner::named("session-42"), Duration::from_secs(60));
+    /// let old = leases.acquire("report", &owner, minute).wait().unwrap();
+    /// let new = leases.acquire("report", &owner, minute).fresh_token().wait().unwrap();
+    /// assert!(new.token() > old.token());
+    /// ```
+    ///
+    /// # Panics
+    /// If it has been polled.
+    pub fn fresh_token(mut self) -> Self {
+        self.request.as_mut().expect("the future has not been polled").is_fresh = true;
+        self
+    }
+
+    /// Gives up when `limit` is ready before it: a timer, a cancellation token. What `limit` gives is dropped.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylatch_lease::{AcquireError, Leases, Owner};
+    ///
+    /// # smol::block_on(async {
+    /// let leases = Leases::in_memory();
+    /// let minute = Duration::from_secs(60);
+    /// leases.acquire("report", &Owner::named("jane"), minute).await.unwrap();
+    /// let joe = leases.acquire("report", &Owner::named("joe"), minute);
+    /// let got = joe.until(smol::Timer::after(Duration::from_millis(10))).await;
+    /// assert!(matches!(got, Err(AcquireError::Limit { .. })));
+    /// # });
+    /// ```
+    pub fn until<L: Future>(self, limit: L) -> Until<Self, L> {
+        Until {
+            resource: match (&self.request, &self.waiting) {
+                (Some(Request { resource, .. }), _) | (None, Some((resource, _))) => Some(resource.clone()),
+                (None, None) => None,
+            },
+            future: Some(self),
+            limit: Box::pin(limit),
+        }
+    }
+
+    /// Blocks the thread until the lease is there.
+    ///
+    /// # Blocking
+    /// Not to be called in a task.
+    ///
+    /// # Errors
+    /// As [`Leases::acquire`].
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylatch_lease::{Leases, Owner};
+    ///
+    /// let leases = Leases::in_memory();
+    /// let grant = leases.acquire("report", &Owner::named("jane"), Duration::from_secs(60)).wait().unwrap();
+    /// assert!(!grant.is_resumed());
+    /// ```
+    #[cfg(feature = "std")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
+    pub fn wait(self) -> Result<Grant, AcquireError<E::Error>> {
+        async_io::block_on(self)
+    }
+
+    /// Blocks the thread until the lease is there, but no longer than so much real time.
+    ///
+    /// # Blocking
+    /// Not to be called in a task.
+    ///
+    /// # Errors
+    /// As [`Leases::acquire`], and [`AcquireError::Limit`].
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylatch_lease::{AcquireError, Leases, Owner};
+    ///
+    /// let leases = Leases::in_memory();
+    /// let minute = Duration::from_secs(60);
+    /// leases.acquire("report", &Owner::named("jane"), minute).wait().unwrap();
+    /// let got = leases.acquire("report", &Owner::named("joe"), minute).wait_for(Duration::from_millis(10));
+    /// assert!(matches!(got, Err(AcquireError::Limit { .. })));
+    /// ```
+    #[cfg(feature = "std")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
+    pub fn wait_for(self, longest: Duration) -> Result<Grant, AcquireError<E::Error>> {
+        async_io::block_on(self.until(async_io::Timer::after(longest)))
+    }
+}
+
+impl<E: Engine> Future for Acquire<'_, E> {
+    type Output = Result<Grant, AcquireError<E::Error>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let leases = this.leases;
+        if this.waiting.is_none() {
+            let request = this.request.take().expect("a future is not polled again when it has finished");
+            if E::LOCAL {
+                // Only who waits needs a box.
+                match at_once(leases.attempt(&request, Turn::Outside)) {
+                    Ok(Asked::Granted(facts)) => return Poll::Ready(Ok(request.into_grant(facts))),
+                    Err(error) => return Poll::Ready(Err(error)),
+                    Ok(Asked::Busy { .. }) => {}
+                }
+            }
+            let resource = request.resource.clone();
+            let waiting: Kept<'_, _> = if E::LOCAL {
+                Box::pin(async move { leases.wait_for(&request).await })
+            } else {
+                Box::pin(async move { leases.acquired(request).await })
+            };
+            this.waiting = Some((resource, waiting));
+        }
+        let Some((_, waiting)) = &mut this.waiting else { unreachable!("it waits") };
+        let polled = waiting.as_mut().poll(cx);
+        if polled.is_ready() {
+            this.waiting = None;
+        }
+        polled
+    }
+}
+
+impl<E: Engine> fmt::Debug for Acquire<'_, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Acquire").field("is_waiting", &self.waiting.is_some()).finish_non_exhaustive()
+    }
+}
+
+/// A request for a lease that is [held](Held): see [`Leases::hold`].
+///
+/// # Cancel safety
+/// As [`Acquire`].
+#[must_use = "futures do nothing unless they are awaited or polled"]
+pub struct Hold<'a, E: Engine> {
+    resource: Resource,
+    running: Kept<'a, Result<Held<'a, E>, AcquireError<E::Error>>>,
+}
+
+impl<'a, E: Engine> Hold<'a, E> {
+    #[track_caller]
+    pub(crate) fn new(
+        table: Table<'a, E>,
+        resource: Resource,
+        owner: Owner,
+        ttl: core::time::Duration,
+        waits: bool,
+    ) -> Self {
+        let request = Request { is_fresh: true, ..Request::new(resource.clone(), owner, Expiry::Sliding(ttl)) };
+        let running = Box::pin(async move {
+            let grant = if waits {
+                table.acquired(request).await?
+            } else {
+                let facts = table.tried(&request).await?;
+                request.into_grant(facts)
+            };
+            Ok(Held::new(table, grant, ttl))
+        });
+        Hold { resource, running }
+    }
+
+    /// Gives up when `limit` is ready before it: a timer, a cancellation token. What `limit` gives is dropped.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylatch_lease::{AcquireError, Leases, Owner};
+    ///
+    /// # smol::block_on(async {
+    /// let leases = Leases::in_memory();
+    /// let minute = Duration::from_secs(60);
+    /// let _held = leases.hold("report", &Owner::named("jane"), minute).await.unwrap();
+    /// let joe = leases.hold("report", &Owner::named("joe"), minute);
+    /// let got = joe.until(smol::Timer::after(Duration::from_millis(10))).await;
+    /// assert!(matches!(got, Err(AcquireError::Limit { .. })));
+    /// # });
+    /// ```
+    pub fn until<L: Future>(self, limit: L) -> Until<Self, L> {
+        Until { resource: Some(self.resource.clone()), future: Some(self), limit: Box::pin(limit) }
+    }
+
+    /// Blocks the thread until the lease is there.
+    ///
+    /// # Blocking
+    /// Not to be called in a task.
+    ///
+    /// # Errors
+    /// As [`Leases::hold`].
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylatch_lease::{Leases, Owner};
+    ///
+    /// let leases = Leases::in_memory();
+    /// let held = leases.hold("report", &Owner::named("jane"), Duration::from_secs(60)).wait().unwrap();
+    /// assert!(held.check().is_ok());
+    /// ```
+    #[cfg(feature = "std")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
+    pub fn wait(self) -> Result<Held<'a, E>, AcquireError<E::Error>> {
+        async_io::block_on(self)
+    }
+
+    /// Blocks the thread until the lease is there, but no longer than so much real time.
+    ///
+    /// # Blocking
+    /// Not to be called in a task.
+    ///
+    /// # Errors
+    /// As [`Leases::hold`], and [`AcquireError::Limit`].
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylatch_lease::{AcquireError, Leases, Owner};
+    ///
+    /// let leases = Leases::in_memory();
+    /// let minute = Duration::from_secs(60);
+    /// let _held = leases.hold("report", &Owner::named("jane"), minute).wait().unwrap();
+    /// let got = leases.hold("report", &Owner::named("joe"), minute).wait_for(Duration::from_millis(10));
+    /// assert!(matches!(got, Err(AcquireError::Limit { .. })));
+    /// ```
+    #[cfg(feature = "std")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
+    pub fn wait_for(self, longest: Duration) -> Result<Held<'a, E>, AcquireError<E::Error>> {
+        async_io::block_on(self.until(async_io::Timer::after(longest)))
+    }
+}
+
+impl<'a, E: Engine> Future for Hold<'a, E> {
+    type Output = Result<Held<'a, E>, AcquireError<E::Error>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.running.as_mut().poll(cx)
+    }
+}
+
+impl<E: Engine> fmt::Debug for Hold<'_, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold").field("resource", &self.resource).finish_non_exhaustive()
+    }
+}
+
+/// A request for a lease, with a limit: see [`Acquire::until`] and [`Hold::until`].
+#[must_use = "futures do nothing unless they are awaited or polled"]
+pub struct Until<F, L> {
+    future: Option<F>,
+    limit: Pin<Box<L>>,
+    resource: Option<Resource>,
+}
+
+#[cfg(feature = "std")]
+impl<F: Future, L> Until<F, L>
+where
+    Self: Future,
+{
+    /// Blocks the thread until it is ready.
+    ///
+    /// # Blocking
+    /// Not to be called in a task.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylatch_lease::{Leases, Owner};
+    ///
+    /// let leases = Leases::in_memory();
+    /// let request = leases.acquire("report", &Owner::named("jane"), Duration::from_secs(60));
+    /// assert!(request.until(std::future::pending::<()>()).wait().is_ok());
+    /// ```
+    #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
+    pub fn wait(self) -> <Self as Future>::Output {
+        async_io::block_on(self)
+    }
+}
+
+impl<F, L, T, X> Future for Until<F, L>
+where
+    F: Future<Output = Result<T, AcquireError<X>>> + Unpin,
+    L: Future,
+{
+    type Output = Result<T, AcquireError<X>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let future = self.future.as_mut().expect("a future is not polled again when it has finished");
+        if let Poll::Ready(output) = Pin::new(future).poll(cx) {
+            self.future = None;
+            return Poll::Ready(output);
+        }
+        if self.limit.as_mut().poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        self.future = None; // it waits no more
+        let resource = self.resource.take().expect("a future is not polled again when it has finished");
+        Poll::Ready(Err(AcquireError::Limit { resource }))
+    }
+}
+
+impl<F: fmt::Debug, L> fmt::Debug for Until<F, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Until").field("future", &self.future).finish_non_exhaustive()
+    }
+}

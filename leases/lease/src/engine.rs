@@ -1,0 +1,325 @@
+//! What keeps the leases: a table in this process, or a server.
+//!
+//! An engine decides, one atomic action at a time; the front end, [`Leases`](crate::Leases), does the rest once for all of them: the
+//! queue of those who wait, deadlines, renewals, loss, answers that got lost. Five rules carry the guarantees:
+//!
+//! - (a) **Each operation is one atomic action** of the engine. A future of it may be dropped at any moment: what it asked for has
+//!   then been done or not, but never by half.
+//! - (b) **Only durations are exchanged**, never points in time. The engine adds its own clock.
+//! - (c) **The token is made inside that action**, under whatever protects the record. Made earlier it could be older than one
+//!   that was granted meanwhile.
+//! - (d) **Look out, then try, then sleep**: who waits has [`watch`](Engine::watch)ed before it asked, or a release between
+//!   the two would wake nobody.
+//! - (e) **Everything else is the front end's**, and asking again must be safe: an owner who has the lease and asks again
+//!   gets it with the same token.
+
+use alloc::vec::Vec;
+use core::{error::Error, future::Future, time::Duration};
+
+use crate::{Expiry, Owner, Resource, Term, Token};
+
+/// Keeps leases, and decides who gets one. See the [rules](self) and [`Memory`](crate::Memory), which is one.
+///
+/// # Examples
+/// An engine that asks another one, and counts:
+/// ```
+/// use std::{sync::atomic::{AtomicU64, Ordering}, time::Duration};
+///
+/// use keylatch_lease::{
+///     Leases, ManualClock, Memory, Owner, Resource, Token,
+///     engine::{Answer, Ask, Engine, Fail, Gone, Owned, Record, Renewal},
+/// };
+///
+/// struct Counted<E>(E, AtomicU64);
+///
+/// impl<E: Engine> Engine for Counted<E> {
+///     type Error = E::Error;
+///     const LOCAL: bool = E::LOCAL;
+///
+///     fn now(&self) -> Duration {
+///         self.0.now()
+///     }
+///
+///     fn is_real_time(&self) -> bool {
+///         self.0.is_real_time()
+///     }
+///
+///     async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<E::Error>> {
+///         self.1.fetch_add(1, Ordering::Relaxed);
+///         self.0.acquire(ask).await
+///     }
+///
+///     async fn renew(&self, batch: &mut [Renewal<'_>], at: Duration) -> Result<(), Fail<E::Error>> {
+///         self.0.renew(batch, at).await
+///     }
+///
+///     async fn release(
+///         &self,
+///         resource: &Resource,
+///         owner: &Owner,
+///         token: Option<Token>,
+///         at: Duration,
+///     ) -> Result<Gone, Fail<E::Error>> {
+///         self.0.release(resource, owner, token, at).await
+///     }
+///
+///     async fn release_all(&self, owner: &Owner, at: Duration) -> Result<Vec<Resource>, Fail<E::Error>> {
+///         self.0.release_all(owner, at).await
+///     }
+///
+///     async fn look(&self, resource: &Resource, at: Duration) -> Result<Option<Record>, Fail<E::Error>> {
+///         self.0.look(resource, at).await
+///     }
+///
+///     async fn owned_by(&self, owner: &Owner, at: Duration) -> Result<Vec<Owned>, Fail<E::Error>> {
+///         self.0.owned_by(owner, at).await
+///     }
+///
+///     async fn sweep(&self, limit: usize, at: Duration) -> Result<usize, Fail<E::Error>> {
+///         self.0.sweep(limit, at).await
+///     }
+/// }
+///
+/// let leases = Leases::with_engine(Counted(Memory::new(ManualClock::new()), AtomicU64::new(0)));
+/// let owner = Owner::named("session-42");
+/// leases.try_acquire("report", &owner, Duration::from_secs(60)).wait().unwrap();
+/// assert_eq!(leases.engine().1.load(Ordering::Relaxed), 1);
+/// ```
+pub trait Engine: Send + Sync {
+    /// Why the engine could not do what it was asked.
+    type Error: Error + Send + Sync + 'static;
+
+    /// Whether the engine is in this process: each of its futures is then ready when it is first polled, and its clock is the one
+    /// that [`now`](Self::now) reads.
+    ///
+    /// The front end then hands a lease over in the very call that ends another, for which it may poll these futures under
+    /// a lock of its own: they must not call the [`Leases`](crate::Leases) that they serve.
+    const LOCAL: bool = false;
+
+    /// What this process's clock shows, as [`Clock::now`](crate::Clock::now). Deadlines are reckoned by it; it need not agree with the
+    /// engine's, unless that is [`LOCAL`](Self::LOCAL).
+    fn now(&self) -> Duration;
+
+    /// Whether time passes in [`now`](Self::now) as in the timers of std. Those who wait then have timers of their own.
+    fn is_real_time(&self) -> bool {
+        true
+    }
+
+    /// Grants a lease, or says who has it.
+    fn acquire(&self, ask: Ask<'_>) -> impl Future<Output = Result<Answer, Fail<Self::Error>>> + Send;
+
+    /// Extends those leases that have not expired, and writes down what became of each in [`Renewal::left`].
+    ///
+    /// The end is never brought forward.
+    fn renew(
+        &self,
+        batch: &mut [Renewal<'_>],
+        at: Duration,
+    ) -> impl Future<Output = Result<(), Fail<Self::Error>>> + Send;
+
+    /// Ends the tenure that this owner has of the resource; where there is a token, only the one of that token.
+    fn release(
+        &self,
+        resource: &Resource,
+        owner: &Owner,
+        token: Option<Token>,
+        at: Duration,
+    ) -> impl Future<Output = Result<Gone, Fail<Self::Error>>> + Send;
+
+    /// Ends all tenures of this owner, as of one instant. Gives back the resources that were freed, and none whose lease had expired.
+    fn release_all(
+        &self,
+        owner: &Owner,
+        at: Duration,
+    ) -> impl Future<Output = Result<Vec<Resource>, Fail<Self::Error>>> + Send;
+
+    /// Who has the resource.
+    fn look(
+        &self,
+        resource: &Resource,
+        at: Duration,
+    ) -> impl Future<Output = Result<Option<Record>, Fail<Self::Error>>> + Send;
+
+    /// All that this owner has, in any order.
+    fn owned_by(
+        &self,
+        owner: &Owner,
+        at: Duration,
+    ) -> impl Future<Output = Result<Vec<Owned>, Fail<Self::Error>>> + Send;
+
+    /// Forgets up to so many leases that have expired, and says how many it did. Nothing depends on it but memory.
+    fn sweep(&self, limit: usize, at: Duration) -> impl Future<Output = Result<usize, Fail<Self::Error>>> + Send;
+
+    /// A future that is ready as soon as the resource may have come free since the call. It may be ready without a reason.
+    ///
+    /// The front end calls it before it asks (rule d), and never for a [`LOCAL`](Self::LOCAL) engine. By default it is never ready: those
+    /// who wait then ask when the lease should have ended, and every [`fallback`](Self::fallback).
+    fn watch(&self, resource: &Resource) -> impl Future<Output = ()> + Send {
+        let _ = resource;
+        core::future::pending()
+    }
+
+    /// How long a request that waits may sleep before it asks again, whatever [`watch`](Self::watch) says. `None`: for ever.
+    fn fallback(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Drops what is left to be dropped, where no lock is held. The front end calls it after its questions.
+    ///
+    /// Of use to an engine that is [`LOCAL`](Self::LOCAL) and keeps policies: their `Drop` is the user's code, and may call the
+    /// [`Leases`](crate::Leases).
+    fn tidy(&self) {}
+
+    /// Ends a tenure as well as can be without waiting for an answer: for what is dropped. By default it does nothing, and the
+    /// lease expires.
+    fn abandon(&self, resource: &Resource, owner: &Owner, token: Token) {
+        let _ = (resource, owner, token);
+    }
+}
+
+/// What is asked of [`Engine::acquire`].
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// What is to be leased.
+    pub resource: &'a Resource,
+    /// For whom.
+    pub owner: &'a Owner,
+    /// Under which conditions.
+    pub want: Want,
+    /// How far the lease reaches: from the start of a new tenure, or from now and the old start if it is resumed. The end is never brought
+    /// forward. `None`, with [`Want::Mine`] alone: it stays.
+    pub term: Option<Term>,
+    /// The policy that the term comes from, for engines that can keep it.
+    pub expiry: &'a Expiry,
+    /// Whether the owner goes on waiting if somebody else has it: the engine then sees to it that [`Engine::watch`] is told.
+    pub waiting: bool,
+    /// When this was asked, by [`Engine::now`]. An engine that is [`LOCAL`](Engine::LOCAL) counts from here, others by their own clock.
+    pub at: Duration,
+}
+
+/// Under which conditions a lease is granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// If nobody else has it: a tenure that the owner has is resumed, otherwise one begins.
+    Any,
+    /// The same, but a tenure that the owner has ends, and another one begins.
+    Fresh,
+    /// Only if the owner has it.
+    Mine,
+    /// Only if nobody has it, this owner included.
+    New,
+}
+
+/// What [`Engine::acquire`] says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The owner has the lease.
+    Granted {
+        /// The number of the tenure.
+        token: Token,
+        /// Whether the owner had it already.
+        resumed: bool,
+        /// How long ago the tenure began.
+        held_for: Duration,
+        /// How long it lasts from now on. `None`: it never ends.
+        remaining: Option<Duration>,
+    },
+    /// Somebody has it: who, and for how long. That is the owner who asks if it asked for [`Want::New`].
+    Busy {
+        /// Who.
+        owner: Owner,
+        /// `None`: it never ends.
+        remaining: Option<Duration>,
+    },
+    /// Nobody has it: to who asked for [`Want::Mine`].
+    Free,
+    /// The engine lost its memory, and grants nothing until whatever it may have granted has ended.
+    Quarantined {
+        /// How long.
+        remaining: Duration,
+    },
+    /// The engine has no leases as short as that.
+    TooShort {
+        /// The shortest.
+        min: Duration,
+    },
+}
+
+/// A lease to extend: see [`Engine::renew`].
+#[derive(Clone, Debug)]
+pub struct Renewal<'a> {
+    /// Of what.
+    pub resource: &'a Resource,
+    /// Whose.
+    pub owner: &'a Owner,
+    /// Of which tenure.
+    pub token: Token,
+    /// How far, from now and the start of the tenure. `None`: the end stays, and it is only looked at.
+    pub term: Option<Term>,
+    /// The answer: what the lease has left. It stays as it was made, `Left::Nothing`, if the tenure is over or has expired.
+    pub left: Left,
+}
+
+/// What a lease has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// The tenure is over.
+    Nothing,
+    /// It lasts so long.
+    For(Duration),
+    /// It never ends.
+    Forever,
+}
+
+/// What became of a release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Gone {
+    /// The tenure has ended by it.
+    Released,
+    /// Nobody has the resource.
+    NotHeld,
+    /// This owner has it; or this tenure of it is another than the one that was named.
+    NotOwner(Owner),
+}
+
+/// A lease that has not expired.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Whose.
+    pub owner: Owner,
+    /// The number of the tenure.
+    pub token: Token,
+    /// How long ago the tenure began.
+    pub held_for: Duration,
+    /// How long it lasts from now on. `None`: it never ends.
+    pub remaining: Option<Duration>,
+}
+
+/// One of an owner's leases.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Owned {
+    /// Of what.
+    pub resource: Resource,
+    /// The lease.
+    pub record: Record,
+    /// Its policy, where the engine keeps it.
+    pub expiry: Option<Expiry>,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fail<X> {
+    /// It has not been done, and will not be.
+    NotDone(X),
+    /// It may have been done: the answer was lost. The front end asks again.
+    Unknown(X),
+}
+
+impl<X> Fail<X> {
+    /// Why.
+    pub fn into_cause(self) -> X {
+        match self {
+            Fail::NotDone(cause) | Fail::Unknown(cause) => cause,
+        }
+    }
+}

@@ -1,0 +1,295 @@
+use core::error::Error;
+use core::fmt;
+
+use hashbrown::HashMap;
+
+use crate::sync::Mutex;
+use crate::{Resource, Token};
+
+/// Turns away writers whose lease has passed to somebody else.
+///
+/// A lease alone cannot do that. Its holder may look at the clock, find the lease valid, and be paused before it writes:
+/// by the scheduler, a page fault, a suspended machine, or a packet on its way. When it goes on, the lease has expired and
+/// another holder is at work. What helps is to check where the write happens: every tenure has a greater token than those
+/// before it, so a token smaller than one seen already comes from a holder whose time is over. Martin Kleppmann describes
+/// this in [How to do distributed locking](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html)
+/// (2016).
+///
+/// So a fence belongs to the thing that is written to, not to the writers, and every write must pass it. This one is for a
+/// thing in this process: a file, a device, a connection that all writers share. What it remembers ends with the process.
+///
+/// **Who reads in order to write shows the token at the read already.** If only writes pass the fence, a stale one may still come
+/// between the new holder's reading and its first write, which then overwrites what it has not read.
+///
+/// `admit` and the write after it are two steps. If a newer holder may write in between, do both under one lock, or in
+/// one task that does all the writing.
+///
+/// # In SQL
+///
+/// A database keeps the greatest token beside the data, and compares it in the statement that writes:
+///
+/// ```sql
+/// ALTER TABLE invoice ADD COLUMN token bigint NOT NULL DEFAULT 0;
+///
+/// -- to read what is to be changed
+/// UPDATE invoice SET token = $1 WHERE id = $2 AND token <= $1 RETURNING total;
+///
+/// -- to write
+/// UPDATE invoice SET total = $3, token = $1 WHERE id = $2 AND token <= $1;
+/// ```
+///
+/// No row updated means that the lease is lost (or that there is no such row). `<=` and not `<`: the same tenure may
+/// write again. The column outlives the process, and so must the growth of the tokens: those of
+/// [`Memory`](crate::Memory) start at the time of day, with the feature `std`.
+///
+/// # Examples
+///
+/// ```
+/// use keylatch_lease::{Fence, Resource, Token};
+///
+/// let fence = Fence::new();
+/// let drawer = Resource::new("drawer", "3");
+/// let [earlier, later] = [41, 42].map(|number| Token::new(number).unwrap());
+///
+/// assert!(fence.admit(&drawer, earlier).is_ok());
+/// assert!(fence.admit(&drawer, later).is_ok()); // the next tenure
+/// assert!(fence.admit(&drawer, later).is_ok()); // and again
+///
+/// let stale = fence.admit(&drawer, earlier).unwrap_err();
+/// assert_eq!(stale.newest(), later);
+/// ```
+pub struct Fence {
+    /// The greatest token that was admitted, by resource.
+    newest: Mutex<HashMap<Resource, Token>>,
+}
+
+impl Fence {
+    /// A fence that has seen no token yet.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use keylatch_lease::Fence;
+    ///
+    /// assert!(Fence::new().is_empty());
+    /// ```
+    #[must_use]
+    pub fn new() -> Self {
+        Self { newest: Mutex::new(HashMap::new()) }
+    }
+
+    /// Lets a write to this resource pass, unless a greater token has passed before.
+    ///
+    /// An equal token passes: it is the same tenure, writing again. Only the first token of a resource allocates.
+    ///
+    /// # Errors
+    ///
+    /// [`Stale`] if a greater token has passed: the lease of the writer is over, and somebody else has written since.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use keylatch_lease::{Fence, Resource, Stale, Token};
+    ///
+    /// struct Drawer {
+    ///     resource: Resource,
+    ///     fence: Fence,
+    ///     content: String,
+    /// }
+    ///
+    /// impl Drawer {
+    ///     // By `&mut self`: nobody can write between the two lines.
+    ///     fn put(&mut self, token: Token, content: &str) -> Result<(), Stale> {
+    ///         self.fence.admit(&self.resource, token)?;
+    ///         self.content = content.to_owned();
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// let mut drawer = Drawer {
+    ///     resource: Resource::new("drawer", "3"),
+    ///     fence: Fence::new(),
+    ///     content: String::new(),
+    /// };
+    /// let [earlier, later] = [41, 42].map(|number| Token::new(number).unwrap());
+    ///
+    /// assert!(drawer.put(later, "scissors").is_ok());
+    /// assert!(drawer.put(earlier, "glue").is_err());
+    /// assert_eq!(drawer.content, "scissors");
+    /// ```
+    pub fn admit(&self, resource: &Resource, token: Token) -> Result<(), Stale> {
+        let mut newest = self.newest.lock();
+        match newest.get_mut(resource) {
+            Some(&mut newest) if token < newest => Err(Stale { resource: resource.clone(), token, newest }),
+            Some(newest) => {
+                *newest = token;
+                Ok(())
+            }
+            None => {
+                newest.insert(resource.clone(), token);
+                Ok(())
+            }
+        }
+    }
+
+    /// Forgets the tokens of this resource, and frees their memory.
+    ///
+    /// From then on any token passes, the oldest, too. So forget a resource only when it is gone itself, or when no writer
+    /// can be left that once had it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use keylatch_lease::{Fence, Resource, Token};
+    ///
+    /// let fence = Fence::new();
+    /// let drawer = Resource::new("drawer", "3");
+    /// fence.admit(&drawer, Token::new(42).unwrap())?;
+    ///
+    /// // The drawer is taken out, and a new one put in.
+    /// fence.forget(&drawer);
+    /// assert!(fence.is_empty());
+    /// # Ok::<(), keylatch_lease::Stale>(())
+    /// ```
+    pub fn forget(&self, resource: &Resource) {
+        self.newest.lock().remove(resource);
+    }
+
+    /// How many resources it remembers a token of.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use keylatch_lease::{Fence, Resource, Token};
+    ///
+    /// let fence = Fence::new();
+    /// fence.admit(&Resource::new("drawer", "3"), Token::new(42).unwrap())?;
+    /// fence.admit(&Resource::new("drawer", "4"), Token::new(17).unwrap())?;
+    /// assert_eq!(fence.len(), 2);
+    /// # Ok::<(), keylatch_lease::Stale>(())
+    /// ```
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.newest.lock().len()
+    }
+
+    /// Whether it remembers no token at all.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use keylatch_lease::{Fence, Resource, Token};
+    ///
+    /// let fence = Fence::new();
+    /// assert!(fence.is_empty());
+    /// fence.admit(&Resource::new("drawer", "3"), Token::new(42).unwrap())?;
+    /// assert!(!fence.is_empty());
+    /// # Ok::<(), keylatch_lease::Stale>(())
+    /// ```
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Default for Fence {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fence").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+/// A write was turned away: a newer tenure has written to the resource since.
+///
+/// # Examples
+///
+/// ```
+/// use keylatch_lease::{Fence, Resource, Token};
+///
+/// let fence = Fence::new();
+/// let drawer = Resource::new("drawer", "3");
+/// fence.admit(&drawer, Token::new(42).unwrap())?;
+///
+/// let stale = fence.admit(&drawer, Token::new(41).unwrap()).unwrap_err();
+/// assert_eq!(stale.to_string(), "token 41 of drawer/3 is stale: token 42 has been seen");
+/// # Ok::<(), keylatch_lease::Stale>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stale {
+    resource: Resource,
+    token: Token,
+    newest: Token,
+}
+
+impl Stale {
+    /// What was to be written to.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use keylatch_lease::{Fence, Resource, Token};
+    ///
+    /// let fence = Fence::new();
+    /// let drawer = Resource::new("drawer", "3");
+    /// fence.admit(&drawer, Token::new(42).unwrap())?;
+    /// let stale = fence.admit(&drawer, Token::new(41).unwrap()).unwrap_err();
+    /// assert_eq!(stale.resource(), &drawer);
+    /// # Ok::<(), keylatch_lease::Stale>(())
+    /// ```
+    #[must_use]
+    pub fn resource(&self) -> &Resource {
+        &self.resource
+    }
+
+    /// The token that was turned away.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use keylatch_lease::{Fence, Resource, Token};
+    ///
+    /// let fence = Fence::new();
+    /// let drawer = Resource::new("drawer", "3");
+    /// fence.admit(&drawer, Token::new(42).unwrap())?;
+    /// let stale = fence.admit(&drawer, Token::new(41).unwrap()).unwrap_err();
+    /// assert_eq!(stale.token().get(), 41);
+    /// # Ok::<(), keylatch_lease::Stale>(())
+    /// ```
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// The greatest token that has passed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use keylatch_lease::{Fence, Resource, Token};
+    ///
+    /// let fence = Fence::new();
+    /// let drawer = Resource::new("drawer", "3");
+    /// fence.admit(&drawer, Token::new(42).unwrap())?;
+    /// let stale = fence.admit(&drawer, Token::new(41).unwrap()).unwrap_err();
+    /// assert_eq!(stale.newest().get(), 42);
+    /// # Ok::<(), keylatch_lease::Stale>(())
+    /// ```
+    #[must_use]
+    pub fn newest(&self) -> Token {
+        self.newest
+    }
+}
+
+impl fmt::Display for Stale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { resource, token, newest } = self;
+        write!(f, "token {token} of {resource} is stale: token {newest} has been seen")
+    }
+}
+
+impl Error for Stale {}

@@ -1,0 +1,793 @@
+//! The front end: what is the same for all engines.
+//!
+//! Each call reads the clock, asks the engine, and tells those whom it concerns. Who waits is served by whoever frees the resource, or
+//! finds it free: before a call looks at a resource that somebody waits for, those in line are *settled*, so that nobody ever sees one
+//! that is free and waited for. With an engine in this process that is done on the spot, under the board's lock; with another,
+//! the first in line is woken and asks for itself.
+//!
+//! Where nobody waits and nobody watches there are no places on the board, and the calls ask the engine without a look at it. Nobody is
+//! forgotten by that: who waits is on the board before it asks, and who frees looks at the board after it has freed, so
+//! that one of the two sees the other.
+
+use alloc::sync::Arc;
+use core::{
+    future::Future,
+    pin::pin,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use crate::{
+    AcquireError, Expiry, ExpiryPolicy, Grant, LookError, Lost, Owner, ReleaseError, RenewError, Resource, Term, Token,
+    board::{Board, Look, Outcome},
+    engine::{Answer, Ask, Engine, Fail, Gone, Left, Owned, Record, Renewal, Want},
+    invalid::Invalid,
+    later::Later,
+    panics::Panics,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+};
+#[cfg(feature = "std")]
+use crate::{Memory, StdClock};
+
+macro_rules! leases {
+    ($($default:tt)*) => {
+        /// Leases of resources to owners: see the [crate's page](crate).
+        ///
+        /// # Examples
+        /// ```
+        /// use std::time::Duration;
+        ///
+        /// use keylatch_lease::{AcquireError, Leases, Owner};
+        ///
+        /// let leases = Leases::in_memory();
+        /// let (jane, joe) = (Owner::named("jane"), Owner::named("joe"));
+        /// let grant = leases.try_acquire_now(("invoice", "2024-17"), &jane, Duration::from_secs(600)).unwrap();
+        /// let busy = leases.try_acquire_now(("invoice", "2024-17"), &joe, Duration::from_secs(600));
+        /// assert!(matches!(busy, Err(AcquireError::Busy { owner, .. }) if owner == jane));
+        /// leases.release_now(&grant).unwrap();
+        /// ```
+        pub struct Leases<E: Engine $($default)*> {
+            pub(crate) engine: E,
+            pub(crate) is_real_time: bool,
+            board: Mutex<Board>,
+            /// How many places there are on the board.
+            places: AtomicUsize,
+        }
+    };
+}
+
+#[cfg(feature = "std")]
+leases!(= Memory<StdClock>);
+#[cfg(not(feature = "std"))]
+leases!();
+
+/// Who has a resource: see [`Leases::status`].
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+///
+/// use keylatch_lease::{Leases, ManualClock, Owner};
+///
+/// let leases = Leases::in_memory_with(ManualClock::new());
+/// let jane = Owner::named("jane");
+/// let grant = leases.try_acquire_now("report", &jane, Duration::from_secs(60)).unwrap();
+/// let status = leases.status_now("report").unwrap().unwrap();
+/// assert_eq!((status.owner(), status.token()), (&jane, grant.token()));
+/// assert_eq!((status.remaining(), status.waiters()), (Some(Duration::from_secs(60)), 0));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseStatus {
+    pub(crate) owner: Owner,
+    pub(crate) token: Token,
+    pub(crate) remaining: Option<Duration>,
+    pub(crate) waiters: usize,
+}
+
+impl LeaseStatus {
+    /// Who has it.
+    #[must_use]
+    pub fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    /// The number of the tenure.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// How long it lasts, if nobody renews or releases it. `None`: it never expires.
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        self.remaining
+    }
+
+    /// How many requests of this process wait for it.
+    #[must_use]
+    pub fn waiters(&self) -> usize {
+        self.waiters
+    }
+}
+
+/// How often an engine is asked whose answers get lost.
+const TRIES: u32 = 3;
+
+/// How many expired leases are forgotten at a time.
+const SWEEP: usize = 1024;
+
+/// What a future gives that is ready when it is first polled.
+#[inline]
+pub(crate) fn at_once<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("an engine that is LOCAL has a future that is not ready at once"),
+    }
+}
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) resource: Resource,
+    pub(crate) owner: Owner,
+    pub(crate) expiry: Expiry,
+    pub(crate) is_fresh: bool,
+}
+
+/// What came of asking.
+pub(crate) enum Asked {
+    Granted(Facts),
+    /// Somebody has it.
+    Busy {
+        owner: Owner,
+        remaining: Option<Duration>,
+    },
+}
+
+/// What a grant says beside what was asked for.
+pub(crate) struct Facts {
+    token: Token,
+    resumed: bool,
+    start: Duration,
+    pub(crate) end: Option<Duration>,
+}
+
+impl Facts {
+    /// Engine's answer, to what it was asked at that time; `None` if that is no lease.
+    #[inline]
+    fn new(answer: &Answer, at: Duration, is_local: bool) -> Option<Self> {
+        let Answer::Granted { token, resumed, held_for, remaining } = *answer else { return None };
+        Some(Facts { token, resumed, start: at.saturating_sub(held_for), end: deadline(remaining, at, is_local) })
+    }
+}
+
+/// How a request stands to those who wait in this process.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// It comes in passing: those in line go before it.
+    Outside,
+    /// It is the first in line.
+    First,
+}
+
+/// A policy that somebody else's call has to ask, with no lock held.
+struct Question {
+    serial: u64,
+    policy: Arc<dyn ExpiryPolicy>,
+    held_for: Duration,
+    is_resumed: bool,
+}
+
+/// Its answer.
+struct Prepared {
+    serial: u64,
+    is_resumed: bool,
+    answer: Option<Duration>,
+}
+
+/// A custom policy's answer as a term. Nothing, and no time at all, both mean no.
+fn as_term(answer: Option<Duration>) -> Option<Term> {
+    answer.filter(|left| !left.is_zero()).map(|left| Term { idle: Some(left), total: None })
+}
+
+impl Request {
+    /// # Panics
+    /// If the policy has a duration that is zero.
+    #[track_caller]
+    pub(crate) fn new(resource: Resource, owner: Owner, expiry: Expiry) -> Self {
+        expiry.assert_not_zero();
+        Request { resource, owner, expiry, is_fresh: false }
+    }
+
+    fn check(&self) -> Result<(), Invalid> {
+        self.resource.check()?;
+        self.owner.check()
+    }
+
+    #[inline]
+    pub(crate) fn into_grant(self, facts: Facts) -> Grant {
+        let Facts { token, resumed, start, end } = facts;
+        Grant::new(self.resource, self.owner, token, resumed, start, end, Some(self.expiry))
+    }
+}
+
+/// The board.
+impl<E: Engine> Leases<E> {
+    pub(crate) fn new(engine: E) -> Self {
+        let is_real_time = engine.is_real_time();
+        Leases { engine, is_real_time, board: Mutex::new(Board::new(E::LOCAL)), places: AtomicUsize::new(0) }
+    }
+
+    /// Whether somebody waits or watches.
+    pub(crate) fn is_attended(&self) -> bool {
+        self.places.load(SeqCst) > 0
+    }
+
+    pub(crate) fn with_board<R>(&self, operation: impl FnOnce(&mut Board, &mut Later) -> R) -> R {
+        let mut later = Later::new(); // done behind the lock
+        let result = self.locked(&mut later, operation);
+        self.engine.tidy();
+        result
+    }
+
+    fn locked<R>(&self, later: &mut Later, operation: impl FnOnce(&mut Board, &mut Later) -> R) -> R {
+        let mut board = self.board.lock();
+        let result = operation(&mut board, later);
+        self.places.store(board.places(), SeqCst);
+        result
+    }
+
+    /// An operation on a resource, those who waited for it being served before.
+    pub(crate) fn settled<R>(
+        &self,
+        resource: &Resource,
+        at: Duration,
+        operation: impl FnOnce(&mut Board, &mut Later) -> R,
+    ) -> R {
+        let mut operation = Some(operation);
+        let mut prepared: Option<Prepared> = None;
+        let mut panics = Panics::new();
+        let mut later = Later::new();
+        let result = loop {
+            let settled = self.locked(&mut later, |board, later| {
+                if let Some(prepared) = &prepared {
+                    board.has_asked(resource, prepared.serial);
+                }
+                match self.settle(board, resource, at, prepared.take(), later) {
+                    Some(question) => Err(question),
+                    None => Ok(operation.take().map(|operation| operation(board, later))),
+                }
+            });
+            match settled {
+                Ok(Some(result)) => break result,
+                Ok(None) => unreachable!("it is settled once"),
+                // If the policy panics, that is a no: or its request would keep all others waiting.
+                Err(Question { serial, policy, held_for, is_resumed, .. }) => {
+                    let answer = panics.catch(|| policy.remaining(held_for)).flatten();
+                    panics.catch(|| drop(policy));
+                    prepared = Some(Prepared { serial, is_resumed, answer });
+                }
+            }
+        };
+        panics.catch(|| drop(later));
+        panics.catch(|| self.engine.tidy());
+        panics.resume();
+        result
+    }
+
+    /// Serves those in line, as far as the resource is free: or asks for a policy's answer first.
+    fn settle(
+        &self,
+        board: &mut Board,
+        resource: &Resource,
+        at: Duration,
+        prepared: Option<Prepared>,
+        later: &mut Later,
+    ) -> Option<Question> {
+        if !E::LOCAL {
+            return None;
+        }
+        let place = board.find(resource)?;
+        if board.is_asking(place) {
+            return None;
+        }
+        // Who came while a policy was asked may not know when to look.
+        let was_asked = prepared.is_some();
+        let mut has_served = false;
+        while let Some(first) = board.first(place) {
+            let Ok(record) = at_once(self.engine.look(resource, at)) else {
+                board.finish(first, Outcome::AskAlone, later);
+                continue;
+            };
+            // Who has it, and who asks again in the same name.
+            let wait = record.as_ref().map_or(Some(first), |record| board.first_of(place, &record.owner));
+            let Some(wait) = wait else {
+                let look = Look::at(record.and_then(|record| at.checked_add(record.remaining?)));
+                // Who has a timer finds out about a later time when it has run down.
+                let known = board.place(place).look.time();
+                let is_sooner = look.time().is_some_and(|at| known.is_none_or(|known| at < known));
+                board.look(place, look);
+                match self.is_real_time {
+                    true if is_sooner || was_asked => board.wake_line(place, later),
+                    true if has_served => board.wake_first(place, later),
+                    _ => {}
+                }
+                break;
+            };
+            let asks = board.wait(wait);
+            let (held_for, is_resumed) =
+                record.as_ref().map_or((Duration::ZERO, false), |record| (record.held_for, true));
+            let term = match &asks.expiry {
+                Expiry::Custom(policy) => {
+                    let serial = asks.serial;
+                    let is_it = |asked: &&Prepared| (asked.serial, asked.is_resumed) == (serial, is_resumed);
+                    match prepared.as_ref().filter(is_it) {
+                        Some(asked) => as_term(asked.answer),
+                        None => {
+                            let question = Question { serial, policy: policy.clone(), held_for, is_resumed };
+                            board.ask(place, serial);
+                            return Some(question);
+                        }
+                    }
+                }
+                expiry => expiry.term(),
+            };
+            if term.is_none() && !is_resumed {
+                board.finish(wait, Outcome::Refused, later);
+                continue;
+            }
+            let want = if is_resumed { Want::Mine } else { Want::New };
+            let ask = Ask { resource, owner: &asks.owner, want, term, expiry: &asks.expiry, waiting: true, at };
+            let outcome = match at_once(self.engine.acquire(ask)) {
+                Ok(answer @ Answer::Granted { resumed, .. }) => {
+                    let (owner, expiry) = (asks.owner.clone(), asks.expiry.clone());
+                    if !resumed {
+                        board.ended(place, later);
+                        has_served = true;
+                    }
+                    let request = Request { resource: resource.clone(), owner, expiry, is_fresh: false };
+                    let facts = Facts::new(&answer, at, E::LOCAL);
+                    facts.map_or(Outcome::AskAlone, |facts| Outcome::Granted(request.into_grant(facts)))
+                }
+                _ => Outcome::AskAlone,
+            };
+            board.finish(wait, outcome, later);
+        }
+        None
+    }
+
+    /// A tenure of this resource has ended, or a new one has begun.
+    #[inline]
+    pub(crate) fn ended(&self, resource: &Resource, at: Duration) {
+        if self.is_attended() {
+            self.tell_of_an_end(resource, at);
+        }
+    }
+
+    #[cold]
+    fn tell_of_an_end(&self, resource: &Resource, at: Duration) {
+        self.settled(resource, at, |board, later| {
+            let Some(place) = board.find(resource) else { return };
+            board.ended(place, later);
+            if !E::LOCAL && board.first(place).is_some() {
+                board.look(place, Look::Now);
+                board.wake_first(place, later);
+            }
+        });
+    }
+
+    /// A tenure has been looked at, or extended, by somebody who knows of it.
+    fn extended(&self, resource: &Resource, token: Token, at: Duration) {
+        if self.is_attended() {
+            self.settled(resource, at, |board, _| board.know(resource, token));
+        }
+    }
+
+    /// Serves those who waited for what has expired, and wakes those who wanted to be woken by now.
+    pub(crate) fn attend(&self, at: Duration) {
+        let mut panics = Panics::new();
+        let mut later = Later::new();
+        while self.is_attended() {
+            let due = self.locked(&mut later, |board, later| {
+                let resource = board.pop_due(at, later)?;
+                if !E::LOCAL {
+                    board.find(&resource).into_iter().for_each(|place| board.wake_first(place, later));
+                }
+                Some(resource)
+            });
+            let Some(resource) = due else { break };
+            panics.catch(|| self.settled(&resource, at, |_, _| ()));
+        }
+        panics.catch(|| drop(later));
+        panics.catch(|| self.engine.tidy());
+        panics.resume();
+    }
+}
+
+/// When a lease ends for its holder, by this process's clock: counted from before the engine was asked, and where the engine has
+/// a clock of its own, less one percent for the rates of the two.
+#[inline]
+fn deadline(remaining: Option<Duration>, at: Duration, is_local: bool) -> Option<Duration> {
+    let remaining = remaining?;
+    at.checked_add(if is_local { remaining } else { remaining - remaining / 100 })
+}
+
+/// Asking the engine.
+impl<E: Engine> Leases<E> {
+    /// Asks the engine, once those who wait have been served; and again, if the answer got lost. Says whether one was.
+    #[inline]
+    async fn ask<T, F>(
+        &self,
+        resource: Option<&Resource>,
+        at: Duration,
+        make: &(impl Fn() -> F + Sync),
+    ) -> Result<(T, bool), E::Error>
+    where
+        F: Future<Output = Result<T, Fail<E::Error>>> + Send,
+    {
+        self.ask_with(resource, at, |_| None, make, |_, _| ()).await
+    }
+
+    /// The same, `unless` the board has the answer; and the board is told what the answer was before anybody else sees it.
+    #[inline]
+    async fn ask_with<T, F>(
+        &self,
+        resource: Option<&Resource>,
+        at: Duration,
+        unless: impl FnOnce(&Board) -> Option<T> + Send,
+        make: &(impl Fn() -> F + Sync),
+        tell: impl FnOnce(&mut Board, &T) + Send,
+    ) -> Result<(T, bool), E::Error>
+    where
+        F: Future<Output = Result<T, Fail<E::Error>>> + Send,
+    {
+        if E::LOCAL {
+            let answer = match resource.filter(|_| self.is_attended()) {
+                Some(resource) => self.settled(resource, at, |board, _| {
+                    let answer = unless(board).map_or_else(|| at_once(make()), Ok);
+                    answer.inspect(|answer| tell(board, answer))
+                }),
+                None => {
+                    let answer = at_once(make());
+                    self.engine.tidy();
+                    answer
+                }
+            };
+            return answer.map(|answer| (answer, false)).map_err(Fail::into_cause);
+        }
+        let mut tries = 1;
+        loop {
+            match make().await {
+                Ok(answer) => return Ok((answer, tries > 1)),
+                Err(Fail::Unknown(_)) if tries < TRIES => tries += 1,
+                Err(fail) => return Err(fail.into_cause()),
+            }
+        }
+    }
+
+    /// Asks for a lease. What there is to know of it is told to those who wait and watch.
+    #[inline]
+    async fn ask_for(
+        &self,
+        request: &Request,
+        want: Want,
+        term: &Option<Term>,
+        turn: Turn,
+    ) -> Result<(Answer, Duration), E::Error> {
+        let Request { resource, owner, expiry, .. } = request;
+        let at = self.engine.now();
+        let ask = Ask { resource, owner, want, term: *term, expiry, waiting: turn == Turn::First, at };
+        // While a policy is asked whether the first in line gets it, nobody else does.
+        let is_promised = |board: &Board| {
+            let place = board.find(resource).filter(|&place| want != Want::Mine && board.is_asking(place))?;
+            let owner = board.wait(board.first(place)?).owner.clone();
+            let is_free = matches!(at_once(self.engine.look(resource, at)), Ok(None));
+            is_free.then_some(Answer::Busy { owner, remaining: Some(Duration::ZERO) })
+        };
+        let know = |board: &mut Board, answer: &Answer| {
+            if let Answer::Granted { resumed: true, token, .. } = answer {
+                board.know(resource, *token);
+            }
+        };
+        let was_attended = self.is_attended();
+        let question = || self.engine.acquire(ask);
+        let (mut answer, was_lost) = self.ask_with(Some(resource), at, is_promised, &question, know).await?;
+        match &mut answer {
+            // Somebody has come to wait meanwhile, and may have been served with this tenure, and have gone: ask where it is seen.
+            Answer::Granted { resumed: true, .. } if E::LOCAL && !was_attended && self.is_attended() => {
+                answer = self.ask_with(Some(resource), at, is_promised, &question, know).await?.0;
+            }
+            // The answer that got lost was a yes.
+            Answer::Busy { owner: other, .. } if was_lost && want == Want::New && other == owner => {
+                let ask = Ask { want: Want::Fresh, ..ask };
+                answer = self.ask(Some(resource), at, &|| self.engine.acquire(ask)).await?.0;
+            }
+            Answer::Granted { resumed, held_for, .. } if was_lost => {
+                *resumed &= *held_for > self.engine.now().saturating_sub(at);
+            }
+            _ => {}
+        }
+        match answer {
+            Answer::Granted { resumed: false, .. } => self.ended(resource, at),
+            Answer::Granted { token, .. } => self.extended(resource, token, at),
+            _ => {}
+        }
+        Ok((answer, at))
+    }
+
+    /// Asks for a lease without waiting for it.
+    ///
+    /// Mostly that is one question. Who has a custom policy, or is behind others, asks first whether it has the lease already.
+    #[inline]
+    pub(crate) async fn attempt(&self, request: &Request, turn: Turn) -> Result<Asked, AcquireError<E::Error>> {
+        request.check()?;
+        let Request { resource, expiry, is_fresh, .. } = request;
+        let as_it_comes = match turn {
+            Turn::First if *is_fresh => Want::New,
+            _ if *is_fresh => Want::Fresh,
+            _ => Want::Any,
+        };
+        // Where the engine does not know of those in line, they go first.
+        let is_behind = !E::LOCAL && turn == Turn::Outside && self.first_in_line(resource).is_some();
+        let mut question = match expiry.term() {
+            Some(term) if !is_behind => (as_it_comes, Some(term)),
+            _ => (Want::Mine, None),
+        };
+        let (answer, at) = loop {
+            let (want, asked) = &question;
+            let (answer, at) = self.ask_for(request, *want, asked, turn).await.map_err(AcquireError::Engine)?;
+            question = match answer {
+                // It goes on with its tenure, if its policy says for how long.
+                Answer::Granted { held_for, .. } if asked.is_none() && !is_fresh => {
+                    match expiry.term().or_else(|| as_term(ask(expiry, held_for))) {
+                        Some(resumed) => (Want::Mine, Some(resumed)),
+                        None => break (answer, at),
+                    }
+                }
+                Answer::Free if is_behind => match self.first_in_line(resource) {
+                    Some(owner) => return Ok(Asked::Busy { owner, remaining: Some(Duration::ZERO) }),
+                    None => (as_it_comes, expiry.term()),
+                },
+                Answer::Granted { .. } if asked.is_some() => break (answer, at),
+                // A tenure is to begin.
+                Answer::Granted { .. } | Answer::Free => (as_it_comes, expiry.term()),
+                answer => break (answer, at),
+            };
+            if question.1.is_none() {
+                question.1 = as_term(ask(expiry, Duration::ZERO));
+                if question.1.is_none() {
+                    return Err(AcquireError::Refused { resource: resource.clone() });
+                }
+            }
+        };
+        self.asked(request, answer, at)
+    }
+
+    #[inline]
+    fn asked(&self, request: &Request, answer: Answer, at: Duration) -> Result<Asked, AcquireError<E::Error>> {
+        let resource = || request.resource.clone();
+        match answer {
+            Answer::Busy { owner, remaining } => Ok(Asked::Busy { owner, remaining }),
+            Answer::Quarantined { remaining } => Err(AcquireError::Quarantined { resource: resource(), remaining }),
+            Answer::TooShort { min } => Err(AcquireError::TtlTooShort { resource: resource(), min }),
+            answer => match Facts::new(&answer, at, E::LOCAL) {
+                Some(facts) => Ok(Asked::Granted(facts)),
+                None => unreachable!("only who asks for a tenure of its own learns that there is none"),
+            },
+        }
+    }
+
+    fn first_in_line(&self, resource: &Resource) -> Option<Owner> {
+        if !self.is_attended() {
+            return None;
+        }
+        self.with_board(|board, _| Some(board.wait(board.first(board.find(resource)?)?).owner.clone()))
+    }
+
+    #[inline]
+    pub(crate) async fn tried(&self, request: &Request) -> Result<Facts, AcquireError<E::Error>> {
+        match self.attempt(request, Turn::Outside).await? {
+            Asked::Granted(facts) => Ok(facts),
+            Asked::Busy { owner, remaining } => {
+                Err(AcquireError::Busy { resource: request.resource.clone(), owner, remaining })
+            }
+        }
+    }
+
+    /// Extends a lease, or looks at it if there is no term: its end, or how it was lost.
+    #[inline]
+    async fn extend(&self, held: &Grant, term: Option<Term>) -> Result<Result<Option<Duration>, Lost>, E::Error> {
+        let Grant { resource, owner, token, .. } = held;
+        let at = self.engine.now();
+        let renew = || async move {
+            let mut batch = [Renewal { resource, owner, token: *token, term, left: Left::Nothing }];
+            self.engine.renew(&mut batch, at).await?;
+            Ok(batch[0].left)
+        };
+        let know = |board: &mut Board, left: &Left| {
+            if *left != Left::Nothing {
+                board.know(resource, *token);
+            }
+        };
+        let (left, _) = self.ask_with(Some(resource), at, |_| None, &renew, know).await?;
+        let remaining = match left {
+            Left::Nothing => return Ok(Err(self.lost(held).await)),
+            Left::For(left) => Some(left),
+            Left::Forever => None,
+        };
+        self.extended(resource, *token, at);
+        let Some(end) = deadline(remaining, at, E::LOCAL) else { return Ok(Ok(None)) };
+        if E::LOCAL {
+            return Ok(Ok(Some(end)));
+        }
+        // What this process knows of the end may be later than what it is told now, less one percent: but not later than what it is told.
+        let latest = remaining.and_then(|left| self.engine.now().checked_add(left));
+        let known = held.end.into_iter().chain(latest).min();
+        Ok(Ok(Some(known.map_or(end, |known| known.max(end)))))
+    }
+
+    /// How a tenure ended.
+    async fn lost(&self, grant: &Grant) -> Lost {
+        // Later than when the engine was asked, which may have seen a later time than who asked.
+        let at = self.engine.now();
+        if grant.end.is_some_and(|end| end <= at) {
+            return Lost::Expired;
+        }
+        match self.ask(Some(&grant.resource), at, &|| self.engine.look(&grant.resource, at)).await {
+            Ok((Some(_), _)) => Lost::TakenOver,
+            Ok((None, _)) => Lost::Released,
+            // It has said no, and not why.
+            Err(_) => Lost::EngineForgot,
+        }
+    }
+
+    /// Renews a lease: its new end.
+    #[inline]
+    pub(crate) async fn renewed(&self, grant: &Grant) -> Result<Option<Duration>, RenewError<E::Error>> {
+        grant.resource.check()?;
+        grant.owner.check()?;
+        let (mut term, mut policy) = match &grant.expiry {
+            Some(Expiry::Fixed(_)) | None => (None, None),
+            Some(Expiry::Custom(policy)) => (None, Some(policy)),
+            Some(expiry) => (expiry.term(), None),
+        };
+        loop {
+            let end = self.extend(grant, term).await.map_err(RenewError::Engine)?.map_err(RenewError::Lost)?;
+            if term.is_some() {
+                return Ok(end);
+            }
+            // Nobody asks a policy about a lease that is lost.
+            let Some(policy) = policy.take() else {
+                return Err(RenewError::NotRenewable { resource: grant.resource.clone() });
+            };
+            term = as_term(policy.remaining(self.engine.now().saturating_sub(grant.start)));
+        }
+    }
+
+    #[inline]
+    pub(crate) async fn released(
+        &self,
+        resource: &Resource,
+        owner: &Owner,
+        token: Option<Token>,
+    ) -> Result<(), ReleaseError<E::Error>> {
+        resource.check()?;
+        owner.check()?;
+        let at = self.engine.now();
+        let release = || self.engine.release(resource, owner, token, at);
+        let released = self.ask(Some(resource), at, &release).await;
+        // An answer that got lost may have been a yes.
+        if !matches!(released, Ok((Gone::NotHeld | Gone::NotOwner(_), false))) {
+            self.ended(resource, at);
+        }
+        match released.map_err(ReleaseError::Engine)? {
+            (Gone::Released, _) => {}
+            // It was: nobody else can have ended this tenure.
+            (_, true) if token.is_some() => {}
+            (Gone::NotHeld, _) => return Err(ReleaseError::NotHeld { resource: resource.clone() }),
+            (Gone::NotOwner(owner), _) => return Err(ReleaseError::NotOwner { resource: resource.clone(), owner }),
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn released_all(&self, owner: Owner) -> Result<usize, LookError<E::Error>> {
+        owner.check()?;
+        let at = self.engine.now();
+        let release = || self.engine.release_all(&owner, at);
+        let released = self.ask(None, at, &release).await;
+        if !E::LOCAL && !matches!(released, Ok((_, false))) {
+            // Whatever an answer that got lost may have said.
+            self.with_board(|board, later| board.wake_all(later));
+        }
+        let (released, _) = released.map_err(LookError::Engine)?;
+        let mut panics = Panics::new();
+        for resource in &released {
+            panics.catch(|| self.ended(resource, at));
+        }
+        panics.resume();
+        Ok(released.len())
+    }
+
+    pub(crate) async fn swept(&self) -> Result<usize, LookError<E::Error>> {
+        let at = self.engine.now();
+        let mut removed = 0;
+        loop {
+            let swept = self.ask(None, at, &|| self.engine.sweep(SWEEP, at)).await.map_err(LookError::Engine)?.0;
+            removed += swept;
+            if swept < SWEEP {
+                break;
+            }
+        }
+        self.attend(at);
+        Ok(removed)
+    }
+
+    pub(crate) async fn looked(&self, resource: Resource) -> Result<Option<LeaseStatus>, LookError<E::Error>> {
+        resource.check()?;
+        let at = self.engine.now();
+        let look = || self.engine.look(&resource, at);
+        let (record, _) = self.ask(Some(&resource), at, &look).await.map_err(LookError::Engine)?;
+        let waiters =
+            || self.with_board(|board, _| board.find(&resource).map_or(0, |place| board.place(place).waiting));
+        Ok(record.map(|Record { owner, token, remaining, .. }| {
+            let waiters = if self.is_attended() { waiters() } else { 0 };
+            LeaseStatus { owner, token, remaining, waiters }
+        }))
+    }
+
+    pub(crate) async fn grants_of(&self, owner: Owner) -> Result<alloc::vec::Vec<Grant>, LookError<E::Error>> {
+        owner.check()?;
+        let at = self.engine.now();
+        let (owned, _) = self.ask(None, at, &|| self.engine.owned_by(&owner, at)).await.map_err(LookError::Engine)?;
+        let grant = |owned: Owned| {
+            let Record { owner, token, held_for, remaining } = owned.record;
+            let (start, end) = (at.saturating_sub(held_for), deadline(remaining, at, E::LOCAL));
+            Grant::new(owned.resource, owner, token, true, start, end, owned.expiry)
+        };
+        Ok(owned.into_iter().map(grant).collect())
+    }
+
+    /// When this tenure ends, if it goes on. Where the engine is another process, as far as is known without asking it.
+    pub(crate) fn check(&self, grant: &Grant) -> Result<Option<Duration>, Lost> {
+        if E::LOCAL {
+            return match at_once(self.extend(grant, None)) {
+                Ok(looked) => looked,
+                Err(_) => Err(Lost::EngineForgot),
+            };
+        }
+        let at = self.engine.now();
+        if grant.end.is_some_and(|end| end <= at) { Err(Lost::Expired) } else { Ok(grant.end) }
+    }
+
+    /// Releases as well as can be without waiting for an answer.
+    pub(crate) fn let_go(&self, resource: &Resource, owner: &Owner, token: Token) {
+        let at = self.engine.now();
+        if E::LOCAL {
+            // Nothing is to be done about a lease that is lost.
+            let _ = at_once(self.ask(Some(resource), at, &|| self.engine.release(resource, owner, Some(token), at)));
+        } else {
+            self.engine.abandon(resource, owner, token);
+        }
+        self.ended(resource, at);
+    }
+
+    /// Those who watch the resource look at it.
+    pub(crate) fn wake_watches(&self, resource: &Resource) {
+        if self.is_attended() {
+            self.with_board(|board, later| {
+                board.find(resource).into_iter().for_each(|place| board.ended(place, later))
+            });
+        }
+    }
+}
+
+/// What a custom policy says; of others nobody asks.
+fn ask(expiry: &Expiry, held_for: Duration) -> Option<Duration> {
+    match expiry {
+        Expiry::Custom(policy) => policy.remaining(held_for),
+        _ => None,
+    }
+}

@@ -1,0 +1,602 @@
+//! A lease that is held while something is done, and renewed meanwhile.
+
+use alloc::{boxed::Box, sync::Arc};
+use core::{
+    fmt,
+    future::{Future, poll_fn},
+    ops::Deref,
+    pin::{Pin, pin},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use crate::{
+    Grant, Leases, Lost, Owner, ReleaseError, RenewError, Resource, Token,
+    engine::Engine,
+    sync::Mutex,
+    timer::{Timer, give_way},
+};
+
+/// A lease is renewed when this part of its time has gone by: two more attempts have room in the rest.
+const RENEWED_AFTER: u32 = 3;
+
+/// However short a lease is, between two renewals time goes by.
+const SHORTEST: Duration = Duration::from_nanos(1);
+
+/// The table, borrowed or shared.
+pub(crate) enum Table<'a, E: Engine> {
+    Borrowed(&'a Leases<E>),
+    Shared(Arc<Leases<E>>),
+}
+
+impl<E: Engine> Clone for Table<'_, E> {
+    fn clone(&self) -> Self {
+        match self {
+            Table::Borrowed(leases) => Table::Borrowed(leases),
+            Table::Shared(leases) => Table::Shared(Arc::clone(leases)),
+        }
+    }
+}
+
+impl<E: Engine> Deref for Table<'_, E> {
+    type Target = Leases<E>;
+
+    fn deref(&self) -> &Leases<E> {
+        match self {
+            Table::Borrowed(leases) => leases,
+            Table::Shared(leases) => leases,
+        }
+    }
+}
+
+/// What a [`Held`] shares with the futures that renew it.
+struct Tenure {
+    resource: Resource,
+    owner: Owner,
+    token: Token,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// As it was renewed last.
+    grant: Grant,
+    /// When that was asked for.
+    renewed: Duration,
+    /// The Held has ended, or an engine in another process has said that the lease is lost.
+    over: Option<Lost>,
+}
+
+macro_rules! held {
+    ($($default:tt)*) => {
+        /// A lease that is held while something is done: see [`Leases::hold`].
+        ///
+        /// It is [renewed](Self::run) by whoever works under it, says at any moment [whether it is still there](Self::check), and is released
+        /// when it is dropped.
+        ///
+        /// # Examples
+        /// ```
+        /// use std::time::Duration;
+        ///
+        /// use keylatch_lease::{Leases, Lost, Owner};
+        ///
+        /// # smol::block_on(async {
+        /// let leases = Leases::in_memory();
+        /// let worker = Owner::incarnation("worker-3");
+        /// let mut held = leases.hold("payroll", &worker, Duration::from_secs(10)).await.unwrap();
+        /// let token = held.token(); // goes with every write
+        /// let paid = held.run(async { /* pay, for hours if it must be */ 17 }).await;
+        /// assert_eq!(paid, Ok(17));
+        /// held.release().await.unwrap();
+        /// # let _ = token;
+        /// # });
+        /// ```
+        #[must_use = "it is released when it is dropped"]
+        pub struct Held<'a, E: Engine $($default)*> {
+            table: Table<'a, E>,
+            tenure: Arc<Tenure>,
+            ttl: Duration,
+            /// Whether somebody else sees to the release.
+            is_left: bool,
+            /// Whether a release of it has begun.
+            is_releasing: bool,
+        }
+    };
+}
+
+#[cfg(feature = "std")]
+held!(= crate::Memory<crate::StdClock>);
+#[cfg(not(feature = "std"))]
+held!();
+
+impl<'a, E: Engine> Held<'a, E> {
+    pub(crate) fn new(table: Table<'a, E>, grant: Grant, ttl: Duration) -> Self {
+        let tenure = Tenure {
+            resource: grant.resource.clone(),
+            owner: grant.owner.clone(),
+            token: grant.token,
+            state: Mutex::new(State { renewed: grant.start, grant, over: None }),
+        };
+        Held { table, tenure: Arc::new(tenure), ttl, is_left: false, is_releasing: false }
+    }
+
+    /// What is leased.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylatch_lease::{Leases, Owner, Resource};
+    ///
+    /// let leases = Leases::in_memory();
+    /// let held = leases.hold_blocking("report", &Owner::named("jane"), Duration::from_secs(60)).unwrap();
+    /// assert_eq!(*held.resource(), Resource::from("report"));
+    /// ```
+    #[must_use]
+    pub fn resource(&self) -> &Resource {
+        &self.tenure.resource
+    }
+
+    /// Whose it is.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylatch_lease::{Leases, Owner};
+    ///
+    /// let leases = Leases::in_memory();
+    /// let held = leases.hold_blocking("report", &Owner::named("jane"), Duration::from_secs(60)).unwrap();
+    /// assert_eq!(held.owner().name(), "jane");
+    /// ```
+    #[must_use]
+    pub fn owner(&self) -> &Owner {
+        &self.tenure.owner
+    }
+
+    /// The number of the tenure, which goes with every write: see [`Fence`](crate::Fence).
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylatch_lease::{Fence, Leases, Owner};
+    ///
+    /// let (leases, fence) = (Leases::in_memory(), Fence::new());
+    /// let held = leases.hold_blocking("report", &Owner::named("jane"), Duration::from_secs(60)).unwrap();
+    /// fence.admit(held.resource(), held.token()).unwrap();
+    /// ```
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.tenure.token
+    }
+
+    /// Whether the lease is still there: to be asked before each side effect. Gives the token, to be sent along.
+    ///
+    /// In memory this looks at the table. With an engine in another process it compares the clock with the end of the
+    /// lease, as it was reckoned before the last renewal was asked for, and knows what that said.
+    ///
+    /// # Errors
+    /// How it was lost.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylatch_lease::{Leases, Lost, ManualClock, Owner};
+    ///
+    /// let clock = ManualClock::new();
+    /// let leases = Leases::in_memory_with(clock.clone());
+    /// let held = leases.hold_blocking("report", &Owner::named("jane"), Duration::from_secs(60)).unwrap();
+    /// assert_eq!(held.check(), Ok(held.token()));
+    /// clock.advance(Duration::from_secs(60));
+    /// assert_eq!(held.check(), Err(Lost::Expired));
+    /// ```
+    pub fn check(&self) -> Result<Token, Lost> {
+        self.end()?;
+        Ok(self.tenure.token)
+    }
+
+    /// The end of the lease, if it is not lost. Otherwise those who wait to learn of it do.
+    fn end(&self) -> Result<Option<Duration>, Lost> {
+        self.tenure.check(&self.table).inspect_err(|_| self.table.wake_watches(&self.tenure.resource))
+    }
+
+    /// The same, and whether so much is left of it.
+    ///
+    /// # Errors
+    /// How it was lost, or [`Lost::TooShort`].
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylatch_lease::{Leases, Lost, ManualClock, Owner};
+    ///
+    /// let leases = Leases::in_memory_with(ManualClock::new());
+    /// let held = leases.hold_blocking("report", &Owner::named("jane"), Duration::from_secs(60)).unwrap();
+    /// assert!(held.check_for(Duration::from_secs(60)).is_ok());
+    /// assert_eq!(held.check_for(Duration::from_secs(61)), Err(Lost::TooShort));
+    /// ```
+    pub fn check_for(&self, least: Duration) -> Result<Token, Lost> {
+        let end = self.end()?;
+        let now = self.table.engine().now();
+        match end.map(|end| end.saturating_sub(now)) {
+            Some(left) if left < least => Err(Lost::TooShort),
+            _ => Ok(self.tenure.token),
+        }
+    }
+
+    /// Ready when the lease is lost, and says how.
+    ///
+    /// # Cancel safety
+    /// It may be dropped at any moment.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylatch_lease::{Leases, Lost, Owner};
+    ///
+    /// # smol::block_on(async {
+    /// let leases = Leases::in_memory();
+    /// let owner = Owner::named("jane");
+    /// let held = leases.hold("report", &owner, Duration::from_secs(60)).await.unwrap();
+    /// let signed_out = async { leases.release_all(&owner).await };
+    /// let (lost, _) = smol::future::zip(held.lost(), signed_out).await;
+    /// assert_eq!(lost, Lost::Released);
+    /// # });
+    /// ```
+    pub fn lost(&self) -> Waiting<impl Future<Output = Lost> + use<'_, 'a, E>> {
+        Waiting::new(async move { self.tenure.lost(&self.table).await })
+    }
+
+    /// Works, and renews the lease meanwhile, as long as that takes. Before each poll of `work` it looks at the lease: once that is lost,
+    /// `work` is polled no more, and dropped.
+    ///
+    /// It is the task that works that renews: no other task, no thread. Work that does not come back from a poll for longer than
+    /// two thirds of the lease's time keeps it from being renewed.
+    ///
+    /// That it gives `Ok` does not mean that the lease has lasted: work that did not come back in time may have outlived it in its
+    /// last poll. What counts is that each side effect is [checked](Self::check) or carries its [token](Self::token).
+    ///
+    /// # Errors
+    /// How the lease was lost.
+    ///
+    /// # Cancel safety
+    /// Dropping it drops `work`. The lease is held on, and expires if nobody renews it.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylatch_lease::{Leases, Owner};
+    ///
+    /// # smol::block_on(async {
+    /// let leases = Leases::in_memory();
+    /// let mut held = leases.hold("report", &Owner::named("jane"), Duration::from_secs(10)).await.unwrap();
+    /// let done = held.run(async {
+    ///     smol::Timer::after(Duration::from_millis(10)).await; // or hours
+    ///     "done"
+    /// });
+    /// assert_eq!(done.await, Ok("done"));
+    /// # });
+    /// ```
+    pub fn run<'h, F: Future>(
+        &'h mut self,
+        work: F,
+    ) -> Waiting<impl Future<Output = Result<F::Output, Lost>> + use<'h, 'a, E, F>> {
+        let this: &'h Self = self;
+        Waiting::new(async move {
+            let mut renewal = pin!(this.tenure.renewal(&this.table, this.ttl));
+            let mut work = pin!(work);
+            poll_fn(|cx| {
+                if let Poll::Ready(lost) = renewal.as_mut().poll(cx) {
+                    return Poll::Ready(Err(lost));
+                }
+                if let Err(lost) = this.check() {
+                    return Poll::Ready(Err(lost));
+                }
+                work.as_mut().poll(cx).map(Ok)
+            })
+            .await
+        })
+    }
+
+    /// Renews the lease until it is lost, for who cannot [`run`](Self::run) the work: to be spawned. Ready when the lease is lost, or with
+    /// [`Lost::Released`] when this Held is released or dropped.
+    ///
+    /// With [`hold_arc`](Leases::hold_arc) it is `'static`.
+    ///
+    /// # Cancel safety
+    /// It may be dropped at any moment; the lease then expires if nobody else renews it.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::{sync::Arc, time::Duration};
+    ///
+    /// use keylatch_lease::{Leases, Lost, Owner};
+    ///
+    /// # smol::block_on(async {
+    /// let leases = Arc::new(Leases::in_memory());
+    /// let held = leases.hold_arc("report", &Owner::named("jane"), Duration::from_secs(1)).await.unwrap();
+    /// let renewal = smol::spawn(held.renewal());
+    /// // work, and ask held.check() before each side effect
+    /// drop(held);
+    /// assert_eq!(renewal.await, Lost::Released);
+    /// # });
+    /// ```
+    pub fn renewal(&self) -> Waiting<impl Future<Output = Lost> + use<'a, E>> {
+        let (table, tenure, ttl) = (self.table.clone(), Arc::clone(&self.tenure), self.ttl);
+        Waiting::new(async move { tenure.renewal(&table, ttl).await })
+    }
+
+    /// Releases it.
+    ///
+    /// # Errors
+    /// [`ReleaseError::NotHeld`] or [`ReleaseError::NotOwner`] if it was lost.
+    ///
+    /// # Cancel safety
+    /// Dropped before it is ready, it releases as dropping the Held does.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylatch_lease::{Leases, Owner};
+    ///
+    /// let leases = Leases::in_memory();
+    /// let held = leases.hold_blocking("report", &Owner::named("jane"), Duration::from_secs(60)).unwrap();
+    /// held.release().wait().unwrap();
+    /// assert!(leases.is_empty());
+    /// ```
+    pub fn release(self) -> Waiting<impl Future<Output = Result<(), ReleaseError<E::Error>>> + use<'a, E>> {
+        let mut held = self;
+        Waiting::new(async move {
+            held.is_releasing = !held.tenure.close();
+            let Tenure { resource, owner, token, .. } = &*held.tenure;
+            let released = held.table.released(resource, owner, Some(*token)).await;
+            // Where the engine failed, dropping it tries once more.
+            if !matches!(released, Err(ReleaseError::Engine(_))) {
+                held.leave();
+            }
+            released
+        })
+    }
+
+    /// Dropping it does not release it any more.
+    fn leave(&mut self) {
+        self.is_left = true;
+    }
+
+    /// The lease as plain data: it stays leased, and is renewed and released by its owner.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylatch_lease::{Leases, Owner};
+    ///
+    /// let leases = Leases::in_memory();
+    /// let held = leases.hold_blocking("report", &Owner::named("jane"), Duration::from_secs(60)).unwrap();
+    /// let grant = held.into_grant();
+    /// assert!(leases.release_now(&grant).is_ok());
+    /// ```
+    #[must_use = "without it the lease can be released by its owner's name only"]
+    pub fn into_grant(mut self) -> Grant {
+        self.leave();
+        self.tenure.state.lock().grant.clone()
+    }
+}
+
+impl<E: Engine> Drop for Held<'_, E> {
+    fn drop(&mut self) {
+        let was_lost = self.tenure.close();
+        let Tenure { resource, owner, token, .. } = &*self.tenure;
+        if self.is_left || was_lost && !self.is_releasing {
+            // Those who renew it come to their end.
+            self.table.wake_watches(resource);
+        } else {
+            self.table.let_go(resource, owner, *token);
+        }
+    }
+}
+
+impl<E: Engine> fmt::Debug for Held<'_, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held")
+            .field("resource", &self.tenure.resource)
+            .field("owner", &self.tenure.owner)
+            .field("token", &self.tenure.token)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Tenure {
+    /// The end of the lease, if it is not lost.
+    fn check<E: Engine>(&self, leases: &Leases<E>) -> Result<Option<Duration>, Lost> {
+        let grant = {
+            let state = self.state.lock();
+            if let Some(lost) = state.over {
+                return Err(lost);
+            }
+            state.grant.clone()
+        };
+        // If the Held has ended meanwhile that is how.
+        let end = leases.check(&grant).map_err(|lost| self.over().unwrap_or(lost))?;
+        if end != grant.end {
+            // Somebody else of its owner has extended it.
+            let known = &mut self.state.lock().grant.end;
+            if *known == grant.end {
+                *known = end;
+            }
+        }
+        Ok(end)
+    }
+
+    fn over(&self) -> Option<Lost> {
+        self.state.lock().over
+    }
+
+    /// Ready when it is lost.
+    async fn lost<E: Engine>(&self, leases: &Leases<E>) -> Lost {
+        loop {
+            let end = match self.check(leases) {
+                Ok(end) => end,
+                Err(lost) => return lost,
+            };
+            if let Some(lost) = self.pause(leases, end).await {
+                return lost;
+            }
+        }
+    }
+
+    /// The Held ends. Says whether the lease was known to be lost before.
+    fn close(&self) -> bool {
+        let over = &mut self.state.lock().over;
+        let was_lost = over.is_some();
+        over.get_or_insert(Lost::Released);
+        was_lost
+    }
+
+    /// Sleeps until `due`, or until the lease is lost: how.
+    async fn pause<E: Engine>(&self, leases: &Leases<E>, due: Option<Duration>) -> Option<Lost> {
+        let mut watch = Watch { leases, resource: &self.resource, serial: None };
+        let mut timer = Timer::new();
+        poll_fn(|cx| {
+            loop {
+                watch.wake_by(due, cx); // before it looks
+                if let Err(lost) = self.check(leases) {
+                    return Poll::Ready(Some(lost));
+                }
+                let now = leases.engine().now();
+                if due.is_some_and(|due| due <= now) {
+                    return Poll::Ready(None);
+                }
+                if !leases.is_real_time || timer.poll(due, now, cx).is_pending() {
+                    return Poll::Pending;
+                }
+            }
+        })
+        .await
+    }
+
+    /// Renews until the lease is lost: how.
+    async fn renewal<E: Engine>(&self, leases: &Leases<E>, ttl: Duration) -> Lost {
+        let pause = (ttl / RENEWED_AFTER).max(SHORTEST);
+        let mut wait = pause;
+        loop {
+            let (grant, renewed) = {
+                let state = self.state.lock();
+                (state.grant.clone(), state.renewed)
+            };
+            if let Some(lost) = self.pause(leases, renewed.checked_add(wait)).await {
+                return lost;
+            }
+            let asked = leases.engine().now();
+            // While an engine does not answer, the time runs on.
+            let answer = {
+                let mut renewing = pin!(leases.renewed(&grant));
+                let mut losing = pin!(self.lost(leases));
+                poll_fn(|cx| match renewing.as_mut().poll(cx) {
+                    Poll::Ready(answer) => Poll::Ready(Ok(answer)),
+                    Poll::Pending => losing.as_mut().poll(cx).map(Err),
+                })
+                .await
+            };
+            match answer {
+                Err(lost) => return lost,
+                Ok(Ok(end)) => {
+                    let mut state = self.state.lock();
+                    // Another renewal may have been faster.
+                    state.grant.end = end.zip(state.grant.end).map(|(new, old)| new.max(old));
+                    state.renewed = state.renewed.max(asked);
+                    wait = pause;
+                }
+                Ok(Err(RenewError::Lost(lost))) => {
+                    if E::LOCAL {
+                        return self.over().unwrap_or(lost);
+                    }
+                    let lost = *self.state.lock().over.get_or_insert(lost);
+                    leases.wake_watches(&self.resource);
+                    return lost;
+                }
+                // It may answer the next time; until the end there is time for some.
+                Ok(Err(_)) => wait = asked.saturating_sub(renewed).saturating_add((pause / 4).max(SHORTEST)),
+            }
+            if leases.engine().now() >= asked.saturating_add(pause / 4) {
+                give_way().await; // it is slow, or the lease is very short: what is done under it must have its turn
+            }
+        }
+    }
+}
+
+/// Wakes a task when a tenure of the resource ends.
+struct Watch<'a, E: Engine> {
+    leases: &'a Leases<E>,
+    resource: &'a Resource,
+    serial: Option<u64>,
+}
+
+impl<E: Engine> Watch<'_, E> {
+    fn wake_by(&mut self, due: Option<Duration>, cx: &Context<'_>) {
+        let waker = cx.waker().clone();
+        let serial = self.serial;
+        let watch = self.leases.with_board(|board, later| board.watch(self.resource, serial, due, waker, later));
+        self.serial = Some(watch);
+    }
+}
+
+impl<E: Engine> Drop for Watch<'_, E> {
+    fn drop(&mut self) {
+        let Some(serial) = self.serial else { return };
+        self.leases.with_board(|board, later| board.unwatch(self.resource, serial, later));
+    }
+}
+
+/// A future of a [`Held`].
+#[must_use = "futures do nothing unless they are awaited or polled"]
+pub struct Waiting<F>(Pin<Box<F>>);
+
+impl<F: Future> Waiting<F> {
+    fn new(future: F) -> Self {
+        Waiting(Box::pin(future))
+    }
+}
+
+impl<F: Future> Future for Waiting<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl<F> fmt::Debug for Waiting<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting").finish_non_exhaustive()
+    }
+}
+
+#[cfg(feature = "std")]
+impl<F: Future> Waiting<F> {
+    /// Blocks the thread until it is ready.
+    ///
+    /// # Blocking
+    /// Not to be called in a task.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylatch_lease::{Leases, Lost, Owner};
+    ///
+    /// let leases = Leases::in_memory();
+    /// let held = leases.hold_blocking("report", &Owner::named("jane"), Duration::from_millis(10)).unwrap();
+    /// assert_eq!(held.lost().wait(), Lost::Expired);
+    /// ```
+    #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
+    #[allow(clippy::must_use_candidate)] // a release, for one, may as well be waited for alone
+    pub fn wait(self) -> F::Output {
+        async_io::block_on(self.0)
+    }
+}

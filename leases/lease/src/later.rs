@@ -1,0 +1,49 @@
+//! What is to be done where no lock is held: wakers run and are dropped there, and what else is the user's is dropped there, for
+//! any of it may call us again.
+
+use alloc::vec::Vec;
+use core::task::Waker;
+
+use crate::{Expiry, panics::Panics};
+
+/// Collected under a lock, done when dropped: so it must be made before the lock is taken.
+#[derive(Default)]
+pub(crate) struct Later {
+    wakes: Vec<Waker>,
+    dead_wakers: Vec<Waker>,
+    dead_policies: Vec<Expiry>,
+}
+
+impl Later {
+    pub(crate) fn new() -> Self {
+        Later::default()
+    }
+
+    pub(crate) fn wake(&mut self, waker: impl IntoIterator<Item = Waker>) {
+        self.wakes.extend(waker);
+    }
+
+    pub(crate) fn bury_waker(&mut self, waker: Option<Waker>) {
+        self.dead_wakers.extend(waker);
+    }
+
+    pub(crate) fn bury_policy(&mut self, expiry: Expiry) {
+        if let Expiry::Custom(_) = expiry {
+            self.dead_policies.push(expiry);
+        }
+    }
+}
+
+impl Drop for Later {
+    /// If one waker panics the others are woken all the same.
+    fn drop(&mut self) {
+        if self.wakes.is_empty() {
+            return;
+        }
+        let mut panics = Panics::new();
+        for waker in self.wakes.drain(..) {
+            panics.catch(|| waker.wake());
+        }
+        panics.resume();
+    }
+}

@@ -1,0 +1,213 @@
+//! A request that waits in line.
+
+use alloc::boxed::Box;
+use core::{
+    future::{Future, poll_fn},
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use crate::{
+    AcquireError, Grant, Leases,
+    board::{Look, Outcome},
+    engine::Engine,
+    front::{Asked, Request, Turn, at_once},
+    panics::Panics,
+    timer::{Timer, give_way},
+};
+
+/// A place in line, or what came of it. Dropped, it leaves nothing behind: what it was served with goes to the next, if nobody else
+/// of its owner knows of it.
+struct Ticket<'a, E: Engine> {
+    leases: &'a Leases<E>,
+    request: &'a Request,
+    /// `None`: it has left.
+    wait: Option<u32>,
+    timer: Timer,
+}
+
+/// What a request that waits does next.
+enum Step {
+    Done(Outcome),
+    /// It is its turn to ask an engine that is not in this process.
+    Ask,
+    /// It sleeps until that time, if nobody wakes it before.
+    Sleep(Option<Duration>),
+}
+
+impl<'a, E: Engine> Ticket<'a, E> {
+    fn join(leases: &'a Leases<E>, request: &'a Request) -> Self {
+        let Request { resource, owner, expiry, is_fresh } = request;
+        let wait = leases.with_board(|board, _| board.join(resource, owner, expiry, *is_fresh));
+        Ticket { leases, request, wait: Some(wait), timer: Timer::new() }
+    }
+
+    /// Ready when it has been served, or should ask.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+        loop {
+            let at = self.leases.engine().now();
+            match self.step(at, cx) {
+                Step::Sleep(until) => {
+                    if !self.leases.is_real_time || self.timer.poll(until, at, cx).is_pending() {
+                        return Poll::Pending;
+                    }
+                }
+                step => return Poll::Ready(step),
+            }
+        }
+    }
+
+    fn step(&mut self, at: Duration, cx: &Context<'_>) -> Step {
+        let Some(wait) = self.wait else { unreachable!("it is polled no more when it has left") };
+        let resource = &self.request.resource;
+        let engine = self.leases.engine();
+        loop {
+            let mut waker = Some(cx.waker().clone());
+            let step = self.leases.settled(resource, at, |board, later| {
+                let Some(outcome) = board.outcome(wait) else {
+                    board.wake_by(wait, &mut waker, later);
+                    let place = board.find(resource)?;
+                    if board.is_asking(place) {
+                        return Some(Step::Sleep(None)); // whoever asks wakes it
+                    }
+                    let look = board.place(place).look;
+                    let asks = !E::LOCAL && board.first(place) == Some(wait) && look.is_due(at);
+                    if asks {
+                        return Some(Step::Ask);
+                    }
+                    if look.is_due(at) {
+                        board.wake_first(place, later); // it is the one to look
+                    }
+                    return Some(Step::Sleep(look.time().filter(|&until| until > at)));
+                };
+                let mut outcome = outcome.clone();
+                if let Outcome::Granted(grant) = &mut outcome {
+                    // Who comes too late for it asks again, before all others.
+                    let is_current = if E::LOCAL {
+                        let record = at_once(engine.look(resource, at)).ok().flatten();
+                        let record = record.filter(|record| record.token == grant.token());
+                        // Somebody else of its owner may have extended it.
+                        grant.end = record.as_ref().and_then(|record| at.checked_add(record.remaining?));
+                        record.is_some()
+                    } else {
+                        grant.end.is_none_or(|end| at < end)
+                    };
+                    if !is_current {
+                        board.join_again(wait);
+                        return None;
+                    }
+                }
+                board.fetch(wait, later);
+                self.wait = None;
+                Some(Step::Done(outcome))
+            });
+            if let Some(step) = step {
+                return step;
+            }
+        }
+    }
+
+    /// It has what it asked for.
+    fn leave(&mut self) {
+        let Some(wait) = self.wait.take() else { return };
+        self.leases.with_board(|board, later| board.leave_served(wait, later));
+    }
+
+    /// When it is to look again, as `look` decides from what is known.
+    fn looks(&self, look: impl FnOnce(Look) -> Look) {
+        self.leases.with_board(|board, _| {
+            let Some(place) = board.find(&self.request.resource) else { return };
+            board.look(place, look(board.place(place).look));
+        });
+    }
+}
+
+impl<E: Engine> Drop for Ticket<'_, E> {
+    fn drop(&mut self) {
+        let Some(wait) = self.wait else { return };
+        let Request { resource, owner, .. } = self.request;
+        let leases = self.leases;
+        let engine = leases.engine();
+        // A clock that panics has no say in whether it leaves.
+        let mut panics = Panics::new();
+        let at = panics.catch(|| engine.now()).unwrap_or_default();
+        let unknown = leases.with_board(|board, later| {
+            let unknown = board.leave(wait, later)?;
+            if E::LOCAL {
+                let _ = at_once(engine.release(resource, owner, Some(unknown), at));
+            }
+            Some(unknown)
+        });
+        if let Some(token) = unknown {
+            if !E::LOCAL {
+                engine.abandon(resource, owner, token);
+            }
+            leases.ended(resource, at);
+        }
+        panics.resume();
+    }
+}
+
+impl<E: Engine> Leases<E> {
+    pub(crate) async fn acquired(&self, request: Request) -> Result<Grant, AcquireError<E::Error>> {
+        match self.attempt(&request, Turn::Outside).await? {
+            Asked::Granted(facts) => Ok(request.into_grant(facts)),
+            Asked::Busy { .. } => self.wait_for(&request).await,
+        }
+    }
+
+    /// Waits for what somebody else has.
+    pub(crate) async fn wait_for(&self, request: &Request) -> Result<Grant, AcquireError<E::Error>> {
+        let mut ticket = Ticket::join(self, request);
+        let mut watch = None;
+        loop {
+            let step = poll_fn(|cx| {
+                if poll_once_more(&mut watch, cx).is_ready() {
+                    ticket.looks(|_| Look::Now);
+                }
+                ticket.poll(cx)
+            });
+            match step.await {
+                Step::Done(Outcome::Granted(grant)) => return Ok(grant),
+                Step::Done(Outcome::Refused) => {
+                    return Err(AcquireError::Refused { resource: request.resource.clone() });
+                }
+                Step::Done(Outcome::AskAlone) => match self.attempt(request, Turn::Outside).await? {
+                    Asked::Granted(facts) => return Ok(request.clone().into_grant(facts)),
+                    Asked::Busy { .. } => ticket = Ticket::join(self, request),
+                },
+                Step::Ask => {
+                    watch = Some(Box::pin(self.engine().watch(&request.resource))); // before it asks
+                    ticket.looks(|_| Look::WhenTold);
+                    let at = self.engine().now();
+                    match self.attempt(request, Turn::First).await? {
+                        Asked::Granted(facts) => {
+                            ticket.leave();
+                            return Ok(request.clone().into_grant(facts));
+                        }
+                        Asked::Busy { remaining, .. } => {
+                            let sleep = remaining.into_iter().chain(self.engine().fallback()).min();
+                            let next = Look::at(sleep.and_then(|sleep| at.checked_add(sleep)));
+                            // Unless it has been told meanwhile.
+                            ticket.looks(|look| if look == Look::WhenTold { next } else { look });
+                            // An engine that answers at once, and is always worth asking, must not keep the task.
+                            give_way().await;
+                        }
+                    }
+                }
+                Step::Sleep(_) => unreachable!("it is asleep until it is something else"),
+            }
+        }
+    }
+}
+
+/// Polls a future, if there is one, and forgets it when it is ready.
+fn poll_once_more<F: Future>(future: &mut Option<Pin<Box<F>>>, cx: &mut Context<'_>) -> Poll<F::Output> {
+    let Some(running) = future else { return Poll::Pending };
+    let polled = running.as_mut().poll(cx);
+    if polled.is_ready() {
+        *future = None;
+    }
+    polled
+}

@@ -1,0 +1,248 @@
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::fmt;
+use core::hash::{Hash, Hasher};
+
+use crate::invalid::Invalid;
+
+/// The greatest length of a name, in bytes: what every engine can store, with the tag before it.
+const MAX_LEN: usize = 1024;
+
+/// Before the name in the id of an owner that is its name.
+const NAME: &str = "name:";
+/// Before the digits in the id of an incarnation; after them come a colon and the name.
+const RUN: &str = "run:";
+const DIGITS: usize = 16;
+
+/// Who holds a lease: a name, not a task or a thread.
+///
+/// Whoever uses an equal owner is the same holder, in every task, thread and process that shares the leases: it gets at
+/// once what that owner has already, and can renew and release it. So **two tasks that must exclude each other need two
+/// owners**: one for each worker of a pool, not one for the pool.
+///
+/// Knowing the name is enough to renew and release, and errors and [`status`](crate::Leases::status) tell it to others who
+/// ask. So take a name that may be known, such as a server's own number of a session, and never the secret in a cookie.
+///
+/// There are two kinds. [`named`](Owner::named) is for an owner that lives on when the process restarts, such as a user's
+/// session. `incarnation` (with `std`) is for an owner that must not be mistaken for the one before a restart, such as a
+/// worker that would otherwise resume a job it knows nothing about.
+///
+/// A name may be 1 to 1,024 bytes long. An owner with another name can be made, but the calls answer it with their error
+/// `Invalid`.
+///
+/// Cloning an owner copies no text and allocates nothing. [`Display`](fmt::Display) gives the name. With the feature
+/// `serde`, an owner is serialised as its [`id`](Owner::id).
+///
+/// # Examples
+///
+/// ```
+/// use keylatch_lease::Owner;
+///
+/// let session = Owner::named("session-42");
+/// assert_eq!(session, Owner::from("session-42"));
+/// assert_eq!(session.to_string(), "session-42");
+/// ```
+#[derive(Clone, Eq, PartialOrd, Ord)]
+pub struct Owner {
+    /// `name:NAME`, or `run:`, 16 lower-case hexadecimal digits and `:NAME`.
+    id: Arc<str>,
+}
+
+impl Owner {
+    /// The owner of this name: the same name is the same owner, for ever.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use keylatch_lease::Owner;
+    ///
+    /// let session = 42;
+    /// let before = Owner::named(format!("session-{session}"));
+    /// let after_a_restart = Owner::named("session-42");
+    /// assert_eq!(before, after_a_restart);
+    /// ```
+    #[must_use]
+    pub fn named(name: impl AsRef<str>) -> Self {
+        Self::tagged(name.as_ref())
+    }
+
+    fn tagged(name: &str) -> Self {
+        Self { id: Arc::from([NAME, name].concat()) }
+    }
+
+    /// A new owner of this name, made different from all others by 64 random bits.
+    ///
+    /// Call it once for each worker when the process starts, and hand out clones of it to whatever works for this worker. What the process before it held stays leased until it
+    /// expires, or until somebody who kept its [`id`](Owner::id) releases it.
+    ///
+    /// The bits come from [`RandomState`](std::hash::RandomState), as random as the system makes it. They keep owners
+    /// apart that share a name by accident or by design; they are no secret.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use keylatch_lease::Owner;
+    ///
+    /// let before = Owner::incarnation("worker-3");
+    /// let after_a_restart = Owner::incarnation("worker-3");
+    /// assert_ne!(before, after_a_restart);
+    /// assert_eq!(before.name(), after_a_restart.name());
+    /// ```
+    #[cfg(feature = "std")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
+    #[must_use]
+    pub fn incarnation(name: impl AsRef<str>) -> Self {
+        use core::hash::BuildHasher;
+
+        // After a fork both processes have the same keys; their ids tell them apart.
+        let process = if cfg!(unix) { std::process::id() } else { 0 };
+        let bits = std::hash::RandomState::new().hash_one(process);
+        Self::run(bits, name.as_ref())
+    }
+
+    #[cfg(any(feature = "std", test))]
+    fn run(bits: u64, name: &str) -> Self {
+        Self { id: Arc::from(alloc::format!("{RUN}{bits:0DIGITS$x}:{name}")) }
+    }
+
+    /// The name it was made with.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use keylatch_lease::Owner;
+    ///
+    /// assert_eq!(Owner::named("session-42").name(), "session-42");
+    /// # #[cfg(feature = "std")]
+    /// assert_eq!(Owner::incarnation("worker-3").name(), "worker-3");
+    /// ```
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.id.strip_prefix(NAME).unwrap_or_else(|| &self.id[RUN.len() + DIGITS + 1..])
+    }
+
+    /// What engines store: the name with a tag before it, which says of which kind the owner is.
+    ///
+    /// It is `name:` and the name, or for an incarnation `run:`, 16 hexadecimal digits, a colon and the name. Equal ids
+    /// are equal owners. [`from_id`](Owner::from_id) is the way back; [`named`](Owner::named) is not, as it takes the tag
+    /// for a part of the name.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use keylatch_lease::Owner;
+    ///
+    /// let session = Owner::named("session-42");
+    /// assert_eq!(session.id(), "name:session-42");
+    /// assert_ne!(Owner::named(session.id()), session);
+    /// ```
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The owner with this [`id`](Owner::id). An id without a tag is taken for a name.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use keylatch_lease::Owner;
+    ///
+    /// let session = Owner::named("session-42");
+    /// assert_eq!(Owner::from_id(session.id()), session);
+    /// assert_eq!(Owner::from_id("session-42"), session);
+    ///
+    /// let worker = Owner::from_id("run:5f0c2ab9e1d47733:worker-3");
+    /// assert_eq!(worker.name(), "worker-3");
+    /// assert_ne!(worker, Owner::named("worker-3"));
+    /// ```
+    #[must_use]
+    pub fn from_id(id: &str) -> Self {
+        if id.starts_with(NAME) || is_run(id) { Self { id: Arc::from(id) } } else { Self::tagged(id) }
+    }
+
+    /// What each call asks before it does anything.
+    pub(crate) fn check(&self) -> Result<(), Invalid> {
+        if (1..=MAX_LEN).contains(&self.name().len()) { Ok(()) } else { Err(Invalid("owner")) }
+    }
+}
+
+/// Whether this is the id of an incarnation. Upper-case digits are not: each owner has one id.
+fn is_run(id: &str) -> bool {
+    let Some(rest) = id.strip_prefix(RUN) else { return false };
+    let Some((digits, _name)) = rest.split_once(':') else { return false };
+    digits.len() == DIGITS && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+impl PartialEq for Owner {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.id, &other.id) || self.id == other.id
+    }
+}
+
+impl Hash for Owner {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.id.hash(state);
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Owner").field(&self.id()).finish()
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// [`Owner::named`].
+impl From<&str> for Owner {
+    fn from(name: &str) -> Self {
+        Self::tagged(name)
+    }
+}
+
+/// [`Owner::named`].
+impl From<String> for Owner {
+    fn from(name: String) -> Self {
+        Self::tagged(&name)
+    }
+}
+
+/// [`Owner::named`].
+impl From<&String> for Owner {
+    fn from(name: &String) -> Self {
+        Self::tagged(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Owner;
+    use crate::invalid::Invalid;
+
+    #[test]
+    fn a_name_is_one_byte_to_one_kibibyte_long() {
+        let text = "x".repeat(1025);
+        assert_eq!(Owner::named("x").check(), Ok(()));
+        assert_eq!(Owner::named(&text[..1024]).check(), Ok(()));
+        assert_eq!(Owner::run(7, &text[..1024]).check(), Ok(()));
+
+        assert_eq!(Owner::named("").check(), Err(Invalid("owner")));
+        assert_eq!(Owner::run(7, "").check(), Err(Invalid("owner")));
+        assert_eq!(Owner::named(&text).check(), Err(Invalid("owner")));
+        assert_eq!(Owner::run(7, &text).check(), Err(Invalid("owner")));
+    }
+
+    #[test]
+    fn an_incarnation_keeps_its_leading_zeros() {
+        let owner = Owner::run(0xbeef, "worker:3");
+        assert_eq!(owner.id(), "run:000000000000beef:worker:3");
+        assert_eq!(owner.name(), "worker:3");
+        assert_eq!(Owner::from_id(owner.id()), owner);
+    }
+}

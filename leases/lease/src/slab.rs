@@ -1,0 +1,267 @@
+//! A slab: records with a number each, for whoever keeps links and indexes by number instead of by pointer.
+//!
+//! Records lie in chunks of 64. Growing adds a chunk and copies no record; a chunk whose last record goes is given
+//! back, so that memory follows the number of records down as well as up. One empty chunk stays where it is, as a
+//! spare: a number of records that swings around a multiple of 64 would otherwise allocate at every swing.
+//!
+//! A chunk has a bitmap of the places in use, and the chunks that have room are in a doubly linked list, as are the
+//! entries of the table whose chunk was given back. Hence inserting and removing take constant time, apart from the
+//! allocator's and from what the table of chunks takes when it grows or shrinks (24 bytes for every 64 records,
+//! amortized).
+//!
+//! A place is an `Option<T>`: no larger than a record if that has a niche (a box, a reference, an enum, a `bool`).
+use alloc::{boxed::Box, vec::Vec};
+use core::{
+    iter,
+    ops::{Index, IndexMut},
+};
+
+#[cfg(test)]
+#[path = "slab_tests.rs"]
+mod tests;
+
+/// Places in a chunk: as many as there are bits in its bitmap.
+const PLACES: usize = 64;
+/// The last chunk that `u32` could number is not used, so that `u32::MAX` is nobody's number and can stand for
+/// "none".
+const MAX_CHUNKS: usize = u32::MAX as usize / PLACES;
+/// The table of chunks is not shrunk below this.
+const SMALL: usize = 16;
+/// No chunk.
+const NONE: u32 = u32::MAX;
+
+type Places<T> = Box<[Option<T>; PLACES]>;
+
+/// An entry in the table of chunks.
+struct Chunk<T> {
+    /// `None` once given back, until it is needed again.
+    places: Option<Places<T>>,
+    /// A bit for each place in use.
+    used: u64,
+    /// Neighbours in the list of chunks with room or of those given back. A full chunk is in neither, nor is the spare.
+    prev: u32,
+    next: u32,
+}
+
+/// Records of type `T`, addressed by number.
+pub(crate) struct Slab<T> {
+    chunks: Vec<Chunk<T>>,
+    /// A chunk without records that is kept for when there is no room in the others.
+    spare: u32,
+    /// First of the chunks that have a record and room for more.
+    room: u32,
+    /// First of the entries without a chunk.
+    void: u32,
+    len: u32,
+}
+
+impl<T> Slab<T> {
+    pub(crate) const fn new() -> Self {
+        Self { chunks: Vec::new(), spare: NONE, room: NONE, void: NONE, len: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// The numbers of all records. It looks at all chunks.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = u32> {
+        let used = |chunk: &Chunk<T>| if chunk.places.is_some() { chunk.used } else { 0 };
+        let of = |(at, used): (usize, u64)| {
+            (0..PLACES).filter(move |place| used >> place & 1 == 1).map(move |place| (at * PLACES + place) as u32)
+        };
+        self.chunks.iter().map(used).enumerate().flat_map(of)
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, id: u32) -> Option<&T> {
+        let (chunk, place) = split(id);
+        self.chunks.get(chunk)?.places.as_ref()?[place].as_ref()
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: u32) -> Option<&mut T> {
+        let (chunk, place) = split(id);
+        self.chunks.get_mut(chunk)?.places.as_mut()?[place].as_mut()
+    }
+
+    /// # Panics
+    ///
+    /// If there is no number left.
+    pub(crate) fn insert(&mut self, record: T) -> u32 {
+        self.insert_with(|| record)
+    }
+
+    /// Puts a record in that is made when its place has been found.
+    ///
+    /// # Panics
+    ///
+    /// If there is no number left.
+    #[inline]
+    pub(crate) fn insert_with(&mut self, record: impl FnOnce() -> T) -> u32 {
+        if self.room == NONE {
+            self.make_room();
+        }
+        let at = self.room;
+        let chunk = &mut self.chunks[at as usize];
+        let place = chunk.used.trailing_ones();
+        // The record is made last, and nothing is dropped in its place: so it need not be made elsewhere and moved there.
+        let places = chunk.places.as_mut().expect("a chunk with room has places");
+        core::mem::forget(places[place as usize].replace(record()));
+        chunk.used |= 1 << place;
+        if chunk.used == u64::MAX {
+            unlink(&mut self.chunks, &mut self.room, at);
+        }
+        self.len += 1;
+        at * PLACES as u32 + place
+    }
+
+    /// # Panics
+    ///
+    /// If there is no such record.
+    #[inline]
+    pub(crate) fn remove(&mut self, id: u32) -> T {
+        let record = self.slot(id).and_then(Option::take);
+        let Some(record) = record else { panic!("no record {id}") };
+        self.vacate(id);
+        record
+    }
+
+    /// Removes a record that nobody needs any more: it is not moved to be dropped.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such record.
+    #[inline]
+    pub(crate) fn forget(&mut self, id: u32) {
+        let slot = self.slot(id).filter(|slot| slot.is_some());
+        let Some(slot) = slot else { panic!("no record {id}") };
+        *slot = None;
+        self.vacate(id);
+    }
+
+    #[inline]
+    fn slot(&mut self, id: u32) -> Option<&mut Option<T>> {
+        let (at, place) = split(id);
+        Some(&mut self.chunks.get_mut(at)?.places.as_mut()?[place])
+    }
+
+    /// The place of a record that was removed is free.
+    #[inline]
+    fn vacate(&mut self, id: u32) {
+        let (at, place) = split(id);
+        let chunk = &mut self.chunks[at];
+        let was_full = chunk.used == u64::MAX;
+        chunk.used &= !(1 << place);
+        self.len -= 1;
+        if was_full {
+            link(&mut self.chunks, &mut self.room, at as u32);
+        } else if chunk.used == 0 {
+            self.empty_chunk(at as u32);
+        }
+    }
+
+    /// Makes the spare chunk, or a new one if there is none, the only one with room.
+    fn make_room(&mut self) {
+        let spare = core::mem::replace(&mut self.spare, NONE);
+        let at = if spare == NONE { self.add_chunk() } else { spare };
+        link(&mut self.chunks, &mut self.room, at);
+    }
+
+    /// Gives some entry of the table an empty chunk.
+    #[cold]
+    fn add_chunk(&mut self) -> u32 {
+        let at = if self.void == NONE {
+            let at = number(self.chunks.len());
+            self.chunks.push(Chunk { places: None, used: 0, prev: NONE, next: NONE });
+            at
+        } else {
+            let at = self.void;
+            unlink(&mut self.chunks, &mut self.void, at);
+            at
+        };
+        // Collected, and not boxed from an array, which would be built on the stack first.
+        let places: Box<[Option<T>]> = iter::repeat_with(|| None).take(PLACES).collect();
+        let places = places.try_into().unwrap_or_else(|_| unreachable!("as many as were taken"));
+        self.chunks[at as usize].places = Some(places);
+        at
+    }
+
+    /// The chunk `at` has no record any more. It is the spare, or of it and the spare, the one further back is given
+    /// back.
+    fn empty_chunk(&mut self, at: u32) {
+        unlink(&mut self.chunks, &mut self.room, at);
+        let other = core::mem::replace(&mut self.spare, at);
+        if other != NONE {
+            self.spare = at.min(other);
+            self.give_back(at.max(other));
+        }
+    }
+
+    /// Frees the chunk of the entry `at`, which is in no list, and cuts the table's end off if it is unused.
+    #[cold]
+    fn give_back(&mut self, at: u32) {
+        self.chunks[at as usize].places = None;
+        link(&mut self.chunks, &mut self.void, at);
+        while self.chunks.last().is_some_and(|chunk| chunk.places.is_none()) {
+            let last = self.chunks.len() as u32 - 1;
+            unlink(&mut self.chunks, &mut self.void, last);
+            self.chunks.pop();
+        }
+        // Far enough from the next growth that each takes as many steps as it moves entries.
+        if self.chunks.capacity() > SMALL && self.chunks.len() <= self.chunks.capacity() / 4 {
+            self.chunks.shrink_to(SMALL.max(self.chunks.len() * 2));
+        }
+    }
+}
+
+impl<T> Index<u32> for Slab<T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, id: u32) -> &T {
+        self.get(id).unwrap_or_else(|| panic!("no record {id}"))
+    }
+}
+
+impl<T> IndexMut<u32> for Slab<T> {
+    #[inline]
+    fn index_mut(&mut self, id: u32) -> &mut T {
+        self.get_mut(id).unwrap_or_else(|| panic!("no record {id}"))
+    }
+}
+
+/// A record's chunk and its place in there.
+fn split(id: u32) -> (usize, usize) {
+    (id as usize / PLACES, id as usize % PLACES)
+}
+
+/// The number of a new chunk where there are `chunks`.
+fn number(chunks: usize) -> u32 {
+    assert!(chunks < MAX_CHUNKS, "more than {} records", MAX_CHUNKS * PLACES);
+    chunks as u32
+}
+
+/// Puts a chunk that is in no list first into the one that begins at `head`.
+fn link<T>(chunks: &mut [Chunk<T>], head: &mut u32, at: u32) {
+    let chunk = &mut chunks[at as usize];
+    chunk.prev = NONE;
+    chunk.next = *head;
+    if *head != NONE {
+        chunks[*head as usize].prev = at;
+    }
+    *head = at;
+}
+
+/// Takes a chunk out of the list that begins at `head`.
+fn unlink<T>(chunks: &mut [Chunk<T>], head: &mut u32, at: u32) {
+    let Chunk { prev, next, .. } = chunks[at as usize];
+    if next != NONE {
+        chunks[next as usize].prev = prev;
+    }
+    if prev == NONE {
+        *head = next;
+    } else {
+        chunks[prev as usize].next = next;
+    }
+}

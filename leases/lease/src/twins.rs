@@ -1,0 +1,252 @@
+//! The calls without a future: each is short for its future's `wait()` or `now()`.
+
+use alloc::vec::Vec;
+#[cfg(feature = "std")]
+use core::time::Duration;
+
+use crate::{
+    AcquireError, Clock, Expiry, Grant, LeaseStatus, Leases, LookError, Memory, Owner, ReleaseError, RenewError,
+    Resource, front::at_once,
+};
+#[cfg(feature = "std")]
+use crate::{Held, engine::Engine};
+
+/// Each call with its two twins, and an example of each.
+macro_rules! twins {
+    ($(
+        $call:ident($($name:ident: $type:ty),*) -> $output:ident<$ok:ty> ;
+        $now:ident $now_example:literal
+        $blocking:ident $blocking_example:literal
+    )+) => {
+        impl<C: Clock> Leases<Memory<C>> {
+            $(
+                #[doc = concat!("Short for [`", stringify!($call), "`](Self::", stringify!($call), ")`(..).now()`.")]
+                ///
+                /// # Errors
+                #[doc = concat!("As [`", stringify!($call), "`](Self::", stringify!($call), ").")]
+                ///
+                /// # Examples
+                /// ```
+                /// # use std::time::Duration;
+                /// # use keylatch_lease::{Leases, Owner};
+                /// # let (leases, jane, minute) = (Leases::in_memory(), Owner::named("jane"), Duration::from_secs(60));
+                #[doc = $now_example]
+                /// ```
+                #[track_caller]
+                pub fn $now(&self, $($name: $type),*) -> Result<$ok, $output> {
+                    self.$call($($name),*).now()
+                }
+            )+
+        }
+
+        #[cfg(feature = "std")]
+        #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
+        impl<E: Engine> Leases<E> {
+            $(
+                #[doc = concat!("Short for [`", stringify!($call), "`](Self::", stringify!($call), ")`(..).wait()`.")]
+                ///
+                /// # Blocking
+                /// With an engine in another process, until that has answered: not to be called in a task.
+                ///
+                /// # Errors
+                #[doc = concat!("As [`", stringify!($call), "`](Self::", stringify!($call), ").")]
+                ///
+                /// # Examples
+                /// ```
+                /// # use std::time::Duration;
+                /// # use keylatch_lease::{Leases, Owner};
+                /// # let (leases, jane, minute) = (Leases::in_memory(), Owner::named("jane"), Duration::from_secs(60));
+                #[doc = $blocking_example]
+                /// ```
+                #[track_caller]
+                pub fn $blocking(&self, $($name: $type),*) -> Result<$ok, $output<E::Error>> {
+                    self.$call($($name),*).wait()
+                }
+            )+
+        }
+    };
+}
+
+twins! {
+    try_acquire(r: impl Into<Resource>, o: &Owner, x: impl Into<Expiry>) -> AcquireError<Grant>;
+    try_acquire_now "let grant = leases.try_acquire_now(\"report\", &jane, minute).unwrap();"
+    try_acquire_blocking "let grant = leases.try_acquire_blocking(\"report\", &jane, minute).unwrap();"
+
+    release_as(r: impl Into<Resource>, o: &Owner) -> ReleaseError<()>;
+    release_as_now "leases.try_acquire_now(\"report\", &jane, minute).unwrap();\nleases.release_as_now(\"report\", &jane).unwrap();"
+    release_as_blocking "leases.try_acquire_now(\"report\", &jane, minute).unwrap();\nleases.release_as_blocking(\"report\", &jane).unwrap();"
+
+    release_all(o: &Owner) -> LookError<usize>;
+    release_all_now "leases.try_acquire_now(\"report\", &jane, minute).unwrap();\nassert_eq!(leases.release_all_now(&jane), Ok(1));"
+    release_all_blocking "leases.try_acquire_now(\"report\", &jane, minute).unwrap();\nassert_eq!(leases.release_all_blocking(&jane), Ok(1));"
+
+    release_expired() -> LookError<usize>;
+    release_expired_now "assert_eq!(leases.release_expired_now(), Ok(0));"
+    release_expired_blocking "assert_eq!(leases.release_expired_blocking(), Ok(0));"
+
+    status(r: impl Into<Resource>) -> LookError<Option<LeaseStatus>>;
+    status_now "leases.try_acquire_now(\"report\", &jane, minute).unwrap();\nassert_eq!(leases.status_now(\"report\").unwrap().unwrap().owner(), &jane);"
+    status_blocking "leases.try_acquire_now(\"report\", &jane, minute).unwrap();\nassert_eq!(leases.status_blocking(\"report\").unwrap().unwrap().owner(), &jane);"
+
+    owned_by(o: &Owner) -> LookError<Vec<Grant>>;
+    owned_by_now "leases.try_acquire_now(\"report\", &jane, minute).unwrap();\nassert_eq!(leases.owned_by_now(&jane).unwrap().len(), 1);"
+    owned_by_blocking "leases.try_acquire_now(\"report\", &jane, minute).unwrap();\nassert_eq!(leases.owned_by_blocking(&jane).unwrap().len(), 1);"
+}
+
+/// Those that take a grant: there is no future that would have to keep it, so they do not clone it to ask.
+impl<C: Clock> Leases<Memory<C>> {
+    /// Short for [`renew`](Self::renew)`(..).now()`.
+    ///
+    /// # Errors
+    /// As [`renew`](Self::renew).
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::time::Duration;
+    /// # use keylatch_lease::{Leases, Owner};
+    /// # let (leases, jane, minute) = (Leases::in_memory(), Owner::named("jane"), Duration::from_secs(60));
+    /// let grant = leases.try_acquire_now("report", &jane, minute).unwrap();
+    /// let grant = leases.renew_now(&grant).unwrap();
+    /// ```
+    pub fn renew_now(&self, grant: &Grant) -> Result<Grant, RenewError> {
+        at_once(self.renewed(grant)).map(|end| Grant { end, ..grant.clone() })
+    }
+
+    /// Short for [`release`](Self::release)`(..).now()`.
+    ///
+    /// # Errors
+    /// As [`release`](Self::release).
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::time::Duration;
+    /// # use keylatch_lease::{Leases, Owner};
+    /// # let (leases, jane, minute) = (Leases::in_memory(), Owner::named("jane"), Duration::from_secs(60));
+    /// let grant = leases.try_acquire_now("report", &jane, minute).unwrap();
+    /// leases.release_now(&grant).unwrap();
+    /// ```
+    pub fn release_now(&self, grant: &Grant) -> Result<(), ReleaseError> {
+        at_once(self.released(&grant.resource, &grant.owner, Some(grant.token)))
+    }
+}
+
+/// Those that take a grant, and those that wait.
+#[cfg(feature = "std")]
+#[cfg_attr(docsrs, doc(cfg(feature = "std")))]
+impl<E: Engine> Leases<E> {
+    /// Short for [`renew`](Self::renew)`(..).wait()`.
+    ///
+    /// # Blocking
+    /// With an engine in another process, until that has answered: not to be called in a task.
+    ///
+    /// # Errors
+    /// As [`renew`](Self::renew).
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::time::Duration;
+    /// # use keylatch_lease::{Leases, Owner};
+    /// # let (leases, jane, minute) = (Leases::in_memory(), Owner::named("jane"), Duration::from_secs(60));
+    /// let grant = leases.try_acquire_now("report", &jane, minute).unwrap();
+    /// let grant = leases.renew_blocking(&grant).unwrap();
+    /// ```
+    pub fn renew_blocking(&self, grant: &Grant) -> Result<Grant, RenewError<E::Error>> {
+        self.renew(grant).wait()
+    }
+
+    /// Short for [`release`](Self::release)`(..).wait()`.
+    ///
+    /// # Blocking
+    /// With an engine in another process, until that has answered: not to be called in a task.
+    ///
+    /// # Errors
+    /// As [`release`](Self::release).
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::time::Duration;
+    /// # use keylatch_lease::{Leases, Owner};
+    /// # let (leases, jane, minute) = (Leases::in_memory(), Owner::named("jane"), Duration::from_secs(60));
+    /// let grant = leases.try_acquire_now("report", &jane, minute).unwrap();
+    /// leases.release_blocking(&grant).unwrap();
+    /// ```
+    pub fn release_blocking(&self, grant: &Grant) -> Result<(), ReleaseError<E::Error>> {
+        self.release(grant).wait()
+    }
+
+    /// Short for [`acquire`](Self::acquire)`(..).wait()`.
+    ///
+    /// # Blocking
+    /// Until the lease is there: not to be called in a task.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::time::Duration;
+    /// # use keylatch_lease::{Leases, Owner};
+    /// # let (leases, jane, minute) = (Leases::in_memory(), Owner::named("jane"), Duration::from_secs(60));
+    /// let grant = leases.acquire_blocking("report", &jane, minute).unwrap();
+    /// ```
+    #[track_caller]
+    pub fn acquire_blocking(
+        &self,
+        r: impl Into<Resource>,
+        o: &Owner,
+        x: impl Into<Expiry>,
+    ) -> Result<Grant, AcquireError<E::Error>> {
+        self.acquire(r, o, x).wait()
+    }
+
+    /// Short for [`acquire`](Self::acquire)`(..).wait_for(longest)`.
+    ///
+    /// # Blocking
+    /// Until the lease is there, but no longer than so much real time: not to be called in a task.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire), and [`AcquireError::Limit`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::time::Duration;
+    /// # use keylatch_lease::{Leases, Owner};
+    /// # let (leases, jane, minute) = (Leases::in_memory(), Owner::named("jane"), Duration::from_secs(60));
+    /// let grant = leases.acquire_for("report", &jane, minute, Duration::from_secs(1)).unwrap();
+    /// ```
+    #[track_caller]
+    pub fn acquire_for(
+        &self,
+        r: impl Into<Resource>,
+        o: &Owner,
+        x: impl Into<Expiry>,
+        longest: Duration,
+    ) -> Result<Grant, AcquireError<E::Error>> {
+        self.acquire(r, o, x).wait_for(longest)
+    }
+
+    /// Short for [`hold`](Self::hold)`(..).wait()`.
+    ///
+    /// # Blocking
+    /// Until the lease is there: not to be called in a task.
+    ///
+    /// # Errors
+    /// As [`hold`](Self::hold).
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::time::Duration;
+    /// # use keylatch_lease::{Leases, Owner};
+    /// # let (leases, jane, minute) = (Leases::in_memory(), Owner::named("jane"), Duration::from_secs(60));
+    /// let held = leases.hold_blocking("report", &jane, minute).unwrap();
+    /// ```
+    #[track_caller]
+    pub fn hold_blocking(
+        &self,
+        r: impl Into<Resource>,
+        o: &Owner,
+        ttl: Duration,
+    ) -> Result<Held<'_, E>, AcquireError<E::Error>> {
+        self.hold(r, o, ttl).wait()
+    }
+}
