@@ -1,0 +1,268 @@
+//! What several tests share: a table whose time is in the test's hands, polling by hand, wakers that can be watched.
+#![allow(dead_code, unreachable_pub)] // each test uses its part
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use keylatch_lease::{
+    AcquireError, Expiry, ExpiryPolicy, Grant, Leases, Lost, ManualClock, Memory, Owner, ReleaseError, RenewError,
+    Resource, Token,
+};
+
+pub type Table = Leases<Memory<ManualClock>>;
+pub type Acquired = Result<Grant, AcquireError<Infallible>>;
+
+/// A table, and its clock, which stands still until it is moved.
+pub fn table() -> (Table, ManualClock) {
+    let clock = ManualClock::new();
+    (Leases::in_memory_with(clock.clone()), clock)
+}
+
+pub const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// The least that time moves.
+pub const TICK: Duration = Duration::from_nanos(1);
+pub const HOUR: Duration = secs(3600);
+
+/// Owners of different names.
+pub fn owners<const N: usize>() -> [Owner; N] {
+    const NAMES: [&str; 8] = ["ann", "bob", "cid", "dan", "eve", "fay", "gus", "hal"];
+    std::array::from_fn(|n| Owner::named(NAMES[n]))
+}
+
+// ---- polling ----------------------------------------------------------------------------------------------------------
+
+/// Polls once, with this waker.
+pub fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(waker))
+}
+
+/// Polls once, with a waker that does nothing.
+pub fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    poll_with(future, Waker::noop())
+}
+
+/// The output of a future that must be ready.
+#[track_caller]
+pub fn ready<F: Future>(future: F) -> F::Output {
+    match poll(&mut pin!(future)) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("the future should be ready"),
+    }
+}
+
+/// Panics if the future is ready.
+#[track_caller]
+pub fn pending<F: Future + Unpin>(future: &mut F) {
+    assert!(poll(future).is_pending(), "the future should wait");
+}
+
+/// A future that has been polled, and waits.
+#[track_caller]
+pub fn waiting<F: Future>(future: F) -> Pin<Box<F>> {
+    waiting_with(future, Waker::noop())
+}
+
+#[track_caller]
+pub fn waiting_with<F: Future>(future: F, waker: &Waker) -> Pin<Box<F>> {
+    let mut future = Box::pin(future);
+    assert!(poll_with(&mut future, waker).is_pending(), "the future should wait");
+    future
+}
+
+/// Gives other threads their turn until `done` says so: for tests that need another thread to get somewhere.
+pub fn until(mut done: impl FnMut() -> bool) {
+    while !done() {
+        std::thread::yield_now();
+    }
+}
+
+pub fn assert_send<T: Send>(value: T) -> T {
+    value
+}
+
+// ---- wakers -----------------------------------------------------------------------------------------------------------
+
+/// Counts how often it was woken.
+#[derive(Default)]
+pub struct Bell {
+    rung: AtomicUsize,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.rung.fetch_add(1, SeqCst);
+    }
+}
+
+impl Bell {
+    pub fn new() -> (Arc<Bell>, Waker) {
+        let bell = Arc::new(Bell::default());
+        (bell.clone(), Waker::from(bell))
+    }
+
+    /// How often it was woken since the last call.
+    pub fn take(&self) -> usize {
+        self.rung.swap(0, SeqCst)
+    }
+}
+
+// ---- looking at the table ---------------------------------------------------------------------------------------------
+
+/// Who has it, with which token, for how long yet (`None`: for ever).
+pub type Seen = Option<(Owner, Token, Option<Duration>)>;
+
+#[track_caller]
+pub fn seen(table: &Table, resource: impl Into<Resource>) -> Seen {
+    let status = table.status_now(resource).unwrap();
+    status.map(|status| (status.owner().clone(), status.token(), status.remaining()))
+}
+
+/// Who has it.
+#[track_caller]
+pub fn holder(table: &Table, resource: impl Into<Resource>) -> Option<Owner> {
+    seen(table, resource).map(|(owner, ..)| owner)
+}
+
+/// How long it is leased yet, for a lease that ends; zero when it is free.
+#[track_caller]
+pub fn left(table: &Table, resource: impl Into<Resource>) -> Duration {
+    seen(table, resource).map_or(Duration::ZERO, |(.., left)| left.expect("it never ends"))
+}
+
+#[track_caller]
+pub fn waiters(table: &Table, resource: impl Into<Resource>) -> usize {
+    table.status_now(resource).unwrap().map_or(0, |status| status.waiters())
+}
+
+/// What the owner has, by name.
+#[track_caller]
+pub fn owned(table: &Table, owner: &Owner) -> Vec<String> {
+    let grants = table.owned_by_now(owner).unwrap();
+    let mut keys: Vec<_> = grants.iter().map(|grant| grant.resource().key().to_string()).collect();
+    keys.sort();
+    keys
+}
+
+/// Gets it at once.
+#[track_caller]
+pub fn take(table: &Table, resource: impl Into<Resource>, owner: &Owner, expiry: impl Into<Expiry>) -> Grant {
+    table.try_acquire_now(resource, owner, expiry).expect("it should be free")
+}
+
+/// Does not get it: who has it, and for how long yet.
+#[track_caller]
+pub fn busy(acquired: Acquired) -> (Owner, Option<Duration>) {
+    match acquired {
+        Err(AcquireError::Busy { owner, remaining, .. }) => (owner, remaining),
+        other => panic!("it should be busy: {other:?}"),
+    }
+}
+
+#[track_caller]
+pub fn lost(renewed: Result<Grant, RenewError<Infallible>>) -> Lost {
+    match renewed {
+        Err(RenewError::Lost(lost)) => lost,
+        other => panic!("it should be lost: {other:?}"),
+    }
+}
+
+#[track_caller]
+pub fn not_renewable(renewed: Result<Grant, RenewError<Infallible>>) -> Resource {
+    match renewed {
+        Err(RenewError::NotRenewable { resource, .. }) => resource,
+        other => panic!("it should not be renewable: {other:?}"),
+    }
+}
+
+#[track_caller]
+pub fn not_held(released: Result<(), ReleaseError<Infallible>>) -> Resource {
+    match released {
+        Err(ReleaseError::NotHeld { resource, .. }) => resource,
+        other => panic!("it should not be held: {other:?}"),
+    }
+}
+
+/// Whose it is instead.
+#[track_caller]
+pub fn not_owner(released: Result<(), ReleaseError<Infallible>>) -> Owner {
+    match released {
+        Err(ReleaseError::NotOwner { owner, .. }) => owner,
+        other => panic!("it should be another's: {other:?}"),
+    }
+}
+
+#[track_caller]
+pub fn refused(acquired: Acquired) -> Resource {
+    match acquired {
+        Err(AcquireError::Refused { resource, .. }) => resource,
+        other => panic!("it should be refused: {other:?}"),
+    }
+}
+
+// ---- policies ---------------------------------------------------------------------------------------------------------
+
+/// A policy made of a function.
+pub struct By<F>(pub F);
+
+impl<F: Fn(Duration) -> Option<Duration> + Send + Sync> ExpiryPolicy for By<F> {
+    fn remaining(&self, held_for: Duration) -> Option<Duration> {
+        (self.0)(held_for)
+    }
+}
+
+pub fn by(policy: impl Fn(Duration) -> Option<Duration> + Send + Sync + 'static) -> Expiry {
+    Expiry::Custom(Arc::new(By(policy)))
+}
+
+/// A policy that writes down what it is asked, and answers what it was told to.
+#[derive(Default)]
+pub struct Scripted {
+    asked: Mutex<Vec<Duration>>,
+    answer: Mutex<Option<Duration>>,
+}
+
+impl Scripted {
+    pub fn new(answer: Option<Duration>) -> Arc<Scripted> {
+        Arc::new(Scripted { asked: Mutex::default(), answer: Mutex::new(answer) })
+    }
+
+    pub fn answers(&self, answer: Option<Duration>) {
+        *self.answer.lock().unwrap() = answer;
+    }
+
+    /// What it was asked since the last call.
+    pub fn asked(&self) -> Vec<Duration> {
+        std::mem::take(&mut *self.asked.lock().unwrap())
+    }
+
+    pub fn expiry(self: &Arc<Self>) -> Expiry {
+        Expiry::Custom(self.clone())
+    }
+}
+
+impl ExpiryPolicy for Scripted {
+    fn remaining(&self, held_for: Duration) -> Option<Duration> {
+        self.asked.lock().unwrap().push(held_for);
+        *self.answer.lock().unwrap()
+    }
+}
+
+/// A small generator, so that every run does the same. The seed is not zero.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % below
+    }
+}

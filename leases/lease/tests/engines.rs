@@ -1,0 +1,490 @@
+//! The front end over an engine that is not in this process: one that takes a while, whose answers get lost, and that fails.
+
+#![cfg(feature = "std")]
+
+use std::{
+    collections::HashMap,
+    error::Error,
+    fmt,
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+    task::{Poll, Waker},
+    time::Duration,
+};
+
+use futures_lite::future::{block_on, poll_once, yield_now, zip};
+use keylatch_lease::{
+    AcquireError, Clock, Leases, LookError, Lost, ManualClock, Memory, Owner, ReleaseError, RenewError, Resource,
+    Token,
+    engine::{Answer, Ask, Engine, Fail, Gone, Owned, Record, Renewal},
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Down;
+
+impl fmt::Display for Down {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the server is down")
+    }
+}
+
+impl Error for Down {}
+
+#[derive(Default)]
+struct Faults {
+    /// So many requests are done, and their answers get lost.
+    lost_answers: usize,
+    /// So many requests are not done.
+    failures: usize,
+    abandoned: usize,
+}
+
+/// Somebody who watches a resource.
+#[derive(Default)]
+struct Flag {
+    is_up: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+/// A server: leases in memory, one poll away, with a clock of its own.
+#[derive(Clone)]
+struct Server {
+    memory: Arc<Memory<ManualClock>>,
+    clock: ManualClock,
+    faults: Arc<Mutex<Faults>>,
+    watchers: Arc<Mutex<HashMap<Resource, Vec<Arc<Flag>>>>>,
+    acquires: Arc<AtomicUsize>,
+    in_flight: Arc<AtomicUsize>,
+    most_in_flight: Arc<AtomicUsize>,
+}
+
+impl Server {
+    fn new(clock: ManualClock) -> Self {
+        Server {
+            memory: Arc::new(Memory::new(ManualClock::new())),
+            clock,
+            faults: Arc::default(),
+            watchers: Arc::default(),
+            acquires: Arc::default(),
+            in_flight: Arc::default(),
+            most_in_flight: Arc::default(),
+        }
+    }
+
+    fn pass(&self, time: Duration) {
+        self.clock.advance(time);
+        self.memory.clock().advance(time);
+    }
+
+    fn there(&self) -> Duration {
+        self.memory.clock().now()
+    }
+
+    /// The way there and back.
+    async fn answer<T>(
+        &self,
+        done: impl Future<Output = Result<T, Fail<core::convert::Infallible>>>,
+    ) -> Result<T, Fail<Down>> {
+        yield_now().await;
+        {
+            let mut faults = self.faults.lock().unwrap();
+            if faults.failures > 0 {
+                faults.failures -= 1;
+                return Err(Fail::NotDone(Down));
+            }
+        }
+        let answer = done.await.unwrap_or_else(|never| match never.into_cause() {});
+        yield_now().await;
+        let mut faults = self.faults.lock().unwrap();
+        if faults.lost_answers > 0 {
+            faults.lost_answers -= 1;
+            return Err(Fail::Unknown(Down));
+        }
+        Ok(answer)
+    }
+
+    fn tell(&self, resource: &Resource) {
+        let watchers = self.watchers.lock().unwrap().remove(resource).unwrap_or_default();
+        for flag in watchers {
+            flag.is_up.store(true, SeqCst);
+            flag.waker.lock().unwrap().take().into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+impl Engine for Server {
+    type Error = Down;
+
+    fn now(&self) -> Duration {
+        self.clock.now()
+    }
+
+    fn is_real_time(&self) -> bool {
+        false
+    }
+
+    async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<Down>> {
+        self.acquires.fetch_add(1, SeqCst);
+        self.most_in_flight.fetch_max(self.in_flight.fetch_add(1, SeqCst) + 1, SeqCst);
+        let answer = self.answer(self.memory.acquire(Ask { at: self.there(), ..ask })).await;
+        self.in_flight.fetch_sub(1, SeqCst);
+        answer
+    }
+
+    async fn renew(&self, batch: &mut [Renewal<'_>], _: Duration) -> Result<(), Fail<Down>> {
+        self.answer(self.memory.renew(batch, self.there())).await
+    }
+
+    async fn release(
+        &self,
+        resource: &Resource,
+        owner: &Owner,
+        token: Option<Token>,
+        _: Duration,
+    ) -> Result<Gone, Fail<Down>> {
+        let gone = self.answer(self.memory.release(resource, owner, token, self.there())).await;
+        self.tell(resource);
+        gone
+    }
+
+    async fn release_all(&self, owner: &Owner, _: Duration) -> Result<Vec<Resource>, Fail<Down>> {
+        self.answer(self.memory.release_all(owner, self.there())).await
+    }
+
+    async fn look(&self, resource: &Resource, _: Duration) -> Result<Option<Record>, Fail<Down>> {
+        self.answer(self.memory.look(resource, self.there())).await
+    }
+
+    async fn owned_by(&self, owner: &Owner, _: Duration) -> Result<Vec<Owned>, Fail<Down>> {
+        self.answer(self.memory.owned_by(owner, self.there())).await
+    }
+
+    async fn sweep(&self, limit: usize, _: Duration) -> Result<usize, Fail<Down>> {
+        self.answer(Engine::sweep(&*self.memory, limit, self.there())).await
+    }
+
+    fn watch(&self, resource: &Resource) -> impl Future<Output = ()> + Send {
+        let flag = Arc::new(Flag::default());
+        self.watchers.lock().unwrap().entry(resource.clone()).or_default().push(Arc::clone(&flag));
+        poll_fn(move |cx| {
+            *flag.waker.lock().unwrap() = Some(cx.waker().clone());
+            if flag.is_up.load(SeqCst) { Poll::Ready(()) } else { Poll::Pending }
+        })
+    }
+
+    fn abandon(&self, resource: &Resource, owner: &Owner, token: Token) {
+        self.faults.lock().unwrap().abandoned += 1;
+        let gone = block_on(self.memory.release(resource, owner, Some(token), self.there()));
+        assert_eq!(gone, Ok(Gone::Released));
+        self.tell(resource);
+    }
+}
+
+fn desk() -> (Server, Leases<Server>, Owner, Owner) {
+    let server = Server::new(ManualClock::new());
+    (server.clone(), Leases::with_engine(server), Owner::named("jane"), Owner::named("joe"))
+}
+
+#[test]
+fn each_call_asks_the_engine() {
+    let (server, leases, jane, joe) = desk();
+    let grant = leases.acquire_blocking("report", &jane, MINUTE).unwrap();
+    assert!(leases.acquire_blocking("report", &jane, MINUTE).unwrap().is_resumed());
+    assert!(matches!(
+        leases.try_acquire_blocking("report", &joe, MINUTE),
+        Err(AcquireError::Busy { owner, remaining: Some(MINUTE), .. }) if owner == jane
+    ));
+    assert_eq!(leases.status_blocking("report").unwrap().unwrap().token(), grant.token());
+    assert_eq!(leases.owned_by_blocking(&jane).unwrap().len(), 1);
+    leases.renew_blocking(&grant).unwrap();
+    leases.release_blocking(&grant).unwrap();
+    assert!(matches!(leases.release_blocking(&grant), Err(ReleaseError::NotHeld { .. })));
+    leases.acquire_blocking("report", &jane, MINUTE).unwrap();
+    assert_eq!(leases.release_all_blocking(&jane), Ok(1));
+    leases.acquire_blocking("report", &jane, MINUTE).unwrap();
+    server.pass(MINUTE);
+    assert_eq!(leases.release_expired_blocking(), Ok(1));
+}
+
+#[test]
+fn the_deadline_counts_from_before_the_request_and_less_one_percent() {
+    let (_, leases, jane, _) = desk();
+    let grant = leases.acquire_blocking("report", &jane, MINUTE).unwrap();
+    assert_eq!(leases.remaining(&grant), Some(MINUTE - MINUTE / 100));
+}
+
+#[test]
+fn an_acquire_whose_answer_is_lost_is_asked_again_and_gets_the_same_tenure() {
+    let (server, leases, jane, _) = desk();
+    server.faults.lock().unwrap().lost_answers = 1;
+    let grant = leases.acquire_blocking("report", &jane, MINUTE).unwrap();
+    assert_eq!(server.acquires.load(SeqCst), 2);
+    assert_eq!(leases.status_blocking("report").unwrap().unwrap().token(), grant.token());
+}
+
+#[test]
+fn a_release_whose_answer_is_lost_is_ok_when_asked_again() {
+    let (server, leases, jane, joe) = desk();
+    let grant = leases.acquire_blocking("report", &jane, MINUTE).unwrap();
+    server.faults.lock().unwrap().lost_answers = 1;
+    assert_eq!(leases.release_blocking(&grant), Ok(()));
+    // And a successor is untouched.
+    let joes = leases.acquire_blocking("report", &joe, MINUTE).unwrap();
+    assert!(matches!(leases.release_blocking(&grant), Err(ReleaseError::NotOwner { owner, .. }) if owner == joe));
+    assert_eq!(leases.status_blocking("report").unwrap().unwrap().token(), joes.token());
+}
+
+#[test]
+fn an_engine_that_does_not_answer_is_an_error_in_the_end() {
+    let (server, leases, jane, _) = desk();
+    server.faults.lock().unwrap().lost_answers = usize::MAX;
+    assert_eq!(leases.acquire_blocking("report", &jane, MINUTE), Err(AcquireError::Engine(Down)));
+    assert_eq!(leases.release_all_blocking(&jane), Err(LookError::Engine(Down)));
+}
+
+#[test]
+fn a_request_that_is_not_done_is_not_asked_again() {
+    let (server, leases, jane, _) = desk();
+    server.faults.lock().unwrap().failures = 1;
+    assert_eq!(leases.acquire_blocking("report", &jane, MINUTE), Err(AcquireError::Engine(Down)));
+    assert_eq!(server.acquires.load(SeqCst), 1);
+    assert!(leases.acquire_blocking("report", &jane, MINUTE).is_ok());
+}
+
+#[test]
+fn a_waiter_gets_in_when_the_holder_releases() {
+    let (_, leases, jane, joe) = desk();
+    let grant = leases.acquire_blocking("report", &jane, MINUTE).unwrap();
+    block_on(async {
+        let mut waiting = leases.acquire("report", &joe, MINUTE);
+        for _ in 0..10 {
+            assert!(poll_once(&mut waiting).await.is_none());
+        }
+        let (got, released) = zip(waiting, leases.release(&grant)).await;
+        assert_eq!(released, Ok(()));
+        assert!(got.unwrap().token() > grant.token());
+    });
+}
+
+#[test]
+fn a_waiter_is_told_of_a_release_by_another_process() {
+    let (server, here, jane, joe) = desk();
+    let there = Leases::with_engine(server);
+    let grant = there.acquire_blocking("report", &jane, MINUTE).unwrap();
+    block_on(async {
+        let (got, released) = zip(here.acquire("report", &joe, MINUTE), async {
+            for _ in 0..10 {
+                yield_now().await;
+            }
+            there.release(&grant).await
+        })
+        .await;
+        assert_eq!(released, Ok(()));
+        assert!(got.unwrap().token() > grant.token());
+    });
+}
+
+#[test]
+fn a_waiter_gets_in_when_the_holders_lease_has_expired() {
+    let (server, leases, jane, joe) = desk();
+    leases.acquire_blocking("report", &jane, MINUTE).unwrap();
+    block_on(async {
+        let mut waiting = leases.acquire("report", &joe, MINUTE);
+        for _ in 0..10 {
+            assert!(poll_once(&mut waiting).await.is_none());
+        }
+        server.pass(MINUTE);
+        assert!(waiting.await.is_ok());
+    });
+}
+
+#[test]
+fn those_who_wait_get_in_in_order_and_one_asks_at_a_time() {
+    const WAITERS: usize = 50;
+    let (server, leases, jane, _) = desk();
+    let first = leases.acquire_blocking("report", &jane, MINUTE).unwrap();
+    let order = Mutex::new(Vec::new());
+    let executor = smol::LocalExecutor::new();
+    let before = server.acquires.load(SeqCst);
+    block_on(executor.run(async {
+        let mut tasks = Vec::new();
+        for i in 0..WAITERS {
+            let (leases, order) = (&leases, &order);
+            tasks.push(executor.spawn(async move {
+                let owner = Owner::named(format!("worker-{i}"));
+                let grant = leases.acquire("report", &owner, MINUTE).await.unwrap();
+                order.lock().unwrap().push((i, grant.token()));
+                yield_now().await;
+                leases.release(&grant).await.unwrap();
+            }));
+            for _ in 0..10 {
+                yield_now().await; // it is in line
+            }
+        }
+        server.most_in_flight.store(0, SeqCst);
+        leases.release(&first).await.unwrap();
+        for task in tasks {
+            task.await;
+        }
+    }));
+    let order = order.lock().unwrap();
+    assert!(order.iter().map(|(i, _)| *i).eq(0..WAITERS));
+    assert!(order.is_sorted_by(|(_, one), (_, next)| one < next));
+    assert_eq!(server.most_in_flight.load(SeqCst), 1);
+    // Each asks when it comes, looks whether the lease is its own already, and asks a few times more when it is the first.
+    assert!(server.acquires.load(SeqCst) - before <= 6 * WAITERS);
+    assert_eq!(leases.status_blocking("report"), Ok(None));
+}
+
+#[test]
+fn two_requests_of_one_owner_enter_together() {
+    let (_, leases, jane, joe) = desk();
+    let grant = leases.acquire_blocking("report", &jane, MINUTE).unwrap();
+    block_on(async {
+        let mut one = leases.acquire("report", &joe, MINUTE);
+        let mut between = leases.acquire("report", &Owner::named("jim"), MINUTE);
+        let mut two = leases.acquire("report", &joe, MINUTE);
+        for _ in 0..10 {
+            assert!(poll_once(&mut one).await.is_none());
+            assert!(poll_once(&mut between).await.is_none());
+            assert!(poll_once(&mut two).await.is_none());
+        }
+        let (released, (one, two)) = zip(leases.release(&grant), zip(one, two)).await;
+        assert_eq!(released, Ok(()));
+        let (one, two) = (one.unwrap(), two.unwrap());
+        assert_eq!(one.token(), two.token());
+        assert!(two.is_resumed());
+        assert!(poll_once(&mut between).await.is_none());
+    });
+}
+
+#[test]
+fn those_who_only_try_do_not_pass_those_who_wait() {
+    let (_, leases, jane, joe) = desk();
+    let grant = leases.acquire_blocking("report", &jane, MINUTE).unwrap();
+    block_on(async {
+        let mut waiting = leases.acquire("report", &joe, MINUTE);
+        for _ in 0..10 {
+            assert!(poll_once(&mut waiting).await.is_none());
+        }
+        leases.release(&grant).await.unwrap();
+        // Joe has not been polled since, and nobody has the lease.
+        let jim = leases.try_acquire("report", &Owner::named("jim"), MINUTE).await;
+        assert!(matches!(jim, Err(AcquireError::Busy { ref owner, .. }) if *owner == joe), "{jim:?}");
+        assert!(waiting.await.is_ok());
+    });
+}
+
+/// Dropped at each of its await points in turn, a request keeps nobody else out.
+#[test]
+fn a_request_that_is_dropped_leaves_nobody_waiting() {
+    for polls in 0..30 {
+        let (server, leases, jane, joe) = desk();
+        let grant = leases.acquire_blocking("report", &jane, MINUTE).unwrap();
+        block_on(async {
+            let mut first = leases.acquire("report", &joe, MINUTE);
+            for _ in 0..polls / 2 {
+                assert!(poll_once(&mut first).await.is_none());
+            }
+            leases.release(&grant).await.unwrap();
+            let mut has_it = false;
+            for _ in polls / 2..polls {
+                if poll_once(&mut first).await.is_some() {
+                    has_it = true;
+                    break;
+                }
+            }
+            drop(first);
+            if has_it {
+                leases.release_as("report", &joe).await.unwrap();
+            }
+            let mut next = pin!(leases.acquire("report", &Owner::named("jim"), MINUTE));
+            for _ in 0..20 {
+                if poll_once(next.as_mut()).await.is_some() {
+                    return;
+                }
+            }
+            // At worst a grant that nobody was told of, until it expires.
+            server.pass(MINUTE);
+            assert!(next.await.is_ok());
+        });
+    }
+}
+
+#[test]
+fn a_held_lease_says_no_at_its_deadline_though_the_engine_is_silent() {
+    let (server, leases, jane, _) = desk();
+    let held = leases.hold_blocking("report", &jane, MINUTE).unwrap();
+    server.clock.advance(MINUTE - MINUTE / 100);
+    assert_eq!(held.check(), Err(Lost::Expired));
+    assert_eq!(block_on(held.lost()), Lost::Expired);
+}
+
+#[test]
+fn a_renewal_that_fails_is_tried_again_before_the_deadline() {
+    let (server, leases, jane, _) = desk();
+    let held = leases.hold_blocking("report", &jane, MINUTE).unwrap();
+    block_on(async {
+        let mut renewal = held.renewal();
+        server.faults.lock().unwrap().failures = 1;
+        for _ in 0..20 {
+            assert!(poll_once(&mut renewal).await.is_none());
+            assert!(poll_once(&mut renewal).await.is_none());
+            server.pass(MINUTE / 10);
+        }
+        assert_eq!(held.check(), Ok(held.token()));
+    });
+}
+
+#[test]
+fn a_renewal_learns_that_the_lease_is_gone() {
+    let (server, here, jane, _) = desk();
+    let there = Leases::with_engine(server.clone());
+    let held = here.hold_blocking("report", &jane, MINUTE).unwrap();
+    there.release_all_blocking(&jane).unwrap();
+    assert!(held.check().is_ok()); // not asked yet
+    server.pass(MINUTE / 2);
+    assert_eq!(held.renewal().wait(), Lost::Released);
+    assert_eq!(held.check(), Err(Lost::Released));
+    assert_eq!(held.lost().wait(), Lost::Released);
+}
+
+#[test]
+fn a_held_lease_that_is_dropped_is_abandoned() {
+    let (server, leases, jane, joe) = desk();
+    drop(leases.hold_blocking("report", &jane, MINUTE).unwrap());
+    assert_eq!(server.faults.lock().unwrap().abandoned, 1);
+    assert!(leases.try_acquire_blocking("report", &joe, MINUTE).is_ok());
+}
+
+#[test]
+fn a_stale_grant_cannot_be_renewed() {
+    let (_, leases, jane, _) = desk();
+    let old = leases.acquire_blocking("report", &jane, MINUTE).unwrap();
+    leases.acquire("report", &jane, MINUTE).fresh_token().wait().unwrap();
+    assert_eq!(leases.renew_blocking(&old), Err(RenewError::Lost(Lost::TakenOver)));
+}
+
+#[test]
+fn who_fails_to_ask_gives_its_turn_to_the_next() {
+    let (server, leases, jane, joe) = desk();
+    leases.acquire_blocking("report", &jane, MINUTE).unwrap();
+    block_on(async {
+        let mut first = leases.acquire("report", &joe, MINUTE);
+        let mut next = leases.acquire("report", &Owner::named("jim"), MINUTE);
+        for _ in 0..10 {
+            assert!(poll_once(&mut first).await.is_none());
+            assert!(poll_once(&mut next).await.is_none());
+        }
+        server.pass(MINUTE);
+        server.faults.lock().unwrap().failures = 1;
+        assert_eq!(first.await, Err(AcquireError::Engine(Down)));
+        assert!(next.await.is_ok());
+    });
+}

@@ -1,0 +1,724 @@
+//! `Held`: a lease with somebody at its side, who asks whether it is still there, waits for its loss, renews it, and gives it
+//! back.
+
+mod common;
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future, pending as never, poll_fn, ready as at_once};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use common::{
+    Bell, HOUR, TICK, Table, assert_send, busy, holder, left, lost, not_held, not_owner, owners, pending, poll, ready,
+    secs, seen, table, take, waiters, waiting, waiting_with,
+};
+use keylatch_lease::{AcquireError, Clock, Expiry, Lost, ManualClock, ReleaseError};
+
+/// Moves time to when `tick` wants to be called, calls it, and then the future; until so much time has passed. Says what the
+/// future gave.
+fn live<F: Future + Unpin>(table: &Table, clock: &ManualClock, future: &mut F, time: Duration) -> Option<F::Output> {
+    let mut passed = Duration::ZERO;
+    let mut steps = 0;
+    loop {
+        if let Poll::Ready(output) = poll(future) {
+            return Some(output);
+        }
+        let next = table.tick().map_or(time - passed, |next| next.min(time - passed));
+        assert!(!next.is_zero(), "tick wants to be called again at once, though all has been done");
+        clock.advance(next);
+        passed += next;
+        table.tick();
+        if passed == time {
+            return None;
+        }
+        steps += 1;
+        assert!(steps < 100_000, "tick wants to be called too often");
+    }
+}
+
+/// Work that is done when somebody says so.
+fn work_until(done: &Cell<bool>) -> impl Future<Output = &'static str> + '_ {
+    poll_fn(|_| if done.get() { Poll::Ready("done") } else { Poll::Pending })
+}
+
+// ---- hold -------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn hold_acquires_a_sliding_lease() {
+    let (table, clock) = table();
+    let [ann] = owners();
+    let held = ready(table.hold(("e", "k"), &ann, secs(10))).unwrap();
+    assert_eq!(seen(&table, ("e", "k")), Some((ann.clone(), held.token(), Some(secs(10)))));
+    clock.advance(secs(4));
+    let grant = held.into_grant();
+    table.renew_now(&grant).unwrap();
+    assert_eq!(left(&table, ("e", "k")), secs(10));
+}
+
+#[test]
+fn hold_is_always_a_fresh_tenure() {
+    let (table, clock) = table();
+    let [ann] = owners();
+    let grant = take(&table, "a", &ann, Expiry::Never);
+    let first = ready(table.hold("a", &ann, secs(10))).unwrap();
+    assert!(first.token() > grant.token());
+    assert_eq!(lost(table.renew_now(&grant)), Lost::TakenOver);
+    clock.advance(secs(1));
+    let second = ready(table.hold("a", &ann, secs(10))).unwrap();
+    assert!(second.token() > first.token());
+    assert_eq!(first.check(), Err(Lost::TakenOver));
+    assert_eq!(ready(first.lost()), Lost::TakenOver);
+    drop(first); // and leaves the second alone
+    assert_eq!(second.check(), Ok(second.token()));
+    assert_eq!(left(&table, "a"), secs(10));
+}
+
+#[test]
+fn hold_waits_for_another_owners_end_and_release() {
+    let (table, clock) = table();
+    let [ann, bob] = owners();
+    let held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    let mut waiter = waiting(table.hold("a", &bob, secs(10)));
+    assert_eq!(waiters(&table, "a"), 1);
+    drop(held);
+    let held = ready(&mut waiter).unwrap();
+    assert_eq!(holder(&table, "a"), Some(bob));
+    let mut waiter = waiting(table.hold("a", &ann, secs(10)));
+    clock.advance(secs(10));
+    table.tick();
+    let second = ready(&mut waiter).unwrap();
+    assert_eq!(held.check(), Err(Lost::Expired));
+    assert_eq!(second.check(), Ok(second.token()));
+}
+
+#[test]
+fn a_waiting_hold_has_a_limit() {
+    let (table, _clock) = table();
+    let table = Arc::new(table);
+    let [ann, bob] = owners();
+    take(&table, "a", &ann, secs(10));
+    let limited = ready(table.hold("a", &bob, secs(10)).until(at_once(())));
+    assert!(matches!(limited, Err(AcquireError::Limit { .. })));
+    let limited = ready(table.hold_arc("a", &bob, secs(10)).until(at_once(())));
+    assert!(matches!(limited, Err(AcquireError::Limit { .. })));
+    let mut endless = waiting(table.hold("a", &bob, secs(10)).until(never::<()>()));
+    table.release_as_now("a", &ann).unwrap();
+    assert_eq!(ready(&mut endless).unwrap().check().ok(), seen(&table, "a").map(|(_, token, _)| token));
+}
+
+#[test]
+fn a_served_hold_that_is_dropped_passes_it_on() {
+    let (table, _clock) = table();
+    let [ann, bob, cid] = owners();
+    let held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    let of_bob = waiting(table.hold("a", &bob, secs(10)));
+    let mut of_cid = waiting(table.hold("a", &cid, secs(10)));
+    drop(held);
+    assert_eq!(holder(&table, "a"), Some(bob));
+    drop(of_bob);
+    assert_eq!(holder(&table, "a"), Some(cid));
+    drop(ready(&mut of_cid).unwrap());
+    assert_eq!(table.len(), 0);
+}
+
+#[test]
+fn held_of_a_shared_table_lives_for_itself() {
+    fn lives_for_itself<T: Send + Sync + 'static>(value: T) -> T {
+        value
+    }
+    let (table, _clock) = table();
+    let table = Arc::new(table);
+    let [ann, bob] = owners();
+    let held = lives_for_itself(ready(table.hold_arc("a", &ann, secs(10))).unwrap());
+    busy(table.try_acquire_now("a", &bob, secs(1)));
+    let weak = Arc::downgrade(&table);
+    drop(table);
+    let token = std::thread::spawn(move || held.check().map(|token| (token, held))).join().unwrap();
+    let (token, held) = token.unwrap();
+    assert_eq!(token, held.token());
+    drop(held);
+    assert!(weak.upgrade().is_none(), "the table is kept by nobody");
+}
+
+// ---- check ------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn check_gives_the_token_while_it_is_held() {
+    let (table, clock) = table();
+    let [ann] = owners();
+    let held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    for _ in 0..9 {
+        assert_eq!(held.check(), Ok(held.token()));
+        clock.advance(secs(1));
+    }
+    assert_eq!(held.check(), Ok(held.token()));
+    clock.advance(secs(1));
+    assert_eq!(held.check(), Err(Lost::Expired));
+}
+
+#[test]
+fn check_says_how_it_was_lost() {
+    let (table, clock) = table();
+    let [ann, bob] = owners();
+    let held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    table.release_as_now("a", &ann).unwrap();
+    assert_eq!(held.check(), Err(Lost::Released));
+    let of_bob = take(&table, "a", &bob, secs(1));
+    assert_eq!(held.check(), Err(Lost::TakenOver));
+    table.release_now(&of_bob).unwrap();
+    assert_eq!(held.check(), Err(Lost::Released));
+    clock.advance(secs(10));
+    assert_eq!(held.check(), Err(Lost::Expired));
+
+    let held = ready(table.hold("b", &ann, secs(10))).unwrap();
+    table.release_all_now(&ann).unwrap();
+    assert_eq!(held.check(), Err(Lost::Released));
+
+    let held = ready(table.hold("c", &ann, secs(10))).unwrap();
+    table.try_acquire("c", &ann, secs(10)).fresh_token().now().unwrap();
+    assert_eq!(held.check(), Err(Lost::TakenOver));
+}
+
+#[test]
+fn asking_again_for_what_one_holds_leaves_it_held_and_moves_its_end() {
+    let (table, clock) = table();
+    let [ann] = owners();
+    let held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    let grant = take(&table, "a", &ann, secs(30));
+    assert_eq!((grant.token(), grant.is_resumed()), (held.token(), true));
+    clock.advance(secs(29));
+    assert_eq!(held.check(), Ok(held.token()));
+    assert_eq!(held.check_for(secs(1)), Ok(held.token()));
+    clock.advance(secs(1));
+    assert_eq!(held.check(), Err(Lost::Expired));
+}
+
+#[test]
+fn whoever_finds_that_it_has_expired_serves_those_who_wait_for_it() {
+    for how in 0..7 {
+        let (table, clock) = table();
+        let [ann, bob] = owners();
+        let mut held = ready(table.hold("a", &ann, secs(10))).unwrap();
+        let (bell, waker) = Bell::new();
+        let mut waiter = waiting_with(table.acquire("a", &bob, secs(10)), &waker);
+        clock.advance(secs(10));
+        assert_eq!(bell.take(), 0);
+        match how {
+            0 => assert_eq!(held.check(), Err(Lost::Expired)),
+            1 => assert_eq!(held.check_for(secs(1)), Err(Lost::Expired)),
+            2 => assert_eq!(ready(held.lost()), Lost::Expired),
+            3 => assert_eq!(ready(held.renewal()), Lost::Expired),
+            4 => assert_eq!(ready(held.run(at_once(()))), Err(Lost::Expired)),
+            5 => assert_eq!(not_owner(ready(held.release())), bob),
+            _ => drop(held),
+        }
+        assert_eq!(bell.take(), 1, "{how}");
+        assert_eq!(ready(&mut waiter).unwrap().owner(), &bob);
+    }
+}
+
+#[test]
+fn check_for_wants_so_much_time_yet() {
+    let (table, clock) = table();
+    let [ann] = owners();
+    let held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    assert_eq!(held.check_for(secs(10)), Ok(held.token()));
+    assert_eq!(held.check_for(secs(10) + TICK), Err(Lost::TooShort));
+    assert_eq!(held.check_for(Duration::MAX), Err(Lost::TooShort));
+    clock.advance(secs(7));
+    assert_eq!(held.check_for(secs(3)), Ok(held.token()));
+    assert_eq!(held.check_for(secs(3) + TICK), Err(Lost::TooShort));
+    assert_eq!(held.check_for(Duration::ZERO), Ok(held.token()));
+    assert_eq!(held.check(), Ok(held.token())); // it is held all the same
+    clock.advance(secs(3));
+    assert_eq!(held.check_for(Duration::ZERO), Err(Lost::Expired));
+    assert_eq!(held.check_for(secs(3)), Err(Lost::Expired));
+    let held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    table.release_as_now("a", &ann).unwrap();
+    assert_eq!(held.check_for(HOUR), Err(Lost::Released));
+}
+
+#[test]
+fn a_lease_for_ever_is_always_long_enough() {
+    let (table, clock) = table();
+    let [ann] = owners();
+    clock.advance(secs(1));
+    let held = ready(table.hold("a", &ann, Duration::MAX)).unwrap();
+    clock.advance(HOUR);
+    assert_eq!(held.check_for(Duration::MAX), Ok(held.token()));
+    let mut lost = waiting(held.lost());
+    assert_eq!(live(&table, &clock, &mut lost, HOUR * 1000), None);
+}
+
+// ---- lost -------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn lost_is_ready_when_it_is_lost_and_says_how() {
+    let (table, clock) = table();
+    let [ann, bob] = owners();
+    let held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    let mut lost = waiting(held.lost());
+    assert_eq!(live(&table, &clock, &mut lost, HOUR), Some(Lost::Expired));
+    assert_eq!(clock.now(), secs(10));
+
+    let held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    let mut lost = waiting(held.lost());
+    table.release_as_now("a", &ann).unwrap();
+    assert_eq!(ready(&mut lost), Lost::Released);
+
+    let held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    let mut lost = waiting(held.lost());
+    let newer = ready(table.hold("a", &ann, secs(10))).unwrap();
+    assert_eq!(ready(&mut lost), Lost::TakenOver);
+    drop(lost);
+    drop(held);
+
+    let mut of_bob = waiting(table.acquire("a", &bob, secs(10)));
+    let mut lost = waiting(newer.lost());
+    table.release_as_now("a", &ann).unwrap(); // bob is served
+    assert_eq!(ready(&mut lost), Lost::TakenOver);
+    ready(&mut of_bob).unwrap();
+}
+
+#[test]
+fn lost_of_what_is_lost_already_is_ready_at_once_and_again() {
+    let (table, clock) = table();
+    let [ann] = owners();
+    let held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    clock.advance(secs(10));
+    assert_eq!(ready(held.lost()), Lost::Expired);
+    assert_eq!(ready(held.lost()), Lost::Expired);
+    #[cfg(feature = "std")]
+    assert_eq!(held.lost().wait(), Lost::Expired);
+}
+
+#[test]
+fn several_may_wait_for_the_loss() {
+    let (table, _clock) = table();
+    let [ann] = owners();
+    let held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    let mut all: Vec<_> = (0..10).map(|_| waiting(held.lost())).collect();
+    drop(all.split_off(5)); // who is gone does not matter
+    table.release_as_now("a", &ann).unwrap();
+    for lost in &mut all {
+        assert_eq!(ready(lost), Lost::Released);
+    }
+}
+
+#[test]
+fn lost_waits_as_long_as_the_lease_is_extended() {
+    let (table, clock) = table();
+    let [ann] = owners();
+    let held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    let mut lost = waiting(held.lost());
+    for _ in 0..20 {
+        clock.advance(secs(9));
+        table.tick();
+        pending(&mut lost);
+        take(&table, "a", &ann, secs(10));
+    }
+    assert_eq!(live(&table, &clock, &mut lost, HOUR), Some(Lost::Expired));
+}
+
+#[test]
+fn lost_waits_while_it_is_held_whoever_wants_it() {
+    let (table, _clock) = table();
+    let [ann, bob] = owners();
+    let held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    let mut lost = waiting(held.lost());
+    busy(table.try_acquire_now("a", &bob, secs(1)));
+    drop(waiting(table.acquire("a", &bob, secs(1))));
+    not_owner(table.release_as_now("a", &bob));
+    table.release_all_now(&bob).unwrap();
+    pending(&mut lost);
+    drop(lost);
+    assert_eq!(held.check(), Ok(held.token()));
+}
+
+// ---- run --------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn run_gives_what_the_work_gives() {
+    let (table, _clock) = table();
+    let [ann] = owners();
+    let mut held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    assert_eq!(ready(held.run(at_once(7))), Ok(7));
+    assert_eq!(ready(held.run(at_once(8))), Ok(8)); // as often as one likes
+    #[cfg(feature = "std")]
+    assert_eq!(held.run(at_once(9)).wait(), Ok(9));
+    assert_eq!(held.check(), Ok(held.token()));
+    assert_eq!(holder(&table, "a"), Some(ann));
+}
+
+#[test]
+fn run_takes_work_that_borrows_and_stays_in_its_thread() {
+    let (table, _clock) = table();
+    let [ann] = owners();
+    let mut held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    let log = Rc::new(RefCell::new(vec![]));
+    let text = String::from("borrowed");
+    let work = async {
+        log.borrow_mut().push(text.as_str());
+        futures_lite::future::yield_now().await;
+        log.borrow_mut().push("end");
+    };
+    assert_eq!(futures_lite::future::block_on(held.run(work)), Ok(()));
+    assert_eq!(*log.borrow(), ["borrowed", "end"]);
+}
+
+#[test]
+fn run_of_work_that_may_be_sent_may_be_sent() {
+    let (table, _clock) = table();
+    let [ann] = owners();
+    let mut held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    assert_eq!(ready(assert_send(held.run(async { 7 }))), Ok(7));
+}
+
+#[test]
+fn run_renews_for_as_long_as_the_work_takes() {
+    for ttl in [Duration::from_millis(1), secs(10), HOUR] {
+        let (table, clock) = table();
+        let [ann, bob] = owners();
+        let mut held = ready(table.hold("a", &ann, ttl)).unwrap();
+        let token = held.token();
+        let done = Cell::new(false);
+        let mut run = Box::pin(held.run(work_until(&done)));
+        let mut of_bob = waiting(table.acquire("a", &bob, secs(1)));
+        assert_eq!(live(&table, &clock, &mut run, ttl * 100), None);
+        assert_eq!(seen(&table, "a").map(|(owner, token, _)| (owner, token)), Some((ann, token)));
+        pending(&mut of_bob);
+        done.set(true);
+        assert_eq!(ready(&mut run), Ok("done"));
+        drop(run);
+        drop(held);
+        ready(&mut of_bob).unwrap();
+    }
+}
+
+#[test]
+fn run_looks_at_the_lease_before_each_poll_of_the_work() {
+    let (table, clock) = table();
+    let [ann] = owners();
+    let mut held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    let polls = Cell::new(0);
+    let counts = || {
+        poll_fn(|_| {
+            polls.set(polls.get() + 1);
+            Poll::<()>::Pending
+        })
+    };
+    let mut run = waiting(held.run(counts()));
+    pending(&mut run);
+    assert_eq!(polls.get(), 2);
+    clock.advance(secs(10)); // all of a sudden, and without a tick
+    assert_eq!(ready(&mut run), Err(Lost::Expired));
+    assert_eq!(polls.get(), 2);
+    drop(run);
+    assert_eq!(ready(held.run(counts())), Err(Lost::Expired)); // lost before
+    assert_eq!(polls.get(), 2);
+}
+
+#[test]
+fn run_ends_at_loss_and_drops_the_work() {
+    struct Dropped<'a>(&'a Cell<bool>);
+    impl Drop for Dropped<'_> {
+        fn drop(&mut self) {
+            self.0.set(true);
+        }
+    }
+    let (table, _clock) = table();
+    let [ann] = owners();
+    type Lose = fn(&Table);
+    let losses: [(Lose, Lost); 3] = [
+        (|table| table.release_as_now("a", &owners::<1>()[0]).unwrap(), Lost::Released),
+        (|table| drop(table.release_all_now(&owners::<1>()[0])), Lost::Released),
+        (
+            |table| drop(table.try_acquire("a", &owners::<1>()[0], secs(1)).fresh_token().now().unwrap()),
+            Lost::TakenOver,
+        ),
+    ];
+    for (lose, kind) in losses {
+        let mut held = ready(table.hold("a", &ann, secs(10))).unwrap();
+        let gone = Cell::new(false);
+        let guard = Dropped(&gone);
+        let mut run = waiting(held.run(async move {
+            let _guard = guard;
+            never::<()>().await;
+        }));
+        assert!(!gone.get());
+        lose(&table);
+        assert_eq!(ready(&mut run), Err(kind));
+        assert!(gone.get(), "the work lives as long as the future that has ended");
+    }
+}
+
+#[test]
+fn run_that_is_dropped_drops_the_work_and_leaves_it_held() {
+    let (table, clock) = table();
+    let [ann] = owners();
+    let mut held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    let alive = Rc::new(());
+    let work = alive.clone();
+    let run = waiting(held.run(async move {
+        let _work = work;
+        never::<()>().await;
+    }));
+    assert_eq!(Rc::strong_count(&alive), 2);
+    drop(run);
+    assert_eq!(Rc::strong_count(&alive), 1);
+    assert_eq!(held.check(), Ok(held.token()));
+    clock.advance(secs(10)); // and nobody renews it any more
+    assert_eq!(held.check(), Err(Lost::Expired));
+}
+
+#[test]
+fn work_may_look_at_the_table_and_even_release_its_own_lease() {
+    let (table, _clock) = table();
+    let [ann] = owners();
+    let mut held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    let work = async {
+        table.release_as(("", "a"), &ann).await.unwrap();
+        futures_lite::future::yield_now().await;
+        unreachable!("it is lost");
+    };
+    let done: Result<(), Lost> = futures_lite::future::block_on(held.run(work));
+    assert_eq!(done, Err(Lost::Released));
+}
+
+// ---- renewal ----------------------------------------------------------------------------------------------------------
+
+#[test]
+fn renewal_keeps_it_held_for_as_long_as_it_is_polled() {
+    let (table, clock) = table();
+    let [ann] = owners();
+    let held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    let mut renewal = Box::pin(held.renewal());
+    assert_eq!(live(&table, &clock, &mut renewal, HOUR), None);
+    assert_eq!(held.check(), Ok(held.token()));
+    drop(renewal);
+    assert_eq!(held.check(), Ok(held.token()));
+    clock.advance(secs(10));
+    assert_eq!(held.check(), Err(Lost::Expired));
+}
+
+#[test]
+fn renewal_keeps_lost_waiting_and_check_for_long() {
+    let (table, clock) = table();
+    let [ann] = owners();
+    let held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    let mut renewal = Box::pin(held.renewal());
+    let mut lost = waiting(held.lost());
+    for _ in 0..100 {
+        assert_eq!(live(&table, &clock, &mut renewal, secs(7)), None);
+        pending(&mut lost);
+        assert_eq!(held.check(), Ok(held.token()));
+    }
+    table.release_as_now("a", &ann).unwrap();
+    assert_eq!((ready(&mut renewal), ready(&mut lost)), (Lost::Released, Lost::Released));
+}
+
+#[test]
+fn renewal_ends_with_what_it_was_lost_by() {
+    let (table, clock) = table();
+    let [ann] = owners();
+    let held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    let mut renewal = waiting(held.renewal());
+    clock.advance(HOUR); // nobody came to renew it
+    assert_eq!(ready(&mut renewal), Lost::Expired);
+    assert_eq!(ready(held.renewal()), Lost::Expired);
+    drop(renewal);
+    drop(held);
+
+    let held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    let mut renewal = waiting(held.renewal());
+    let newer = ready(table.hold("a", &ann, secs(10))).unwrap();
+    assert_eq!(ready(&mut renewal), Lost::TakenOver);
+    assert_eq!(newer.check(), Ok(newer.token()));
+}
+
+#[test]
+fn renewal_of_a_shared_table_lives_for_itself_and_ends_with_the_held() {
+    fn lives_for_itself<F: Future<Output = Lost> + Send + 'static>(future: F) -> Pin<Box<F>> {
+        Box::pin(future)
+    }
+    let (table, clock) = table();
+    let table = Arc::new(table);
+    let [ann, bob] = owners();
+    for end in 0..3 {
+        let held = ready(table.hold_arc("a", &ann, secs(10))).unwrap();
+        let mut renewal = lives_for_itself(held.renewal());
+        assert_eq!(live(&table, &clock, &mut renewal, HOUR), None);
+        match end {
+            0 => drop(held),
+            1 => ready(held.release()).unwrap(),
+            _ => {
+                let grant = held.into_grant();
+                assert_eq!(seen(&table, "a").map(|(_, token, _)| token), Some(grant.token()));
+            }
+        }
+        assert_eq!(ready(&mut renewal), Lost::Released, "end {end}");
+        drop(renewal);
+        clock.advance(HOUR);
+        take(&table, "a", &bob, secs(10)); // nobody renews it any more
+        table.release_all_now(&bob).unwrap();
+    }
+    let kept = Arc::downgrade(&table);
+    drop(table);
+    assert!(kept.upgrade().is_none(), "the table is kept by nobody");
+}
+
+#[test]
+fn renewal_does_not_renew_the_successors_lease_nor_revive_its_own() {
+    let (table, clock) = table();
+    let table = Arc::new(table);
+    let [ann, bob] = owners();
+    let held = ready(table.hold_arc("a", &ann, secs(10))).unwrap();
+    let mut renewal = waiting(held.renewal());
+    clock.advance(secs(10));
+    take(&table, "a", &bob, secs(20));
+    clock.advance(secs(1));
+    assert_eq!(ready(&mut renewal), Lost::Expired);
+    assert_eq!((holder(&table, "a"), left(&table, "a")), (Some(bob.clone()), secs(19)));
+    drop(held);
+    assert_eq!((holder(&table, "a"), left(&table, "a")), (Some(bob), secs(19)));
+}
+
+#[test]
+fn nobody_renews_what_nobody_renews() {
+    let (table, clock) = table();
+    let [ann] = owners();
+    let held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    while let Some(next) = table.tick() {
+        clock.advance(next);
+    }
+    assert_eq!(held.check(), Err(Lost::Expired));
+    assert_eq!(clock.now(), secs(10));
+}
+
+// ---- the end ----------------------------------------------------------------------------------------------------------
+
+#[test]
+fn release_gives_it_back() {
+    let (table, _clock) = table();
+    let [ann, bob] = owners();
+    let held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    let mut waiter = waiting(table.acquire("a", &bob, secs(10)));
+    ready(held.release()).unwrap();
+    assert_eq!(ready(&mut waiter).unwrap().owner(), &bob);
+    table.release_as_now("a", &bob).unwrap();
+    let held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    #[cfg(feature = "std")]
+    held.release().wait().unwrap();
+    #[cfg(not(feature = "std"))]
+    drop(held);
+    assert_eq!(table.len(), 0);
+}
+
+#[test]
+fn release_of_what_was_lost_says_so_and_leaves_a_successor_alone() {
+    let (table, clock) = table();
+    let [ann, bob] = owners();
+    let held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    clock.advance(secs(10));
+    not_held(ready(held.release()));
+    let held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    clock.advance(secs(10));
+    take(&table, "a", &bob, secs(10));
+    assert_eq!(not_owner(ready(held.release())), bob);
+    assert_eq!(holder(&table, "a"), Some(bob.clone()));
+    table.release_as_now("a", &bob).unwrap();
+    let held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    let newer = ready(table.hold("a", &ann, secs(10))).unwrap();
+    assert_eq!(not_owner(ready(held.release())), ann);
+    assert_eq!(newer.check(), Ok(newer.token()));
+}
+
+#[test]
+fn a_release_that_is_not_waited_for_releases_all_the_same() {
+    let (table, _clock) = table();
+    let [ann] = owners();
+    let held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    drop(held.release());
+    assert_eq!(table.len(), 0);
+}
+
+#[test]
+fn a_dropped_held_is_released_at_once() {
+    let (table, _clock) = table();
+    let table = Arc::new(table);
+    let [ann, bob] = owners();
+    let mut waiter = {
+        let held = ready(table.hold("a", &ann, secs(10))).unwrap();
+        let waiter = waiting(table.acquire("a", &bob, secs(10)));
+        assert_eq!(held.check(), Ok(held.token()));
+        waiter
+    };
+    assert_eq!(ready(&mut waiter).unwrap().owner(), &bob);
+    drop(ready(table.hold_arc("b", &ann, secs(10))).unwrap());
+    assert_eq!(holder(&table, "b"), None);
+}
+
+#[test]
+fn a_dropped_held_that_was_lost_leaves_the_successor_alone() {
+    let (table, clock) = table();
+    let [ann, bob] = owners();
+    let held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    clock.advance(secs(10));
+    let of_bob = take(&table, "a", &bob, secs(10));
+    drop(held);
+    assert_eq!(seen(&table, "a"), Some((bob, of_bob.token(), Some(secs(10)))));
+    // A newer tenure of the same owner is a successor too.
+    table.release_now(&of_bob).unwrap();
+    let held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    let newer = table.try_acquire("a", &ann, secs(20)).fresh_token().now().unwrap();
+    drop(held);
+    assert_eq!(seen(&table, "a"), Some((ann, newer.token(), Some(secs(20)))));
+}
+
+#[test]
+fn into_grant_leaves_it_leased() {
+    let (table, clock) = table();
+    let [ann, bob] = owners();
+    let held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    let token = held.token();
+    let grant = held.into_grant();
+    assert_eq!((grant.token(), grant.owner()), (token, &ann));
+    busy(table.try_acquire_now("a", &bob, secs(1)));
+    clock.advance(secs(9));
+    let grant = table.renew_now(&grant).unwrap();
+    table.release_now(&grant).unwrap();
+    assert_eq!(table.len(), 0);
+}
+
+#[test]
+fn a_held_that_is_forgotten_ends_at_its_end() {
+    let (table, clock) = table();
+    let [ann, bob] = owners();
+    std::mem::forget(ready(table.hold("a", &ann, secs(10))).unwrap());
+    clock.advance(secs(10));
+    take(&table, "a", &bob, secs(1));
+}
+
+#[test]
+fn a_held_that_unwinds_is_released() {
+    let (table, _clock) = table();
+    let [ann] = owners();
+    let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let mut held = ready(table.hold("a", &ann, secs(10))).unwrap();
+        let _never: Result<(), Lost> = ready(held.run(async { std::panic::resume_unwind(Box::new("of the work")) }));
+    }));
+    assert!(unwound.is_err());
+    assert_eq!(table.len(), 0);
+}
+
+#[test]
+fn what_its_owner_released_by_name_is_not_released_twice() {
+    let (table, _clock) = table();
+    let [ann] = owners();
+    let held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    table.release_as_now("a", &ann).unwrap();
+    assert!(matches!(ready(held.release()), Err(ReleaseError::NotHeld { .. })));
+}
