@@ -1,0 +1,13 @@
+//! Tells the sources by which checker they are built. They do not ask for `cfg(loom)` itself: that is set for every crate
+//! in a build, so also for the library in a user's own loom tests, where it has no loom to build with.
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    for checker in ["loom", "shuttle"] {
+        let variable = format!("CARGO_CFG_{}", checker.to_uppercase());
+        println!("cargo::rerun-if-env-changed={variable}");
+        if std::env::var_os(variable).is_some() {
+            println!("cargo::rustc-cfg=lease_{checker}");
+        }
+    }
+}

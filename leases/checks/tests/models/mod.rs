@@ -1,0 +1,636 @@
+//! Small models of two and three threads: loom runs them through every interleaving, shuttle through many.
+//!
+//! Everybody who waits gets in, or the checker reports that all sleep; [`close`] says that nothing is left.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use keylatch_lease::{
+    AcquireError, Clock, Expiry, Grant, Leases, Lost, Memory, Owner, ReleaseError, RenewError, Resource,
+};
+
+use crate::checker::{AtomicU64, SeqCst, Shared, block_on, explore, thread};
+
+#[derive(Clone)]
+pub(crate) struct Table {
+    pub(crate) leases: Arc<Leases<Memory<Time>>>,
+    pub(crate) clock: Time,
+}
+
+/// A clock of which the checkers know: to them it matters whether it is read before it advances or after. Of
+/// [`ManualClock`](keylatch_lease::ManualClock) they do not know.
+#[derive(Clone)]
+pub(crate) struct Time(Arc<AtomicU64>);
+
+impl Time {
+    pub(crate) fn advance(&self, by: Duration) {
+        self.0.fetch_add(by.as_millis() as u64, SeqCst);
+    }
+}
+
+impl Clock for Time {
+    fn now(&self) -> Duration {
+        Duration::from_millis(self.0.load(SeqCst))
+    }
+}
+
+pub(crate) fn table() -> Table {
+    let clock = Time(Arc::new(AtomicU64::new(0)));
+    Table { leases: Arc::new(Leases::in_memory_with(clock.clone())), clock }
+}
+
+pub(crate) fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Nobody has anything, and nobody waits: who came would have it.
+pub(crate) fn close(table: &Table) {
+    assert_eq!(table.leases.len(), 0, "something is still leased");
+    for resource in [Resource::from("r"), Resource::new("a", "bc"), Resource::new("ab", "c")] {
+        assert!(table.leases.status_now(&resource).unwrap().is_none());
+        let last = table.leases.try_acquire_now(&resource, &owner("last"), Expiry::Never).unwrap();
+        assert_eq!(table.leases.status_now(&resource).unwrap().unwrap().waiters(), 0, "somebody is still queued");
+        table.leases.release_now(&last).unwrap();
+    }
+}
+
+fn owner(name: &str) -> Owner {
+    Owner::named(name)
+}
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+impl Table {
+    fn at_once(&self, name: &str, expiry: impl Into<Expiry>) -> Grant {
+        self.leases.try_acquire_now("r", &owner(name), expiry).unwrap()
+    }
+
+    /// Waits for it, does something with it, and releases it. What is protected needs a lease that does not end by itself.
+    fn visit(&self, name: &str, shared: &Shared) -> u64 {
+        let grant = block_on(self.leases.acquire("r", &owner(name), Expiry::Never)).unwrap();
+        assert!(!grant.is_resumed());
+        shared.bump();
+        self.leases.release_now(&grant).unwrap();
+        grant.token().get()
+    }
+
+    fn who(&self) -> Option<String> {
+        self.leases.status_now("r").unwrap().map(|status| status.owner().name().into())
+    }
+}
+
+fn spawn<T: 'static + Send>(table: &Table, run: impl FnOnce(&Table) -> T + Send + 'static) -> thread::JoinHandle<T> {
+    let table = table.clone();
+    thread::spawn(move || run(&table))
+}
+
+#[test]
+fn two_threads_want_one_resource() {
+    explore(|| {
+        let (table, shared) = (table(), Shared::new());
+        let other = {
+            let shared = Arc::clone(&shared);
+            spawn(&table, move |table| table.visit("b", &shared))
+        };
+        let mine = table.visit("a", &shared);
+        assert_ne!(other.join().unwrap(), mine);
+        assert_eq!(shared.count(), 2);
+        close(&table);
+    });
+}
+
+#[test]
+fn a_release_meets_who_comes_to_wait() {
+    explore(|| {
+        let (table, shared) = (table(), Shared::new());
+        let grant = table.at_once("a", Expiry::Never);
+        let waiter = {
+            let shared = Arc::clone(&shared);
+            spawn(&table, move |table| table.visit("b", &shared))
+        };
+        shared.bump();
+        table.leases.release_now(&grant).unwrap();
+        assert!(waiter.join().unwrap() > grant.token().get());
+        assert_eq!(shared.count(), 2);
+        close(&table);
+    });
+}
+
+/// Whether the waiter comes before the end or after, and before the tick or after.
+#[test]
+fn the_end_and_a_tick_meet_who_comes_to_wait() {
+    explore(|| {
+        let (table, shared) = (table(), Shared::new());
+        let grant = table.at_once("a", Expiry::Fixed(ms(10)));
+        let waiter = {
+            let shared = Arc::clone(&shared);
+            spawn(&table, move |table| table.visit("b", &shared))
+        };
+        table.clock.advance(ms(10));
+        table.leases.tick();
+        assert!(waiter.join().unwrap() > grant.token().get());
+        close(&table);
+    });
+}
+
+#[test]
+fn the_end_and_anothers_call_meet_who_comes_to_wait() {
+    explore(|| {
+        let (table, shared) = (table(), Shared::new());
+        let grant = table.at_once("a", ms(10));
+        let waiter = {
+            let shared = Arc::clone(&shared);
+            spawn(&table, move |table| table.visit("b", &shared))
+        };
+        table.clock.advance(ms(10));
+        match table.leases.try_acquire_now("r", &owner("c"), Expiry::Never) {
+            Ok(mine) => {
+                shared.bump();
+                table.leases.release_now(&mine).unwrap();
+            }
+            Err(AcquireError::Busy { owner, .. }) => assert_eq!(owner.name(), "b"),
+            Err(other) => panic!("{other:?}"),
+        }
+        assert!(waiter.join().unwrap() > grant.token().get());
+        close(&table);
+    });
+}
+
+#[test]
+fn a_sweep_of_what_has_expired_meets_who_comes_to_wait() {
+    explore(|| {
+        let (table, shared) = (table(), Shared::new());
+        table.at_once("a", ms(10));
+        let waiter = {
+            let shared = Arc::clone(&shared);
+            spawn(&table, move |table| table.visit("b", &shared))
+        };
+        table.clock.advance(ms(11));
+        assert!(table.leases.release_expired_now().unwrap() <= 1);
+        waiter.join().unwrap();
+        close(&table);
+    });
+}
+
+/// The only waiter gives up as it is served, or before.
+#[test]
+fn a_release_meets_who_gives_up() {
+    explore(|| {
+        let table = table();
+        let grant = table.at_once("a", Expiry::Never);
+        let b = owner("b");
+        let mut waiter = Box::pin(table.leases.acquire("r", &b, Expiry::Never));
+        assert!(poll(waiter.as_mut()).is_pending());
+        let releaser = spawn(&table, move |table| table.leases.release_now(&grant).unwrap());
+        drop(waiter);
+        releaser.join().unwrap();
+        close(&table);
+    });
+}
+
+/// The first of two that wait gives up: the second gets in.
+#[test]
+fn a_release_and_who_gives_up_meet_a_second_waiter() {
+    explore(|| {
+        let (table, shared) = (table(), Shared::new());
+        let grant = table.at_once("a", Expiry::Never);
+        let b = owner("b");
+        let mut first = Box::pin(table.leases.acquire("r", &b, Expiry::Never));
+        assert!(poll(first.as_mut()).is_pending());
+        let second = {
+            let shared = Arc::clone(&shared);
+            spawn(&table, move |table| table.visit("c", &shared))
+        };
+        let releaser = spawn(&table, move |table| table.leases.release_now(&grant).unwrap());
+        drop(first);
+        releaser.join().unwrap();
+        second.join().unwrap();
+        close(&table);
+    });
+}
+
+/// The same with the end in the place of the release.
+#[test]
+fn the_end_and_who_gives_up_meet_a_second_waiter() {
+    explore(|| {
+        let (table, shared) = (table(), Shared::new());
+        table.at_once("a", ms(10));
+        let b = owner("b");
+        let mut first = Box::pin(table.leases.acquire("r", &b, Expiry::Never));
+        assert!(poll(first.as_mut()).is_pending());
+        let second = {
+            let shared = Arc::clone(&shared);
+            spawn(&table, move |table| table.visit("c", &shared))
+        };
+        let ticker = spawn(&table, |table| {
+            table.clock.advance(ms(10));
+            table.leases.tick();
+        });
+        drop(first);
+        ticker.join().unwrap();
+        second.join().unwrap();
+        close(&table);
+    });
+}
+
+/// Whoever is served has the lease, and gives it away by leaving, in whatever thread the next one waits.
+#[test]
+fn two_that_are_served_and_leave_meet_a_third() {
+    explore(|| {
+        let (table, shared) = (table(), Shared::new());
+        let grant = table.at_once("a", Expiry::Never);
+        let (b, d) = (owner("b"), owner("d"));
+        let mut first = Box::pin(table.leases.acquire("r", &b, Expiry::Never));
+        let mut second = Box::pin(table.leases.acquire("r", &d, Expiry::Never).fresh_token());
+        assert!(poll(first.as_mut()).is_pending() && poll(second.as_mut()).is_pending());
+        table.leases.release_now(&grant).unwrap();
+        assert_eq!(table.who().as_deref(), Some("b"));
+        let third = {
+            let shared = Arc::clone(&shared);
+            spawn(&table, move |table| table.visit("c", &shared))
+        };
+        drop(first);
+        drop(second);
+        third.join().unwrap();
+        close(&table);
+    });
+}
+
+/// A renewal is in time, or somebody else gets in: not both, and not neither.
+#[test]
+fn a_renewal_meets_a_take_over() {
+    explore(|| {
+        let table = table();
+        let grant = table.at_once("a", ms(10));
+        table.clock.advance(ms(5));
+        let other = spawn(&table, |table| {
+            table.clock.advance(ms(5));
+            table.leases.try_acquire_now("r", &owner("b"), Expiry::Never)
+        });
+        let renewed = table.leases.renew_now(&grant);
+        let taken = other.join().unwrap();
+        match (&renewed, &taken) {
+            (Ok(renewed), Err(AcquireError::Busy { owner, .. })) => {
+                assert_eq!((renewed.token(), owner.name()), (grant.token(), "a"));
+                table.leases.release_now(renewed).unwrap();
+            }
+            (Err(RenewError::Lost(Lost::Expired | Lost::TakenOver)), Ok(taken)) => {
+                assert!(taken.token() > grant.token());
+                table.leases.release_now(taken).unwrap();
+            }
+            both => panic!("{both:?}"),
+        }
+        close(&table);
+    });
+}
+
+/// Whoever has seen that it is over will not see that it is not.
+#[test]
+fn a_renewal_meets_a_look_at_the_end() {
+    explore(|| {
+        let table = table();
+        let grant = table.at_once("a", ms(10));
+        table.clock.advance(ms(5));
+        let other = spawn(&table, |table| {
+            table.clock.advance(ms(5));
+            table.who()
+        });
+        let is_over = table.clock.now() >= ms(10);
+        let renewed = table.leases.renew_now(&grant);
+        let who = other.join().unwrap();
+        assert!(!is_over || renewed == Err(RenewError::Lost(Lost::Expired)), "{renewed:?}");
+        assert_eq!(renewed.is_ok(), who.is_some());
+        assert_eq!(renewed.is_ok(), table.who().is_some());
+        table.clock.advance(ms(10));
+        close(&table);
+    });
+}
+
+/// The same with somebody who waits for the end.
+#[test]
+fn a_renewal_meets_a_tick_that_serves() {
+    explore(|| {
+        let table = table();
+        let grant = table.at_once("a", ms(10));
+        table.clock.advance(ms(5));
+        let b = owner("b");
+        let mut waiter = Box::pin(table.leases.acquire("r", &b, ms(10)));
+        assert!(poll(waiter.as_mut()).is_pending());
+        let ticker = spawn(&table, |table| {
+            table.clock.advance(ms(5));
+            table.leases.tick()
+        });
+        let renewed = table.leases.renew_now(&grant).is_ok();
+        assert!(ticker.join().unwrap().is_some(), "nobody is to come, and something ends");
+        assert_eq!(table.who().as_deref(), Some(if renewed { "a" } else { "b" }));
+        if renewed {
+            assert!(poll(waiter.as_mut()).is_pending());
+            table.clock.advance(ms(5));
+            table.leases.tick();
+        }
+        let taken = block_on(waiter).unwrap();
+        assert!(taken.token() > grant.token());
+        table.leases.release_now(&taken).unwrap();
+        close(&table);
+    });
+}
+
+/// Everything that an owner has is released as of one instant: what it acquires is from before, and released, or new.
+#[test]
+fn a_release_of_all_meets_an_acquire() {
+    explore(|| {
+        let table = table();
+        let first = table.at_once("a", Expiry::Never);
+        let other = spawn(&table, |table| table.at_once("a", Expiry::Never));
+        assert_eq!(table.leases.release_all_now(&owner("a")).unwrap(), 1);
+        let second = other.join().unwrap();
+        if second.is_resumed() {
+            assert_eq!(second.token(), first.token());
+            assert!(matches!(table.leases.release_now(&second), Err(ReleaseError::NotHeld { .. })));
+        } else {
+            assert!(second.token() > first.token());
+            table.leases.release_now(&second).unwrap();
+        }
+        close(&table);
+    });
+}
+
+/// Of two resources that one after the other are acquired, the later is not released without the earlier.
+#[test]
+fn a_release_of_all_meets_two_acquires_of_two_resources() {
+    explore(|| {
+        let table = table();
+        let [first, second] = [Resource::new("a", "bc"), Resource::new("ab", "c")];
+        let other = {
+            let (first, second) = (first.clone(), second.clone());
+            spawn(&table, move |table| {
+                let a = owner("a");
+                for resource in [&first, &second] {
+                    table.leases.try_acquire_now(resource, &a, Expiry::Never).unwrap();
+                }
+            })
+        };
+        let count = table.leases.release_all_now(&owner("a")).unwrap();
+        other.join().unwrap();
+        let left = [&first, &second].map(|resource| table.leases.status_now(resource).unwrap().is_some());
+        assert_eq!(left, [count < 1, count < 2]);
+        assert_eq!(table.leases.release_all_now(&owner("a")).unwrap(), 2 - count);
+        close(&table);
+    });
+}
+
+#[test]
+fn a_release_of_all_meets_who_comes_to_wait() {
+    explore(|| {
+        let (table, shared) = (table(), Shared::new());
+        let grant = table.at_once("a", Expiry::Never);
+        let waiter = {
+            let shared = Arc::clone(&shared);
+            spawn(&table, move |table| table.visit("b", &shared))
+        };
+        shared.bump();
+        assert_eq!(table.leases.release_all_now(&owner("a")).unwrap(), 1);
+        assert!(waiter.join().unwrap() > grant.token().get());
+        close(&table);
+    });
+}
+
+/// Two requests of one owner, and a release: they have one tenure, whether they waited or not.
+#[test]
+fn two_requests_of_one_owner_enter_together() {
+    explore(|| {
+        let table = table();
+        let grant = table.at_once("a", Expiry::Never);
+        let wait = |table: &Table| block_on(table.leases.acquire("r", &owner("b"), Expiry::Never)).unwrap();
+        let others = [spawn(&table, wait), spawn(&table, wait)];
+        table.leases.release_now(&grant).unwrap();
+        let [first, second] = others.map(|other| other.join().unwrap());
+        assert_eq!(first.token(), second.token());
+        assert_ne!(first.is_resumed(), second.is_resumed());
+        table.leases.release_now(&first).unwrap();
+        close(&table);
+    });
+}
+
+/// One of them gives up: the other has it all the same.
+#[test]
+fn one_of_two_requests_of_one_owner_gives_up() {
+    explore(|| {
+        let table = table();
+        let grant = table.at_once("a", Expiry::Never);
+        let b = owner("b");
+        let mut first = Box::pin(table.leases.acquire("r", &b, Expiry::Never));
+        assert!(poll(first.as_mut()).is_pending());
+        let other = spawn(&table, |table| block_on(table.leases.acquire("r", &owner("b"), Expiry::Never)).unwrap());
+        let releaser = spawn(&table, move |table| table.leases.release_now(&grant).unwrap());
+        drop(first);
+        let second = other.join().unwrap();
+        releaser.join().unwrap();
+        table.leases.release_now(&second).unwrap();
+        close(&table);
+    });
+}
+
+/// Two that hold as one owner do not enter together.
+#[test]
+fn two_holds_of_one_owner_wait_for_each_other() {
+    explore(|| {
+        let table = table();
+        let grant = table.at_once("b", Expiry::Never);
+        let wait = |table: &Table| {
+            let held = block_on(table.leases.hold("r", &owner("a"), ms(10))).unwrap();
+            let token = held.token();
+            match held.check() {
+                Ok(checked) => assert_eq!(checked, token),
+                // The other one did not have to wait: it is its owner's. It may be through already.
+                Err(lost) => assert!(matches!(lost, Lost::TakenOver | Lost::Released)),
+            }
+            token
+        };
+        let others = [spawn(&table, wait), spawn(&table, wait)];
+        table.leases.release_now(&grant).unwrap();
+        let [first, second] = others.map(|other| other.join().unwrap());
+        assert_ne!(first, second);
+        close(&table);
+    });
+}
+
+#[test]
+fn a_fresh_token_meets_a_renewal_of_the_old_grant() {
+    explore(|| {
+        let table = table();
+        let old = table.at_once("a", ms(10));
+        table.clock.advance(ms(2));
+        let other =
+            spawn(&table, |table| table.leases.try_acquire("r", &owner("a"), ms(20)).fresh_token().now().unwrap());
+        let renewed = table.leases.renew_now(&old);
+        let new = other.join().unwrap();
+        assert!(new.token() > old.token() && !new.is_resumed());
+        match renewed {
+            Ok(renewed) => assert_eq!(renewed.token(), old.token()),
+            Err(error) => assert_eq!(error, RenewError::Lost(Lost::TakenOver)),
+        }
+        assert_eq!(table.leases.renew_now(&old), Err(RenewError::Lost(Lost::TakenOver)));
+        assert_eq!(table.leases.status_now("r").unwrap().unwrap().remaining(), Some(ms(20)));
+        table.leases.release_now(&new).unwrap();
+        close(&table);
+    });
+}
+
+#[test]
+fn a_fresh_token_meets_a_release_of_the_old_grant() {
+    explore(|| {
+        let (table, shared) = (table(), Shared::new());
+        let old = table.at_once("a", Expiry::Never);
+        let waiter = {
+            let shared = Arc::clone(&shared);
+            spawn(&table, move |table| table.visit("b", &shared))
+        };
+        let other = spawn(&table, |table| {
+            let fresh = table.leases.acquire("r", &owner("a"), Expiry::Never).fresh_token();
+            let new = block_on(fresh).unwrap();
+            assert_eq!(table.who().as_deref(), Some("a"));
+            table.leases.release_now(&new).unwrap();
+            new.token()
+        });
+        if let Err(error) = table.leases.release_now(&old) {
+            // It has ended by then, and perhaps what followed it.
+            assert!(matches!(error, ReleaseError::NotHeld { .. } | ReleaseError::NotOwner { .. }));
+        }
+        assert!(other.join().unwrap() > old.token());
+        waiter.join().unwrap();
+        close(&table);
+    });
+}
+
+/// A stale grant releases nothing.
+#[test]
+fn a_stale_release_meets_who_has_it_now() {
+    explore(|| {
+        let (table, shared) = (table(), Shared::new());
+        let old = table.at_once("a", ms(10));
+        table.clock.advance(ms(10));
+        let others = ["b", "c"].map(|name| {
+            let shared = Arc::clone(&shared);
+            spawn(&table, move |table| table.visit(name, &shared))
+        });
+        let error = table.leases.release_now(&old).unwrap_err();
+        assert!(matches!(error, ReleaseError::NotHeld { .. } | ReleaseError::NotOwner { .. }));
+        for other in others {
+            other.join().unwrap();
+        }
+        close(&table);
+    });
+}
+
+/// Whoever waits for the loss of a lease is told, wherever he is.
+fn loss(lose: impl Fn(&Table) + Send + Sync + 'static, expected: Lost) {
+    explore(move || {
+        let table = table();
+        let held = block_on(table.leases.hold_arc("r", &owner("a"), ms(10))).unwrap();
+        let watcher = thread::spawn(move || {
+            let lost = block_on(held.lost());
+            assert_eq!(held.check(), Err(lost));
+            lost
+        });
+        lose(&table);
+        assert_eq!(watcher.join().unwrap(), expected);
+        table.leases.release_all_now(&owner("a")).unwrap();
+        close(&table);
+    });
+}
+
+#[test]
+fn a_release_by_name_meets_who_watches_for_the_loss() {
+    loss(|table| table.leases.release_as_now("r", &owner("a")).unwrap(), Lost::Released);
+}
+
+#[test]
+fn a_fresh_hold_meets_who_watches_for_the_loss() {
+    loss(
+        |table| {
+            let fresh = table.leases.try_acquire("r", &owner("a"), Expiry::Never).fresh_token();
+            fresh.now().unwrap();
+        },
+        Lost::TakenOver,
+    );
+}
+
+#[test]
+fn the_end_meets_who_watches_for_the_loss() {
+    loss(
+        |table| {
+            table.clock.advance(ms(10));
+            table.leases.tick();
+        },
+        Lost::Expired,
+    );
+}
+
+/// The renewal ends with the `Held`, and whoever waited has it then.
+#[test]
+fn the_drop_of_a_held_meets_its_renewal() {
+    explore(|| {
+        let (table, shared) = (table(), Shared::new());
+        let held = block_on(table.leases.hold_arc("r", &owner("a"), ms(10))).unwrap();
+        let renewal = held.renewal();
+        let renewing = thread::spawn(move || assert_eq!(block_on(renewal), Lost::Released));
+        let waiter = {
+            let shared = Arc::clone(&shared);
+            spawn(&table, move |table| table.visit("b", &shared))
+        };
+        drop(held);
+        renewing.join().unwrap();
+        waiter.join().unwrap();
+        close(&table);
+    });
+}
+
+/// A renewal that is due while the `Held` is dropped revives nothing.
+#[test]
+fn the_drop_of_a_held_meets_a_renewal_that_is_due() {
+    explore(|| {
+        let table = table();
+        let held = block_on(table.leases.hold_arc("r", &owner("a"), ms(10))).unwrap();
+        let renewal = held.renewal();
+        let renewing = thread::spawn(move || assert_eq!(block_on(renewal), Lost::Released));
+        let ticker = spawn(&table, |table| {
+            table.clock.advance(ms(9));
+            table.leases.tick();
+        });
+        drop(held);
+        renewing.join().unwrap();
+        ticker.join().unwrap();
+        close(&table);
+    });
+}
+
+/// It is renewed in time, or it is over: the one says the same as the other.
+#[test]
+fn a_renewal_that_is_due_meets_the_end() {
+    explore(|| {
+        let table = table();
+        let held = block_on(table.leases.hold_arc("r", &owner("a"), ms(10))).unwrap();
+        let mut renewal = Box::pin(held.renewal());
+        assert!(poll(renewal.as_mut()).is_pending());
+        table.clock.advance(ms(9));
+        table.leases.tick();
+        let ticker = spawn(&table, |table| {
+            table.clock.advance(ms(1));
+            table.leases.tick();
+        });
+        let polled = poll(renewal.as_mut());
+        ticker.join().unwrap();
+        match polled {
+            Poll::Ready(lost) => assert_eq!((lost, held.check()), (Lost::Expired, Err(Lost::Expired))),
+            Poll::Pending => assert_eq!(held.check(), Ok(held.token())),
+        }
+        drop((renewal, held));
+        close(&table);
+    });
+}
