@@ -1,0 +1,52 @@
+//! An allocator that counts how often it is asked, besides how much is asked of it.
+#![allow(unsafe_code)] // an allocator
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::cell::Cell;
+
+pub use keylatch_benches::heap::Growth;
+
+thread_local! {
+    // Of each thread, because others, such as one for timers, have business of their own.
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// [`keylatch_benches::heap::Counted`], for [`Growth`], and a count for [`allocations`].
+pub struct Counted;
+
+/// How often this thread asks for memory, or for more or less of it, while it does some work.
+pub fn allocations(work: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.get();
+    work();
+    ALLOCATIONS.get() - before
+}
+
+fn count() {
+    ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+}
+
+// SAFETY: every call is passed on as it came.
+unsafe impl GlobalAlloc for Counted {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller keeps to the contract, which is the same.
+        unsafe { keylatch_benches::heap::Counted.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { keylatch_benches::heap::Counted.dealloc(ptr, layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: as above.
+        unsafe { keylatch_benches::heap::Counted.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: as above.
+        unsafe { keylatch_benches::heap::Counted.realloc(ptr, layout, size) }
+    }
+}

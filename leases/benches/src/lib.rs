@@ -1,0 +1,13 @@
+//! keylatch-lease beside its peers.
+//!
+//! - `cargo bench --bench leases`: what leases cost in memory, with the goals that keylatch-lease has set itself. `-- --check` fails if
+//!   one is missed.
+//!
+//! How things are timed, and the locks that leases are compared with, are those of `keylatch-benches`.
+
+pub mod hand_over;
+pub mod heap;
+pub mod map_and_queue;
+pub mod storm;
+pub mod table;
+pub mod time;
