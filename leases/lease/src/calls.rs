@@ -30,6 +30,16 @@ mod sealed {
         type Output;
 
         fn run(self, leases: &crate::Leases<E>) -> impl core::future::Future<Output = Self::Output> + Send;
+
+        /// Its output, if it is one of those that mostly need no future; or it comes back, and has done nothing.
+        #[inline]
+        fn run_at_once(self, leases: &crate::Leases<E>) -> Result<Self::Output, Self>
+        where
+            Self: Sized,
+        {
+            let _ = leases;
+            Err(self)
+        }
     }
 }
 pub(crate) use sealed::Operation;
@@ -89,8 +99,9 @@ impl<C: Clock, O: Operation<Memory<C>>> Call<'_, Memory<C>, O> {
     ///
     /// # Panics
     /// If it has been polled to its end before.
+    #[inline]
     pub fn now(self) -> O::Output {
-        at_once(self.operation.expect(ONCE).run(self.leases))
+        done(self.operation.expect(ONCE), self.leases)
     }
 }
 
@@ -106,7 +117,7 @@ impl<'a, E: Engine, O: Operation<E>> Future for Call<'a, E, O> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<O::Output> {
         let this = &mut *self;
         if E::LOCAL {
-            return Poll::Ready(at_once(this.start().run(this.leases)));
+            return Poll::Ready(done(this.start(), this.leases));
         }
         if this.running.is_none() {
             this.running = Some(Box::pin(this.start().run(this.leases)));
@@ -120,6 +131,20 @@ impl<'a, E: Engine, O: Operation<E>> Future for Call<'a, E, O> {
     }
 }
 
+/// What an engine in this process does at once.
+#[inline]
+fn done<E: Engine, O: Operation<E>>(operation: O, leases: &Leases<E>) -> O::Output {
+    match operation.run_at_once(leases) {
+        Ok(output) => output,
+        Err(operation) => finish(operation, leases),
+    }
+}
+
+#[inline(never)]
+fn finish<E: Engine, O: Operation<E>>(operation: O, leases: &Leases<E>) -> O::Output {
+    at_once(operation.run(leases))
+}
+
 impl<E: Engine, O: Operation<E>> fmt::Debug for Call<'_, E, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call").field("is_running", &self.running.is_some()).finish_non_exhaustive()
@@ -127,7 +152,9 @@ impl<E: Engine, O: Operation<E>> fmt::Debug for Call<'_, E, O> {
 }
 
 macro_rules! operations {
-    ($($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),* } -> $output:ty { $this:ident, $leases:ident => $run:expr })+) => {
+    ($($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),* } -> $output:ty {
+        $this:ident, $leases:ident => $run:expr $(; at once: $done:expr)?
+    })+) => {
         $(
             $(#[$doc])*
             #[derive(Debug)]
@@ -141,6 +168,14 @@ macro_rules! operations {
                     let $this = self;
                     $run
                 }
+
+                $(
+                    #[inline]
+                    fn run_at_once(self, $leases: &Leases<E>) -> Result<$output, Self> {
+                        let $this = self;
+                        $done
+                    }
+                )?
             }
         )+
     };
@@ -149,15 +184,27 @@ macro_rules! operations {
 operations! {
     /// See [`Leases::try_acquire`].
     TryAcquire { request: Request } -> Result<Grant, AcquireError<E::Error>> {
-        this, leases => async move { leases.tried(&this.request).await.map(|facts| this.request.into_grant(facts)) }
+        this, leases => async move { leases.tried(&this.request).await.map(|facts| this.request.into_grant(facts)) };
+        at once: match leases.acquired_at_once(&this.request) {
+            Some(facts) => Ok(Ok(this.request.into_grant(facts))),
+            None => Err(this),
+        }
     }
     /// See [`Leases::renew`].
     Renew { grant: Grant } -> Result<Grant, RenewError<E::Error>> {
-        this, leases => async move { leases.renewed(&this.grant).await.map(|end| Grant { end, ..this.grant }) }
+        this, leases => async move { leases.renewed(&this.grant).await.map(|end| Grant { end, ..this.grant }) };
+        at once: match leases.renewed_at_once(&this.grant) {
+            Some(end) => Ok(Ok(Grant { end, ..this.grant })),
+            None => Err(this),
+        }
     }
     /// See [`Leases::release`] and [`Leases::release_as`].
     Release { resource: Resource, owner: Owner, token: Option<Token> } -> Result<(), ReleaseError<E::Error>> {
-        this, leases => async move { leases.released(&this.resource, &this.owner, this.token).await }
+        this, leases => async move { leases.released(&this.resource, &this.owner, this.token).await };
+        at once: match leases.released_at_once(&this.resource, &this.owner, this.token) {
+            Some(()) => Ok(Ok(())),
+            None => Err(this),
+        }
     }
     /// See [`Leases::release_all`].
     ReleaseAll { owner: Owner } -> Result<usize, LookError<E::Error>> { this, leases => leases.released_all(this.owner) }
@@ -328,6 +375,9 @@ impl<E: Engine> Future for Acquire<'_, E> {
         let leases = this.leases;
         if this.waiting.is_none() {
             let request = this.request.take().expect("a future is not polled again when it has finished");
+            if let Some(facts) = leases.acquired_at_once(&request) {
+                return Poll::Ready(Ok(request.into_grant(facts)));
+            }
             if E::LOCAL {
                 // Only who waits needs a box.
                 match at_once(leases.attempt(&request, Turn::Outside)) {

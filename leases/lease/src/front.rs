@@ -752,6 +752,9 @@ impl<E: Engine> Leases<E> {
 
     /// When this tenure ends, if it goes on. Where the engine is another process, as far as is known without asking it.
     pub(crate) fn check(&self, grant: &Grant) -> Result<Option<Duration>, Lost> {
+        if let Some(end) = self.extended_at_once(grant, None) {
+            return Ok(end);
+        }
         if E::LOCAL {
             return match at_once(self.extend(grant, None)) {
                 Ok(looked) => looked,
@@ -781,6 +784,77 @@ impl<E: Engine> Leases<E> {
                 board.find(resource).into_iter().for_each(|place| board.ended(place, later))
             });
         }
+    }
+}
+
+/// What the commonest calls do where nobody waits or watches, and the engine is in this process: they ask it, with no future around
+/// that. They answer if it has said yes. Otherwise nothing has been done, or what can be done again, and the calls above do the rest.
+impl<E: Engine> Leases<E> {
+    #[inline]
+    fn is_at_once(&self, resource: &Resource, owner: &Owner) -> bool {
+        E::LOCAL && !self.is_attended() && resource.check().is_ok() && owner.check().is_ok()
+    }
+
+    #[inline]
+    pub(crate) fn acquired_at_once(&self, request: &Request) -> Option<Facts> {
+        let Request { resource, owner, expiry, is_fresh } = request;
+        if !self.is_at_once(resource, owner) {
+            return None;
+        }
+        let term = Some(expiry.term()?);
+        let at = self.engine.now();
+        let want = if *is_fresh { Want::Fresh } else { Want::Any };
+        let answer = at_once(self.engine.acquire(Ask { resource, owner, want, term, expiry, waiting: false, at }));
+        self.engine.tidy();
+        let facts = Facts::new(&answer.ok()?, at, E::LOCAL)?;
+        if self.is_attended() {
+            if facts.resumed {
+                // Who has come to wait meanwhile may have been served with this tenure, and have gone: it asks where that is seen.
+                return None;
+            }
+            self.tell_of_an_end(resource, at);
+        }
+        Some(facts)
+    }
+
+    /// The lease's new end.
+    #[inline]
+    pub(crate) fn renewed_at_once(&self, grant: &Grant) -> Option<Option<Duration>> {
+        match &grant.expiry {
+            None | Some(Expiry::Fixed(_) | Expiry::Custom(_)) => None,
+            Some(expiry) => self.extended_at_once(grant, expiry.term()),
+        }
+    }
+
+    #[inline]
+    fn extended_at_once(&self, held: &Grant, term: Option<Term>) -> Option<Option<Duration>> {
+        let Grant { resource, owner, token, .. } = held;
+        if !self.is_at_once(resource, owner) {
+            return None;
+        }
+        let at = self.engine.now();
+        let mut batch = [Renewal { resource, owner, token: *token, term, left: Left::Nothing }];
+        let renewed = at_once(self.engine.renew(&mut batch, at));
+        self.engine.tidy();
+        renewed.ok()?;
+        let remaining = match batch[0].left {
+            Left::Nothing => return None,
+            Left::For(left) => Some(left),
+            Left::Forever => None,
+        };
+        self.extended(resource, *token, at);
+        Some(deadline(remaining, at, E::LOCAL))
+    }
+
+    #[inline]
+    pub(crate) fn released_at_once(&self, resource: &Resource, owner: &Owner, token: Option<Token>) -> Option<()> {
+        if !self.is_at_once(resource, owner) {
+            return None;
+        }
+        let at = self.engine.now();
+        let gone = at_once(self.engine.release(resource, owner, token, at));
+        self.engine.tidy();
+        matches!(gone, Ok(Gone::Released)).then(|| self.ended(resource, at))
     }
 }
 

@@ -13,6 +13,7 @@ use core::{
     convert::Infallible,
     future::{Future, poll_fn},
     hash::BuildHasher,
+    ops::DerefMut,
     task::Poll,
     time::Duration,
 };
@@ -102,16 +103,15 @@ impl<C: Clock> Memory<C> {
     #[inline]
     fn at<R>(&self, at: Duration, operation: impl FnOnce(&mut Book) -> R) -> R {
         let mut gone = Vec::new(); // their memory is given back behind the lock
-        let mut book = self.book.lock();
+        let mut book = Opened { book: self.book.lock(), dead: &self.dead };
+        let book = &mut *book.book;
         book.now = book.now.max(at);
         let mut work = IN_PASSING;
         while let Some(id) = book.pop_due(false, &mut work) {
             gone.push(book.records[id].resource.clone());
             book.remove(id);
         }
-        let result = operation(&mut book);
-        self.count_dead(&book);
-        result
+        operation(book) // last, so that its result is made where it is wanted
     }
 
     // Without the future around them, these three are compiled once, and it is short wherever it is inlined.
@@ -139,7 +139,8 @@ impl<C: Clock> Memory<C> {
             self.book.give_way();
             gone.clear();
             let batch = BATCH.min(limit - swept);
-            let mut book = self.book.lock();
+            let mut book = Opened { book: self.book.lock(), dead: &self.dead };
+            let book = &mut *book.book;
             book.now = book.now.max(at);
             let mut work = 4 * BATCH as u32;
             let mut removed = 0;
@@ -149,19 +150,12 @@ impl<C: Clock> Memory<C> {
                 book.remove(id);
                 removed += 1;
             }
-            self.count_dead(&book);
             swept += removed;
             if removed < batch && work > 0 {
                 break;
             }
         }
         swept
-    }
-
-    fn count_dead(&self, book: &Book) {
-        if !book.dead.is_empty() {
-            self.dead.store(book.dead.len(), Relaxed);
-        }
     }
 
     /// How many leases are kept, those that have expired and not been forgotten included.
@@ -174,6 +168,21 @@ impl<C: Clock> Memory<C> {
         let mut book = self.book.lock();
         let Book { wheel, records, .. } = &mut *book;
         wheel.next_due(records)
+    }
+}
+
+/// The book while it is locked. At the end the dead are counted.
+struct Opened<'a, B: DerefMut<Target = Book>> {
+    book: B,
+    dead: &'a AtomicUsize,
+}
+
+impl<B: DerefMut<Target = Book>> Drop for Opened<'_, B> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.book.dead.is_empty() {
+            self.dead.store(self.book.dead.len(), Relaxed);
+        }
     }
 }
 

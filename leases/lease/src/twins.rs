@@ -109,7 +109,11 @@ impl<C: Clock> Leases<Memory<C>> {
     /// let grant = leases.renew_now(&grant).unwrap();
     /// ```
     pub fn renew_now(&self, grant: &Grant) -> Result<Grant, RenewError> {
-        at_once(self.renewed(grant)).map(|end| Grant { end, ..grant.clone() })
+        let end = match self.renewed_at_once(grant) {
+            Some(end) => end,
+            None => at_once(self.renewed(grant))?,
+        };
+        Ok(Grant { end, ..grant.clone() })
     }
 
     /// Short for [`release`](Self::release)`(..).now()`.
@@ -126,7 +130,10 @@ impl<C: Clock> Leases<Memory<C>> {
     /// leases.release_now(&grant).unwrap();
     /// ```
     pub fn release_now(&self, grant: &Grant) -> Result<(), ReleaseError> {
-        at_once(self.released(&grant.resource, &grant.owner, Some(grant.token)))
+        match self.released_at_once(&grant.resource, &grant.owner, Some(grant.token)) {
+            Some(()) => Ok(()),
+            None => at_once(self.released(&grant.resource, &grant.owner, Some(grant.token))),
+        }
     }
 }
 
