@@ -180,6 +180,11 @@ impl Board {
         self.places.len()
     }
 
+    /// A number that is another one whenever somebody has come.
+    pub(crate) fn arrivals(&self) -> u64 {
+        self.serial
+    }
+
     pub(crate) fn find(&self, resource: &Resource) -> Option<u32> {
         self.by_resource.find(self.hasher.hash_one(resource), |id| self.places[id].resource == *resource)
     }

@@ -26,7 +26,10 @@ use crate::{
     panics::Panics,
     sync::{
         Mutex,
-        atomic::{AtomicUsize, Ordering::SeqCst},
+        atomic::{
+            AtomicUsize,
+            Ordering::{Acquire, Release, SeqCst},
+        },
     },
 };
 #[cfg(feature = "std")]
@@ -55,6 +58,8 @@ macro_rules! leases {
             board: Mutex<Board>,
             /// How many places there are on the board.
             places: AtomicUsize,
+            /// Changes whenever somebody comes to wait or to watch.
+            arrivals: AtomicUsize,
         }
     };
 }
@@ -218,12 +223,26 @@ impl Request {
 impl<E: Engine> Leases<E> {
     pub(crate) fn new(engine: E) -> Self {
         let is_real_time = engine.is_real_time();
-        Leases { engine, is_real_time, board: Mutex::new(Board::new(E::LOCAL)), places: AtomicUsize::new(0) }
+        Leases {
+            engine,
+            is_real_time,
+            board: Mutex::new(Board::new(E::LOCAL)),
+            places: AtomicUsize::new(0),
+            arrivals: AtomicUsize::new(0),
+        }
     }
 
     /// Whether somebody waits or watches.
     pub(crate) fn is_attended(&self) -> bool {
         self.places.load(SeqCst) > 0
+    }
+
+    /// How many have come to wait or to watch, to be read before [`is_attended`](Self::is_attended).
+    ///
+    /// Who asks without a look at the board, and is told that its owner has the lease, looks whether that is the same still: somebody may
+    /// have come meanwhile who was served with that tenure, and who ends it if he goes.
+    fn arrivals(&self) -> usize {
+        self.arrivals.load(Acquire)
     }
 
     pub(crate) fn with_board<R>(&self, operation: impl FnOnce(&mut Board, &mut Later) -> R) -> R {
@@ -237,6 +256,7 @@ impl<E: Engine> Leases<E> {
         let mut board = self.board.lock();
         let result = operation(&mut board, later);
         self.places.store(board.places(), SeqCst);
+        self.arrivals.store(board.arrivals() as usize, Release); // who counts them sees where they are
         result
     }
 
@@ -492,14 +512,18 @@ impl<E: Engine> Leases<E> {
                 board.know(resource, *token);
             }
         };
-        let was_attended = self.is_attended();
         let question = || self.engine.acquire(ask);
-        let (mut answer, was_lost) = self.ask_with(Some(resource), at, is_promised, &question, know).await?;
-        match &mut answer {
-            // Somebody has come to wait meanwhile, and may have been served with this tenure, and have gone: ask where it is seen.
-            Answer::Granted { resumed: true, .. } if E::LOCAL && !was_attended && self.is_attended() => {
-                answer = self.ask_with(Some(resource), at, is_promised, &question, know).await?.0;
+        let (mut answer, was_lost) = loop {
+            let arrived = self.arrivals();
+            let was_attended = self.is_attended();
+            let (answer, was_lost) = self.ask_with(Some(resource), at, is_promised, &question, know).await?;
+            let is_resumed = matches!(answer, Answer::Granted { resumed: true, .. });
+            // What was seen with the board is known there. Otherwise nobody may have come.
+            if !E::LOCAL || was_attended || !is_resumed || self.arrivals() == arrived {
+                break (answer, was_lost);
             }
+        };
+        match &mut answer {
             // The answer that got lost was a yes.
             Answer::Busy { owner: other, .. } if was_lost && want == Want::New && other == owner => {
                 let ask = Ask { want: Want::Fresh, ..ask };
@@ -798,6 +822,7 @@ impl<E: Engine> Leases<E> {
     #[inline]
     pub(crate) fn acquired_at_once(&self, request: &Request) -> Option<Facts> {
         let Request { resource, owner, expiry, is_fresh } = request;
+        let arrived = self.arrivals();
         if !self.is_at_once(resource, owner) {
             return None;
         }
@@ -807,12 +832,11 @@ impl<E: Engine> Leases<E> {
         let answer = at_once(self.engine.acquire(Ask { resource, owner, want, term, expiry, waiting: false, at }));
         self.engine.tidy();
         let facts = Facts::new(&answer.ok()?, at, E::LOCAL)?;
-        if self.is_attended() {
-            if facts.resumed {
-                // Who has come to wait meanwhile may have been served with this tenure, and have gone: it asks where that is seen.
-                return None;
-            }
-            self.tell_of_an_end(resource, at);
+        if facts.resumed && self.arrivals() != arrived {
+            return None;
+        }
+        if !facts.resumed {
+            self.ended(resource, at);
         }
         Some(facts)
     }

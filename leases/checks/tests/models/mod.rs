@@ -436,6 +436,27 @@ fn one_of_two_requests_of_one_owner_gives_up() {
     });
 }
 
+/// Who has been told that it has the lease keeps it, though another request of its owner was served with it and gives up.
+#[test]
+fn a_try_meets_a_request_of_its_owner_that_is_served_and_gives_up() {
+    explore(|| {
+        let table = table();
+        let grant = table.at_once("a", Expiry::Never);
+        let other = spawn(&table, move |table| {
+            let b = owner("b");
+            let mut acquire = Box::pin(table.leases.acquire("r", &b, Expiry::Never));
+            assert!(poll(acquire.as_mut()).is_pending(), "somebody else has it");
+            table.leases.release_now(&grant).unwrap();
+        });
+        let mine = table.leases.try_acquire_now("r", &owner("b"), Expiry::Never);
+        other.join().unwrap();
+        if let Ok(mine) = mine {
+            table.leases.release_now(&mine).unwrap();
+        }
+        close(&table);
+    });
+}
+
 /// Two that hold as one owner do not enter together.
 #[test]
 fn two_holds_of_one_owner_wait_for_each_other() {
