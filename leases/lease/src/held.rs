@@ -352,7 +352,7 @@ impl<'a, E: Engine> Held<'a, E> {
     pub fn release(self) -> Waiting<impl Future<Output = Result<(), ReleaseError<E::Error>>> + use<'a, E>> {
         let mut held = self;
         Waiting::new(async move {
-            held.is_releasing = !held.tenure.close();
+            held.is_releasing = held.tenure.close().is_none();
             let Tenure { resource, owner, token, .. } = &*held.tenure;
             let released = held.table.released(resource, owner, Some(*token)).await;
             // Where the engine failed, dropping it tries once more.
@@ -390,9 +390,11 @@ impl<'a, E: Engine> Held<'a, E> {
 
 impl<E: Engine> Drop for Held<'_, E> {
     fn drop(&mut self) {
-        let was_lost = self.tenure.close();
+        let lost = self.tenure.close();
         let Tenure { resource, owner, token, .. } = &*self.tenure;
-        if self.is_left || was_lost && !self.is_releasing {
+        // An engine elsewhere may have it still, if a renewal's answer came too late.
+        let is_gone = lost.is_some_and(|lost| E::LOCAL || lost != Lost::Expired);
+        if self.is_left || is_gone && !self.is_releasing {
             // Those who renew it come to their end.
             self.table.wake_watches(resource);
         } else {
@@ -413,24 +415,37 @@ impl<E: Engine> fmt::Debug for Held<'_, E> {
 
 impl Tenure {
     /// The end of the lease, if it is not lost.
+    ///
+    /// With an engine elsewhere, what is lost stays lost: an answer that comes after the deadline brings nothing back.
     fn check<E: Engine>(&self, leases: &Leases<E>) -> Result<Option<Duration>, Lost> {
-        let grant = {
-            let state = self.state.lock();
-            if let Some(lost) = state.over {
-                return Err(lost);
-            }
-            state.grant.clone()
-        };
-        // If the Held has ended meanwhile that is how.
-        let end = leases.check(&grant).map_err(|lost| self.over().unwrap_or(lost))?;
-        if end != grant.end {
-            // Somebody else of its owner has extended it.
-            let known = &mut self.state.lock().grant.end;
-            if *known == grant.end {
-                *known = end;
+        loop {
+            let grant = {
+                let state = self.state.lock();
+                if let Some(lost) = state.over {
+                    return Err(lost);
+                }
+                state.grant.clone()
+            };
+            let checked = leases.check(&grant);
+            let state = &mut *self.state.lock();
+            match (checked, state.over) {
+                (Ok(end), _) => {
+                    if end != grant.end && state.grant.end == grant.end {
+                        state.grant.end = end; // somebody else of its owner has extended it
+                    }
+                    return Ok(end);
+                }
+                // The Held has ended meanwhile.
+                (Err(_), Some(over)) => return Err(over),
+                (Err(lost), None) if E::LOCAL => return Err(lost),
+                // It was renewed meanwhile.
+                (Err(_), None) if state.grant.end != grant.end => {}
+                (Err(lost), None) => {
+                    state.over = Some(lost);
+                    return Err(lost);
+                }
             }
         }
-        Ok(end)
     }
 
     fn over(&self) -> Option<Lost> {
@@ -450,12 +465,12 @@ impl Tenure {
         }
     }
 
-    /// The Held ends. Says whether the lease was known to be lost before.
-    fn close(&self) -> bool {
+    /// The Held ends. Says how the lease was lost before, as far as is known.
+    fn close(&self) -> Option<Lost> {
         let over = &mut self.state.lock().over;
-        let was_lost = over.is_some();
+        let before = *over;
         over.get_or_insert(Lost::Released);
-        was_lost
+        before
     }
 
     /// Sleeps until `due`, or until the lease is lost: how.
@@ -497,9 +512,18 @@ impl Tenure {
             let answer = {
                 let mut renewing = pin!(leases.renewed(&grant));
                 let mut losing = pin!(self.lost(leases));
-                poll_fn(|cx| match renewing.as_mut().poll(cx) {
-                    Poll::Ready(answer) => Poll::Ready(Ok(answer)),
-                    Poll::Pending => losing.as_mut().poll(cx).map(Err),
+                poll_fn(|cx| {
+                    // An engine in this process has answered when it is first polled. Elsewhere, an answer may come too late.
+                    if !E::LOCAL {
+                        if let Poll::Ready(lost) = losing.as_mut().poll(cx) {
+                            return Poll::Ready(Err(lost));
+                        }
+                    }
+                    match renewing.as_mut().poll(cx) {
+                        Poll::Ready(answer) => Poll::Ready(Ok(answer)),
+                        Poll::Pending if E::LOCAL => losing.as_mut().poll(cx).map(Err),
+                        Poll::Pending => Poll::Pending,
+                    }
                 })
                 .await
             };
