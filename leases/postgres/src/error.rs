@@ -1,0 +1,130 @@
+use std::{error::Error as StdError, fmt, sync::Arc};
+
+use keylatch_lease::engine::Fail;
+use tokio_postgres::error::{Severity, SqlState};
+
+/// What a way to connect may fail with.
+pub type BoxError = Box<dyn StdError + Send + Sync>;
+
+/// Why the engine could not do what it was asked.
+///
+/// Its text names no address, user or password, so it may be shown. What is behind it is its [`source`](StdError::source), which may
+/// name them.
+///
+/// # Examples
+/// ```
+/// use keylatch_lease::AcquireError;
+/// use keylatch_lease_postgres::Error;
+///
+/// fn tell(error: &AcquireError<Error>) -> &'static str {
+///     match error {
+///         AcquireError::Busy { .. } => "somebody else has it",
+///         AcquireError::Engine(Error::Unconnected { .. } | Error::Timeout) => "try again in a minute",
+///         _ => "it cannot be had",
+///     }
+/// }
+///
+/// assert_eq!(tell(&AcquireError::Engine(Error::Timeout)), "try again in a minute");
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// There was no connection for as long as an operation [waits](crate::Options::timeout). Nothing was sent.
+    Unconnected {
+        /// How the last attempt to connect failed, if one did.
+        source: Option<Arc<dyn StdError + Send + Sync>>,
+    },
+    /// There was no answer in time.
+    Timeout,
+    /// The connection broke before there was an answer.
+    Closed {
+        /// How.
+        source: Arc<tokio_postgres::Error>,
+    },
+    /// The table or its functions are missing, or the connection's `search_path` does not lead to them: see
+    /// [`Postgres::create_table`](crate::Postgres::create_table).
+    Missing {
+        /// What the server says.
+        source: Arc<tokio_postgres::Error>,
+    },
+    /// The server has refused the statement, and changed nothing.
+    Refused {
+        /// What it says.
+        source: Arc<tokio_postgres::Error>,
+    },
+    /// The lease cannot end while a transaction is open that is [guarded](crate::Postgres::guard) by it.
+    Guarded,
+    /// The driver has been dropped: nobody connects any more.
+    Stopped,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Error::Unconnected { .. } => "there is no connection to the database",
+            Error::Timeout => "the database did not answer in time",
+            Error::Closed { .. } => "the connection to the database broke before it answered",
+            Error::Missing { .. } => "the table keylatch_lease or its functions are missing in the database",
+            Error::Refused { source } => {
+                let code = source.code().map_or("", SqlState::code);
+                return write!(f, "the database refused the statement: SQLSTATE {code}");
+            }
+            Error::Guarded => "a transaction is open that is guarded by the lease",
+            Error::Stopped => "the driver of the connection has been dropped",
+        })
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            Error::Unconnected { source } => source.as_ref().map(|source| &**source as _),
+            Error::Closed { source } | Error::Missing { source } | Error::Refused { source } => Some(&**source),
+            Error::Timeout | Error::Guarded | Error::Stopped => None,
+        }
+    }
+}
+
+/// What an error means for what was asked.
+pub(crate) enum Verdict {
+    /// Nothing was done, and the same may well be done if it is asked again.
+    Again(Error),
+    Failed(Fail<Error>),
+}
+
+/// Each operation is one statement that commits by itself. So an ERROR is a rollback: it has not been done. Anything that ends the
+/// connection may have come between the commit and the answer.
+pub(crate) fn judge(error: tokio_postgres::Error) -> Verdict {
+    let Some(told) = error.as_db_error() else {
+        // A value that cannot be sent or read, or a connection that is gone.
+        return Verdict::Failed(Fail::Unknown(Error::Closed { source: Arc::new(error) }));
+    };
+    if told.parsed_severity() != Some(Severity::Error) {
+        return Verdict::Failed(Fail::Unknown(Error::Closed { source: Arc::new(error) }));
+    }
+    let code = told.code().clone();
+    let is_missing = is_missing(&code);
+    let source = Arc::new(error);
+    if code == SqlState::T_R_SERIALIZATION_FAILURE || code == SqlState::T_R_DEADLOCK_DETECTED {
+        Verdict::Again(Error::Refused { source })
+    } else if code == SqlState::QUERY_CANCELED {
+        Verdict::Failed(Fail::NotDone(Error::Timeout))
+    } else if is_missing {
+        Verdict::Failed(Fail::NotDone(Error::Missing { source }))
+    } else {
+        Verdict::Failed(Fail::NotDone(Error::Refused { source }))
+    }
+}
+
+fn is_missing(code: &SqlState) -> bool {
+    [&SqlState::UNDEFINED_TABLE, &SqlState::UNDEFINED_FUNCTION, &SqlState::UNDEFINED_COLUMN].contains(&code)
+}
+
+/// What kept a connection from being used.
+pub(crate) fn unusable(error: BoxError) -> Error {
+    match error.downcast::<tokio_postgres::Error>() {
+        Ok(error) if error.code().is_some_and(is_missing) => Error::Missing { source: Arc::new(*error) },
+        Ok(error) => Error::Unconnected { source: Some(Arc::new(*error)) },
+        Err(error) => Error::Unconnected { source: Some(Arc::from(error)) },
+    }
+}

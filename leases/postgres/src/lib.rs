@@ -1,0 +1,119 @@
+//! Leases in a Postgres table: an engine for [`keylatch_lease`], for programs that have such a database already.
+//!
+//! The calls are those of [`Leases`](keylatch_lease::Leases); what is leased in one process is leased in all that use the same
+//! database and namespace.
+//!
+//! ```no_run
+//! # #[cfg(feature = "tokio")]
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//!
+//! use keylatch_lease::{Leases, Owner};
+//! use keylatch_lease_postgres::{NoTls, Postgres};
+//!
+//! let postgres = Postgres::in_namespace("shop").connect("host=db.example user=shop".parse()?, NoTls);
+//! let leases = Leases::with_engine(postgres);
+//!
+//! let worker = Owner::incarnation("worker-3");
+//! let mut held = leases.hold("nightly-report", &worker, Duration::from_secs(30)).await?;
+//! held.run(async { /* whatever takes its time */ }).await?;
+//! held.release().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The table
+//! It is called `keylatch_lease`, and has five functions beside it: [`SCHEMA`] is the SQL, for your migrations, and
+//! [`Postgres::create_table`] runs it. It is made for Postgres 12 and later, and tested with 15. As long as
+//! either is missing, calls fail with [`Error::Missing`]. The connection's `search_path` has to lead to them. A role that only uses it needs `SELECT`, `INSERT`, `UPDATE` and `DELETE` on the
+//! table, and `EXECUTE` on the functions, which everybody has unless it was revoked.
+//!
+//! *Migrating.* The functions' names end in a version. A release of this crate that needs others adds them beside the old ones, so that
+//! programs of both releases work on one table: run the new [`SCHEMA`] first, then deploy. Nothing has to stop, and no lease is lost.
+//!
+//! *Why functions.* A decision has to be made under the row's lock, by one reading of the clock that comes after the wait for it. A single
+//! statement cannot do that: what it inserts is computed before it waits, and `clock_timestamp()` in five expressions is five times.
+//! A transaction of several statements can, in several round trips, and a future that is dropped in the midst of it leaves the row locked.
+//!
+//! # How it works
+//! - **Clock**: the server's, `clock_timestamp()`. Clocks of clients do not matter. The holder counts its own deadline from before it asked.
+//! - **Token**: the last one of the resource plus one, or the server's time in microseconds since 1970, whichever is greater; made under the
+//!   row's lock. A release leaves the row behind, so that the last token is known; a sweep removes it a minute later at the earliest, and
+//!   not before its token is in the past by the clock.
+//! - **Who waits** is told by `NOTIFY`, which is sent at a release only if somebody has asked for it and waits. At an
+//!   expiry nobody tells: each who waits has a timer of its own. After a connection was lost, all who wait ask again.
+//! - **Connection**: one for each engine and its clones, with the requests of all tasks in a row on it. The driver dials again when it is lost, after
+//!   50 ms to 2 s, at random.
+//! - **Requests**: each operation is one statement, a prepared one that commits by itself, and one round trip; a whole
+//!   batch of renewals is one as well.
+//!   Who waits asks once when it comes and once for each time it is told; also when the lease should have ended, and
+//!   every 5 s ([`Options::fallback`]). In each process that is the first in line alone.
+//! - **An answer that does not come**: after 5 s ([`Options::timeout`]) an operation fails, and a connection that has said nothing is given up.
+//!
+//! The session sets what it relies on, whatever the role's defaults are: `READ COMMITTED`, read-write, a `statement_timeout`, no `lock_timeout`;
+//! and `synchronous_commit = on` if it was `off`.
+//!
+//! # How late a waiter may be
+//! | the lease ends by | who waits has it after |
+//! |---|---|
+//! | release, `release_all`, a dropped `Held` | the notification, and a round trip |
+//! | expiry | a round trip, by its own timer |
+//! | either, with a [guarded](Postgres::guard) transaction open | the end of that transaction, and 0.1 s |
+//! | either, while the connection is lost | the next connection, and a round trip; or an error after the timeout |
+//! | release, and the server's machine is gone without a word | the fallback and the timeout, 10 s |
+//!
+//! # What weakens which guarantee
+//! The numbers are those of [`keylatch_lease`](keylatch_lease#what-it-guarantees).
+//!
+//! | | what may happen |
+//! |---|---|
+//! | restart of the server, `kill -9` | nothing: what was confirmed is on disk. Leases go on expiring meanwhile |
+//! | failover to an *asynchronous* replica | 1: a lease that was not yet replicated is gone, and somebody else gets it; 5, 7: a release may be undone. 3 holds unless the new server's clock is behind the old one's by more than the failover took. With synchronous replication: nothing |
+//! | the server's clock is set forward | 2: leases expire early; who writes with a token is refused (3) |
+//! | it is set back | 8: leases last longer, by as much; 6: one that had just expired may be there again, if nobody has taken it. 1 and 3 hold |
+//! | `fsync = off`, an `UNLOGGED` table | not supported: a crash forgets leases (1) and perhaps tokens (3) |
+//! | an operation is given up after its timeout | 11: a lease that was granted unheard stays until it expires, or its owner asks again |
+//! | nobody sweeps ([`Options::sweeps`] is `None` everywhere) | 12: a row for each resource that was ever leased |
+//! | many processes wait for one resource | 9: in each process in order of arrival; among them who is first to ask |
+//!
+//! Times are kept in microseconds; a lease of more than 285 years never ends.
+//!
+//! # Writing under a lease
+//! A holder may stop for any length of time, and go on writing when its lease is long over. What it writes to has to check that.
+//!
+//! - In **the same database**: [`Postgres::guard`], in the transaction that writes. It is exact.
+//! - **Elsewhere**: the token, as [`keylatch_lease`](keylatch_lease#a-lease-is-not-enough-the-token) says.
+//!
+//! # Poolers
+//! The connection must reach one and the same session: PgBouncer in *transaction* or *statement* mode does not pass `LISTEN` on, and shares
+//! settings. Connect to the server itself, or through a pool in *session* mode. Your own queries, guarded transactions included, may
+//! go through whatever pooler.
+//!
+//! # Runtimes
+//! With the feature `tokio` (default) [`Options::connect`] dials and spawns on tokio. [`Options::connect_with`] takes any way to make a
+//! connection, and returns the driver for you to spawn; without the feature no runtime is linked. Timers are those of `async-io`.
+#![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod convert;
+mod driver;
+mod error;
+mod guard;
+mod options;
+mod postgres;
+mod session;
+mod shared;
+mod wait;
+mod watch;
+
+pub use error::{BoxError, Error};
+pub use guard::{GUARD, GuardError};
+pub use options::Options;
+pub use postgres::Postgres;
+pub use session::SCHEMA;
+pub use tokio_postgres::NoTls;
+
+/// The README's examples are tests.
+#[cfg(all(doctest, feature = "tokio"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,195 @@
+use std::{future::Future, sync::Arc, time::Duration};
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_postgres::{Client, Connection};
+#[cfg(feature = "tokio")]
+use tokio_postgres::{
+    Config, Socket,
+    tls::{MakeTlsConnect, TlsConnect},
+};
+
+use crate::{
+    convert::channel,
+    driver::{Running, drive},
+    error::BoxError,
+    postgres::Postgres,
+    shared::Shared,
+};
+
+/// Settings of the engine, and how it connects: see [`Postgres::in_namespace`].
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+///
+/// use keylatch_lease_postgres::Postgres;
+///
+/// let options = Postgres::in_namespace("shop")
+///     .timeout(Duration::from_secs(2)) // of each operation, instead of 5 s
+///     .fallback(Duration::from_secs(10)) // between two looks of who waits, instead of 5 s
+///     .sweeps(None); // another program sweeps
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "nothing is connected until one of its `connect`s is called"]
+pub struct Options {
+    namespace: String,
+    timeout: Duration,
+    fallback: Duration,
+    sweeps: Option<Duration>,
+}
+
+impl Postgres {
+    /// The leases of this namespace. Those of different namespaces have nothing to do with each other; a program that has the database
+    /// for itself may take `""`.
+    ///
+    /// # Panics
+    /// If the name is longer than 255 bytes or contains a NUL character.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylatch_lease_postgres::Postgres;
+    ///
+    /// let options = Postgres::in_namespace("shop").timeout(Duration::from_secs(2));
+    /// ```
+    pub fn in_namespace(name: impl Into<String>) -> Options {
+        Options::new(name.into())
+    }
+}
+
+impl Options {
+    fn new(namespace: String) -> Self {
+        assert!(namespace.len() <= 255, "the name of a namespace must not be longer than 255 bytes");
+        assert!(!namespace.contains('\0'), "the name of a namespace must not contain a NUL character");
+        Options {
+            namespace,
+            timeout: Duration::from_secs(5),
+            fallback: Duration::from_secs(5),
+            sweeps: Some(Duration::from_secs(60)),
+        }
+    }
+
+    /// How long an operation takes at most, the wait for a connection included: 5 s if not set. Then it is an error. The server has
+    /// half of that for a statement.
+    ///
+    /// The calls of `Leases` ask up to three times if it may have been done all the same, so that they end after three times as long.
+    ///
+    /// # Panics
+    /// If it is zero.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::time::Duration;
+    /// # use keylatch_lease_postgres::Postgres;
+    /// let options = Postgres::in_namespace("shop").timeout(Duration::from_secs(2));
+    /// ```
+    pub fn timeout(mut self, time: Duration) -> Self {
+        assert!(!time.is_zero(), "the timeout must not be zero");
+        self.timeout = time;
+        self
+    }
+
+    /// How long somebody who waits sleeps at most before it asks again, although nobody has told it to: 5 s if not set.
+    ///
+    /// It matters only where a notification is not sent, or not heard: when a server that does not answer keeps its connections open.
+    ///
+    /// # Panics
+    /// If it is zero.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::time::Duration;
+    /// # use keylatch_lease_postgres::Postgres;
+    /// let options = Postgres::in_namespace("shop").fallback(Duration::from_secs(30));
+    /// ```
+    pub fn fallback(mut self, time: Duration) -> Self {
+        assert!(!time.is_zero(), "the fallback must not be zero");
+        self.fallback = time;
+        self
+    }
+
+    /// How often the driver forgets a thousand leases that ended more than a minute ago: every 60 s if not set. `None`: never. Then
+    /// `Leases::release_expired` is to be called now and then, by whatever program.
+    ///
+    /// # Panics
+    /// If it is zero.
+    ///
+    /// # Examples
+    /// ```
+    /// # use keylatch_lease_postgres::Postgres;
+    /// let options = Postgres::in_namespace("shop").sweeps(None);
+    /// ```
+    pub fn sweeps(mut self, every: Option<Duration>) -> Self {
+        assert!(!every.is_some_and(|time| time.is_zero()), "the time between sweeps must not be zero");
+        self.sweeps = every;
+        self
+    }
+
+    /// An engine on whatever runtime, and its driver, which is to be spawned there: it connects by this function, and again when the
+    /// connection is lost. Without it nothing happens; when it is dropped, operations fail with [`Error::Stopped`](crate::Error::Stopped).
+    ///
+    /// The function makes a stream and shakes hands, as [`tokio_postgres::Config::connect_raw`] does on any stream. It has as long
+    /// as an operation has. A pooler between must not share the connection: see [the crate's page](crate#poolers).
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn stream() -> std::io::Result<tokio::io::DuplexStream> { unimplemented!() }
+    /// use keylatch_lease::Leases;
+    /// use keylatch_lease_postgres::{NoTls, Postgres};
+    ///
+    /// let config: tokio_postgres::Config = "user=shop dbname=shop".parse().unwrap();
+    /// let (postgres, driver) = Postgres::in_namespace("shop").connect_with(move || {
+    ///     let config = config.clone();
+    ///     async move { Ok(config.connect_raw(stream().await?, NoTls).await?) }
+    /// });
+    /// smol::spawn(driver).detach();
+    /// let leases = Leases::with_engine(postgres);
+    /// ```
+    pub fn connect_with<C, F, S, T>(self, dial: C) -> (Postgres, impl Future<Output = ()> + Send + use<C, F, S, T>)
+    where
+        C: FnMut() -> F + Send,
+        F: Future<Output = Result<(Client, Connection<S, T>), BoxError>> + Send,
+        S: AsyncRead + AsyncWrite + Unpin + Send,
+        T: AsyncRead + AsyncWrite + Unpin + Send,
+    {
+        let Options { namespace, timeout, fallback, sweeps } = self;
+        let channel = channel(&namespace);
+        let shared = Arc::new(Shared::new(namespace, channel, timeout, fallback, sweeps));
+        (Postgres::new(Arc::clone(&shared)), drive(Running::new(shared), dial))
+    }
+
+    /// An engine on tokio, whose driver is spawned. It connects as the configuration says, and again when the connection is lost; this
+    /// call itself does not wait for it. See [`Postgres::ready`].
+    ///
+    /// # Panics
+    /// If it is called outside a tokio runtime.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use keylatch_lease_postgres::{NoTls, Postgres};
+    ///
+    /// let postgres = Postgres::in_namespace("shop").connect("host=db.example user=shop".parse()?, NoTls);
+    /// postgres.ready().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "tokio")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
+    #[must_use]
+    pub fn connect<T>(self, config: Config, tls: T) -> Postgres
+    where
+        T: MakeTlsConnect<Socket> + Clone + Send + 'static,
+        T::TlsConnect: Send,
+        T::Stream: Send + 'static,
+        <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+    {
+        let (postgres, driver) = self.connect_with(move || {
+            let (config, tls) = (config.clone(), tls.clone());
+            async move { Ok(config.connect(tls).await?) }
+        });
+        tokio::spawn(driver);
+        postgres
+    }
+}

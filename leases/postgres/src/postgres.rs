@@ -1,0 +1,381 @@
+use std::{fmt, future::Future, sync::Arc, time::Duration};
+
+use keylatch_lease::{
+    Clock, Owner, Resource, StdClock, Token,
+    engine::{Answer, Ask, Engine, Fail, Gone, Left, Owned, Record, Renewal, Want},
+};
+use tokio_postgres::{Client, Row};
+
+use crate::{
+    convert::{self, from_micros, micros},
+    error::{Error, Verdict, judge},
+    session::{SCHEMA, Session},
+    shared::{Abandoned, Shared},
+    wait::{Limit, sleep},
+};
+
+/// How often a statement is sent that the server has rolled back for the sake of another.
+const TRIES: u32 = 5;
+
+/// When to ask again for what a guarded transaction keeps.
+const PAUSE: Duration = Duration::from_millis(20);
+const GUARDED: Duration = Duration::from_millis(100);
+
+/// Leases in a Postgres table: see the [crate's page](crate).
+///
+/// Clones share the connection. When the last one is dropped the driver ends, as soon as it has given back what was abandoned.
+///
+/// # Examples
+/// ```no_run
+/// # #[cfg(feature = "tokio")]
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+///
+/// use keylatch_lease::{Leases, Owner};
+/// use keylatch_lease_postgres::{NoTls, Postgres};
+///
+/// let postgres = Postgres::in_namespace("shop").connect("host=db.example user=shop".parse()?, NoTls);
+/// let leases = Leases::with_engine(postgres);
+/// let jane = Owner::named("session-42");
+/// let grant = leases.try_acquire(("invoice", "2024-17"), &jane, Duration::from_secs(600)).await?;
+/// leases.release(&grant).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Postgres {
+    handle: Arc<Handle>,
+}
+
+struct Handle {
+    shared: Arc<Shared>,
+    clock: StdClock,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}
+
+impl fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Postgres").field("namespace", &self.handle.shared.namespace).finish_non_exhaustive()
+    }
+}
+
+impl Postgres {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Postgres { handle: Arc::new(Handle { shared, clock: StdClock::new() }) }
+    }
+
+    /// Creates what is missing of the table, its index and its functions, by running [`SCHEMA`]. Several may do so at the same time.
+    ///
+    /// The role needs the right to create in the first schema of its `search_path`. Programs need less: `SELECT`, `INSERT`, `UPDATE` and
+    /// `DELETE` on the table.
+    ///
+    /// # Errors
+    /// What the server refuses.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example(client: tokio_postgres::Client) -> Result<(), tokio_postgres::Error> {
+    /// use keylatch_lease_postgres::Postgres;
+    ///
+    /// Postgres::create_table(&client).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn create_table(client: &Client) -> Result<(), tokio_postgres::Error> {
+        // All of it is one transaction; `IF NOT EXISTS` alone fails when two come at the same time.
+        client.batch_execute(&format!("SELECT pg_advisory_xact_lock(7742195483617905421); {SCHEMA}")).await
+    }
+
+    /// Waits until there is a connection, and the table has been found. Operations do so by themselves: this is for who wants to know
+    /// at the start.
+    ///
+    /// # Errors
+    /// As any operation: [`Error::Unconnected`] after the [timeout](crate::Options::timeout), [`Error::Missing`], [`Error::Stopped`].
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example(postgres: keylatch_lease_postgres::Postgres) -> Result<(), keylatch_lease_postgres::Error> {
+    /// postgres.ready().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn ready(&self) -> Result<(), Error> {
+        let mut limit = Limit::after(self.shared().timeout);
+        self.session(&mut limit).await.map(|_| ())
+    }
+
+    /// The namespace.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # fn example(postgres: keylatch_lease_postgres::Postgres) {
+    /// assert_eq!(postgres.namespace(), "shop");
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.shared().namespace
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.handle.shared
+    }
+
+    async fn session(&self, limit: &mut Limit) -> Result<Arc<Session>, Error> {
+        limit.of(self.shared().session()).await.unwrap_or_else(|| Err(self.shared().failure()))
+    }
+
+    /// One statement, in the time that there is.
+    async fn ask<T, F>(&self, limit: &mut Limit, question: impl Fn(Arc<Session>) -> F) -> Result<T, Fail<Error>>
+    where
+        F: Future<Output = Result<T, tokio_postgres::Error>>,
+    {
+        let mut tries = 1;
+        loop {
+            let session = self.session(limit).await.map_err(Fail::NotDone)?;
+            let answers = session.answers();
+            let Some(answer) = limit.of(question(Arc::clone(&session))).await else {
+                // It may be busy with what others have asked.
+                if session.answers() == answers {
+                    self.shared().give_up(&session);
+                }
+                return Err(Fail::Unknown(Error::Timeout));
+            };
+            session.has_answered();
+            match answer.map_err(judge) {
+                Ok(answer) => return Ok(answer),
+                Err(Verdict::Again(_)) if tries < TRIES => tries += 1,
+                Err(Verdict::Again(error)) => return Err(Fail::NotDone(error)),
+                Err(Verdict::Failed(fail)) => return Err(fail),
+            }
+        }
+    }
+
+    fn limit(&self) -> Limit {
+        Limit::after(self.shared().timeout)
+    }
+
+    /// The same statement again and again, while a guarded transaction keeps the lease from ending.
+    async fn end<F>(&self, question: impl Fn(Arc<Session>) -> F) -> Result<Row, Fail<Error>>
+    where
+        F: Future<Output = Result<Row, tokio_postgres::Error>>,
+    {
+        let mut limit = self.limit();
+        loop {
+            let row = self.ask(&mut limit, &question).await?;
+            if what(&row) != b't' {
+                return Ok(row);
+            }
+            if limit.of(sleep(PAUSE)).await.is_none() {
+                return Err(Fail::NotDone(Error::Guarded));
+            }
+        }
+    }
+}
+
+fn what(row: &Row) -> u8 {
+    row.get::<_, i8>(0) as u8
+}
+
+fn owner(row: &Row, column: usize) -> Owner {
+    Owner::from_id(&String::from_utf8_lossy(row.get(column)))
+}
+
+fn token(row: &Row, column: usize) -> Token {
+    let number = u64::try_from(row.get::<_, i64>(column)).ok();
+    number.and_then(Token::new).unwrap_or_else(|| unreachable!("tokens start at the time since 1970"))
+}
+
+fn remaining(row: &Row, column: usize) -> Option<Duration> {
+    row.get::<_, Option<i64>>(column).map(from_micros)
+}
+
+fn record(row: &Row) -> Record {
+    let held_for = from_micros(row.get(2));
+    Record { owner: owner(row, 0), token: token(row, 1), held_for, remaining: remaining(row, 3) }
+}
+
+/// As the table has it. A token that it cannot have is one of nothing.
+fn number(token: Token) -> i64 {
+    i64::try_from(token.get()).unwrap_or(-1)
+}
+
+fn parts(resource: &Resource) -> (&[u8], &[u8]) {
+    (resource.entity().as_bytes(), resource.key().as_bytes())
+}
+
+impl Engine for Postgres {
+    type Error = Error;
+
+    fn now(&self) -> Duration {
+        self.handle.clock.now()
+    }
+
+    fn is_real_time(&self) -> bool {
+        self.handle.clock.is_real_time()
+    }
+
+    async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<Error>> {
+        let shared = self.shared();
+        let ((entity, key), id) = (parts(ask.resource), ask.owner.id().as_bytes());
+        let want = match ask.want {
+            Want::Any => b'a',
+            Want::Fresh => b'f',
+            Want::Mine => b'm',
+            Want::New => b'n',
+        } as i8;
+        let idle = ask.term.and_then(|term| term.idle).and_then(micros);
+        let total = ask.term.and_then(|term| term.total).and_then(micros);
+        let has_term = ask.term.is_some();
+        let (policy, policy_idle, policy_total) = convert::policy(ask.expiry);
+        let question = |session: Arc<Session>| async move {
+            let arguments: [&(dyn tokio_postgres::types::ToSql + Sync); 12] = [
+                &shared.namespace,
+                &entity,
+                &key,
+                &id,
+                &want,
+                &ask.waiting,
+                &has_term,
+                &idle,
+                &total,
+                &policy,
+                &policy_idle,
+                &policy_total,
+            ];
+            session.client.query_one(&session.acquire, &arguments).await
+        };
+        let row = self.ask(&mut self.limit(), question).await?;
+        Ok(match what(&row) {
+            b'f' => Answer::Free,
+            b'b' => Answer::Busy { owner: owner(&row, 1), remaining: remaining(&row, 4) },
+            b't' => Answer::Busy { owner: owner(&row, 1), remaining: Some(GUARDED) },
+            what => Answer::Granted {
+                token: token(&row, 2),
+                resumed: what == b'r',
+                held_for: from_micros(row.get(3)),
+                remaining: remaining(&row, 4),
+            },
+        })
+    }
+
+    async fn renew(&self, batch: &mut [Renewal<'_>], _: Duration) -> Result<(), Fail<Error>> {
+        let shared = self.shared();
+        batch.iter_mut().for_each(|renewal| renewal.left = Left::Nothing);
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let entities: &Vec<_> = &batch.iter().map(|renewal| renewal.resource.entity().as_bytes()).collect();
+        let keys: &Vec<_> = &batch.iter().map(|renewal| renewal.resource.key().as_bytes()).collect();
+        let owners: &Vec<_> = &batch.iter().map(|renewal| renewal.owner.id().as_bytes()).collect();
+        let tokens: &Vec<_> = &batch.iter().map(|renewal| number(renewal.token)).collect();
+        let terms: &Vec<_> = &batch.iter().map(|renewal| renewal.term.is_some()).collect();
+        let idles: &Vec<_> = &batch.iter().map(|renewal| micros(renewal.term?.idle?)).collect();
+        let totals: &Vec<_> = &batch.iter().map(|renewal| micros(renewal.term?.total?)).collect();
+        let question = |session: Arc<Session>| async move {
+            let arguments: [&(dyn tokio_postgres::types::ToSql + Sync); 8] =
+                [&shared.namespace, entities, keys, owners, tokens, terms, idles, totals];
+            session.client.query(&session.renew, &arguments).await
+        };
+        let rows = self.ask(&mut self.limit(), question).await?;
+        for row in rows {
+            let place = usize::try_from(row.get::<_, i64>(0)).ok().and_then(|n| n.checked_sub(1));
+            if let Some(renewal) = place.and_then(|place| batch.get_mut(place)) {
+                renewal.left = remaining(&row, 1).map_or(Left::Forever, Left::For);
+            }
+        }
+        Ok(())
+    }
+
+    async fn release(
+        &self,
+        resource: &Resource,
+        owner_of_it: &Owner,
+        token: Option<Token>,
+        _: Duration,
+    ) -> Result<Gone, Fail<Error>> {
+        let shared = self.shared();
+        let ((entity, key), id) = (parts(resource), owner_of_it.id().as_bytes());
+        let token = token.map(number);
+        let question = |session: Arc<Session>| async move {
+            let arguments: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
+                [&shared.namespace, &entity, &key, &id, &token, &shared.channel];
+            session.client.query_one(&session.release, &arguments).await
+        };
+        let row = self.end(question).await?;
+        Ok(match what(&row) {
+            b'g' => Gone::Released,
+            b'b' => Gone::NotOwner(owner(&row, 1)),
+            _ => Gone::NotHeld,
+        })
+    }
+
+    async fn release_all(&self, owner: &Owner, _: Duration) -> Result<Vec<Resource>, Fail<Error>> {
+        let shared = self.shared();
+        let id = owner.id().as_bytes();
+        let question = |session: Arc<Session>| async move {
+            session.client.query_one(&session.release_all, &[&shared.namespace, &id, &shared.channel]).await
+        };
+        let row = self.end(question).await?;
+        let column = |column: usize| row.get::<_, Option<Vec<&[u8]>>>(column).unwrap_or_default();
+        let both = column(1).into_iter().zip(column(2));
+        Ok(both.map(|(entity, key)| resource(entity, key)).collect())
+    }
+
+    async fn look(&self, resource: &Resource, _: Duration) -> Result<Option<Record>, Fail<Error>> {
+        let shared = self.shared();
+        let (entity, key) = parts(resource);
+        let question = |session: Arc<Session>| async move {
+            session.client.query_opt(&session.look, &[&shared.namespace, &entity, &key]).await
+        };
+        let row = self.ask(&mut self.limit(), question).await?;
+        Ok(row.as_ref().map(record))
+    }
+
+    async fn owned_by(&self, owner: &Owner, _: Duration) -> Result<Vec<Owned>, Fail<Error>> {
+        let shared = self.shared();
+        let id = owner.id().as_bytes();
+        let question = |session: Arc<Session>| async move {
+            session.client.query(&session.owned_by, &[&shared.namespace, &id]).await
+        };
+        let rows = self.ask(&mut self.limit(), question).await?;
+        let owned = |row: &Row| Owned {
+            resource: resource(row.get(4), row.get(5)),
+            record: record(row),
+            expiry: convert::expiry(row.get(6), row.get(7), row.get(8)),
+        };
+        Ok(rows.iter().map(owned).collect())
+    }
+
+    async fn sweep(&self, limit: usize, _: Duration) -> Result<usize, Fail<Error>> {
+        let shared = self.shared();
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let question = |session: Arc<Session>| async move {
+            session.client.query_one(&session.sweep, &[&shared.namespace, &limit]).await
+        };
+        let row = self.ask(&mut self.limit(), question).await?;
+        Ok(usize::try_from(row.get::<_, i64>(0)).unwrap_or(0))
+    }
+
+    fn watch(&self, resource: &Resource) -> impl Future<Output = ()> + Send {
+        self.shared().watchers.watch(resource)
+    }
+
+    fn fallback(&self) -> Option<Duration> {
+        Some(self.shared().fallback)
+    }
+
+    fn abandon(&self, resource: &Resource, owner: &Owner, token: Token) {
+        let (resource, owner) = (resource.clone(), owner.clone());
+        self.shared().abandon(Abandoned { resource, owner, token, tries: 0 });
+    }
+}
+
+fn resource(entity: &[u8], key: &[u8]) -> Resource {
+    Resource::new(String::from_utf8_lossy(entity), String::from_utf8_lossy(key))
+}

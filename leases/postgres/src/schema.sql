@@ -1,0 +1,287 @@
+-- What keylatch-lease-postgres needs: a table and five functions. It can be run again; it changes no lease.
+--
+-- Each function is one decision: it locks what it decides about, and only then reads the clock. So one instant decides everything, and no
+-- token is older than one that was granted while the function waited for the lock.
+--
+-- Tenures begin and end under FOR UPDATE, so that the row they leave behind conflicts with FOR KEY SHARE although no key column changes.
+-- Renewals take FOR NO KEY UPDATE; a transaction that is guarded by a lease has FOR KEY SHARE. So a guarded transaction keeps others
+-- from taking the lease over, and the lease can be renewed meanwhile. No function waits for a guarded transaction: it says that there
+-- is one.
+
+CREATE TABLE IF NOT EXISTS keylatch_lease (
+    ns text NOT NULL,
+    entity bytea NOT NULL,
+    key bytea NOT NULL,
+    owner bytea NOT NULL,
+    token bigint NOT NULL,
+    since timestamptz NOT NULL, -- when the tenure began; once it has been released, when that was
+    until timestamptz NOT NULL, -- 'infinity': it never expires; '-infinity': it has been released
+    wanted boolean NOT NULL, -- somebody waits: a release is to be told
+    policy "char" NOT NULL, -- f(ixed), s(liding), u(p to), n(ever), or - for another one
+    idle bigint, -- of the policy, in nanoseconds
+    total bigint,
+    PRIMARY KEY (ns, entity, key)
+) WITH (fillfactor = 70);
+
+-- There is none on `until`, so that a renewal writes to no index.
+CREATE INDEX IF NOT EXISTS keylatch_lease_owner ON keylatch_lease (ns, owner);
+
+-- want: a(ny), f(resh), m(ine), n(ew). term: the lease has a new end, `idle` from now and `total` from its start at the latest, in microseconds.
+-- what: g(ranted), r(esumed), b(usy), f(ree), t(ransaction: a guarded one is open).
+CREATE OR REPLACE FUNCTION keylatch_lease_acquire_v1(
+    a_ns text, a_entity bytea, a_key bytea, a_owner bytea, a_want "char", a_waiting boolean,
+    a_term boolean, a_idle bigint, a_total bigint, a_policy "char", a_policy_idle bigint, a_policy_total bigint,
+    OUT what "char", OUT who bytea, OUT tok bigint, OUT held bigint, OUT remaining bigint
+) LANGUAGE plpgsql AS $$
+DECLARE
+    l keylatch_lease;
+    now timestamptz;
+    is_locked boolean := false; -- the row is
+    is_strong boolean := false; -- and it is in such a way that a tenure may end
+    begins boolean;
+    tail timestamptz;
+BEGIN
+    LOOP
+        IF NOT is_locked THEN
+            SELECT * INTO l FROM keylatch_lease WHERE ns = a_ns AND entity = a_entity AND key = a_key;
+        END IF;
+        IF l.ns IS NULL THEN
+            IF NOT a_term OR a_want = 'm' THEN
+                what := 'f';
+                RETURN;
+            END IF;
+            now := clock_timestamp();
+            tok := floor(extract(epoch FROM now) * 1000000);
+            tail := least(now + a_idle * interval '1 microsecond', now + a_total * interval '1 microsecond', 'infinity');
+            INSERT INTO keylatch_lease VALUES
+                (a_ns, a_entity, a_key, a_owner, tok, now, tail, false, a_policy, a_policy_idle, a_policy_total)
+                ON CONFLICT DO NOTHING;
+            IF FOUND THEN
+                -- What has been swept meanwhile had a smaller token, if this has not taken as long as a sweep waits.
+                IF clock_timestamp() > now + interval '30 seconds' THEN
+                    RAISE EXCEPTION 'keylatch_lease: an acquire took too long' USING ERRCODE = 'serialization_failure';
+                END IF;
+                what := 'g';
+                held := 0;
+                remaining := extract(epoch FROM nullif(tail, 'infinity') - now) * 1000000;
+                RETURN;
+            END IF;
+            CONTINUE;
+        END IF;
+
+        now := clock_timestamp();
+        IF l.until <= now THEN
+            IF NOT a_term OR a_want = 'm' THEN
+                what := 'f';
+                RETURN;
+            END IF;
+            begins := true;
+        ELSIF l.owner = a_owner AND a_want IN ('a', 'm') THEN
+            begins := false;
+        ELSIF l.owner = a_owner AND a_want = 'f' AND a_term THEN
+            begins := true;
+        ELSIF a_waiting AND NOT l.wanted AND NOT is_locked THEN
+            begins := NULL;
+        ELSE
+            IF a_waiting AND NOT l.wanted THEN
+                UPDATE keylatch_lease SET wanted = true WHERE ns = a_ns AND entity = a_entity AND key = a_key;
+            END IF;
+            what := 'b';
+            who := l.owner;
+            remaining := extract(epoch FROM nullif(l.until, 'infinity') - now) * 1000000;
+            RETURN;
+        END IF;
+
+        IF NOT is_locked AND (a_term OR begins IS NULL) THEN
+            IF begins THEN
+                SELECT * INTO l FROM keylatch_lease WHERE ns = a_ns AND entity = a_entity AND key = a_key
+                    FOR UPDATE SKIP LOCKED;
+                is_strong := FOUND;
+            END IF;
+            IF NOT is_strong THEN
+                SELECT * INTO l FROM keylatch_lease WHERE ns = a_ns AND entity = a_entity AND key = a_key
+                    FOR NO KEY UPDATE;
+            END IF;
+            is_locked := FOUND; -- or it was swept
+            CONTINUE;
+        END IF;
+
+        IF NOT begins THEN
+            IF a_term THEN
+                -- No term moves an end that has no end.
+                l.until := greatest(l.until, least(
+                    now + a_idle * interval '1 microsecond', l.since + a_total * interval '1 microsecond', 'infinity'));
+                UPDATE keylatch_lease
+                    SET until = l.until, policy = a_policy, idle = a_policy_idle, total = a_policy_total
+                    WHERE ns = a_ns AND entity = a_entity AND key = a_key;
+            END IF;
+            what := 'r';
+            tok := l.token;
+            held := greatest(extract(epoch FROM now - l.since) * 1000000, 0);
+            remaining := extract(epoch FROM nullif(l.until, 'infinity') - now) * 1000000;
+            RETURN;
+        END IF;
+
+        IF NOT is_strong THEN
+            PERFORM FROM keylatch_lease WHERE ns = a_ns AND entity = a_entity AND key = a_key FOR UPDATE SKIP LOCKED;
+            IF NOT FOUND THEN
+                what := 't';
+                who := l.owner;
+                RETURN;
+            END IF;
+        END IF;
+        tok := greatest(l.token + 1, floor(extract(epoch FROM now) * 1000000));
+        tail := least(now + a_idle * interval '1 microsecond', now + a_total * interval '1 microsecond', 'infinity');
+        -- Whoever waits goes on waiting: `wanted` stays.
+        UPDATE keylatch_lease
+            SET owner = a_owner, token = tok, since = now, until = tail,
+                policy = a_policy, idle = a_policy_idle, total = a_policy_total
+            WHERE ns = a_ns AND entity = a_entity AND key = a_key;
+        what := 'g';
+        held := 0;
+        remaining := extract(epoch FROM nullif(tail, 'infinity') - now) * 1000000;
+        RETURN;
+    END LOOP;
+END
+$$;
+
+-- For each that has something left its number in the arrays, from 1, and how much; NULL: it never ends.
+CREATE OR REPLACE FUNCTION keylatch_lease_renew_v1(
+    a_ns text, a_entities bytea[], a_keys bytea[], a_owners bytea[], a_tokens bigint[],
+    a_terms boolean[], a_idles bigint[], a_totals bigint[]
+) RETURNS TABLE (n bigint, remaining bigint) LANGUAGE plpgsql AS $$
+DECLARE
+    now timestamptz;
+BEGIN
+    IF true = ANY (a_terms) THEN
+        -- All at first, in one order for all who lock several.
+        PERFORM FROM keylatch_lease l
+            JOIN (
+                SELECT DISTINCT r.entity, r.key FROM unnest(a_entities, a_keys, a_terms) AS r (entity, key, term)
+                    WHERE r.term
+            ) r ON l.ns = a_ns AND l.entity = r.entity AND l.key = r.key
+            ORDER BY l.entity, l.key
+            FOR NO KEY UPDATE OF l;
+        now := clock_timestamp();
+        UPDATE keylatch_lease l SET until = greatest(l.until, e.tail)
+            FROM (
+                SELECT r.entity, r.key, r.owner, r.token, max(least(
+                        now + r.idle * interval '1 microsecond', t.since + r.total * interval '1 microsecond', 'infinity'
+                    )) AS tail
+                    FROM unnest(a_entities, a_keys, a_owners, a_tokens, a_terms, a_idles, a_totals)
+                        AS r (entity, key, owner, token, term, idle, total)
+                    JOIN keylatch_lease t ON t.ns = a_ns AND t.entity = r.entity AND t.key = r.key
+                    WHERE r.term
+                    GROUP BY r.entity, r.key, r.owner, r.token
+            ) e
+            WHERE l.ns = a_ns AND l.entity = e.entity AND l.key = e.key AND l.owner = e.owner AND l.token = e.token
+                AND l.until > now;
+    ELSE
+        now := clock_timestamp();
+    END IF;
+    RETURN QUERY
+        SELECT r.n, (extract(epoch FROM nullif(l.until, 'infinity') - now) * 1000000)::bigint
+            FROM unnest(a_entities, a_keys, a_owners, a_tokens) WITH ORDINALITY AS r (entity, key, owner, token, n)
+            JOIN keylatch_lease l ON l.ns = a_ns AND l.entity = r.entity AND l.key = r.key
+            WHERE l.owner = r.owner AND l.token = r.token AND l.until > now;
+END
+$$;
+
+-- a_token: of this tenure alone. what: g(one), f(ree already), b(usy: another tenure), t(ransaction: a guarded one is open).
+CREATE OR REPLACE FUNCTION keylatch_lease_release_v1(
+    a_ns text, a_entity bytea, a_key bytea, a_owner bytea, a_token bigint, a_channel text,
+    OUT what "char", OUT who bytea
+) LANGUAGE plpgsql AS $$
+DECLARE
+    l keylatch_lease;
+    now timestamptz;
+    is_locked boolean := false;
+    is_strong boolean;
+BEGIN
+    LOOP
+        IF NOT is_locked THEN
+            SELECT * INTO l FROM keylatch_lease WHERE ns = a_ns AND entity = a_entity AND key = a_key;
+        END IF;
+        now := clock_timestamp();
+        IF l.ns IS NULL OR l.until <= now THEN
+            what := 'f';
+            RETURN;
+        ELSIF l.owner <> a_owner OR l.token <> a_token THEN
+            what := 'b';
+            who := l.owner;
+            RETURN;
+        END IF;
+        EXIT WHEN is_locked;
+        SELECT * INTO l FROM keylatch_lease WHERE ns = a_ns AND entity = a_entity AND key = a_key FOR UPDATE SKIP LOCKED;
+        is_strong := FOUND;
+        IF NOT is_strong THEN
+            SELECT * INTO l FROM keylatch_lease WHERE ns = a_ns AND entity = a_entity AND key = a_key FOR NO KEY UPDATE;
+        END IF;
+        is_locked := FOUND;
+    END LOOP;
+    IF NOT is_strong THEN
+        PERFORM FROM keylatch_lease WHERE ns = a_ns AND entity = a_entity AND key = a_key FOR UPDATE SKIP LOCKED;
+        IF NOT FOUND THEN
+            what := 't';
+            RETURN;
+        END IF;
+    END IF;
+    -- The row stays for a while: the next token must be greater than this one.
+    UPDATE keylatch_lease SET since = now, until = '-infinity', wanted = false
+        WHERE ns = a_ns AND entity = a_entity AND key = a_key;
+    IF l.wanted THEN
+        PERFORM pg_notify(a_channel, encode(a_entity, 'hex') || '/' || encode(a_key, 'hex'));
+    END IF;
+    what := 'g';
+END
+$$;
+
+-- what: g(one), and what that was; t(ransaction: a guarded one is open), and nothing has been done.
+CREATE OR REPLACE FUNCTION keylatch_lease_release_all_v1(
+    a_ns text, a_owner bytea, a_channel text,
+    OUT what "char", OUT entities bytea[], OUT keys bytea[]
+) LANGUAGE plpgsql AS $$
+DECLARE
+    now timestamptz;
+    wanteds boolean[];
+BEGIN
+    -- In one order for all who lock several.
+    PERFORM FROM keylatch_lease WHERE ns = a_ns AND owner = a_owner AND until > clock_timestamp()
+        ORDER BY entity, key FOR NO KEY UPDATE;
+    now := clock_timestamp();
+    SELECT array_agg(l.entity), array_agg(l.key), array_agg(l.wanted) INTO entities, keys, wanteds
+        FROM (
+            SELECT entity, key, wanted FROM keylatch_lease WHERE ns = a_ns AND owner = a_owner AND until > now
+                ORDER BY entity, key FOR UPDATE SKIP LOCKED
+        ) l;
+    what := 'g';
+    IF coalesce(cardinality(entities), 0)
+        < (SELECT count(*) FROM keylatch_lease WHERE ns = a_ns AND owner = a_owner AND until > now) THEN
+        what := 't';
+        RETURN;
+    END IF;
+    UPDATE keylatch_lease l SET since = now, until = '-infinity', wanted = false
+        FROM unnest(entities, keys) AS r (entity, key)
+        WHERE l.ns = a_ns AND l.entity = r.entity AND l.key = r.key;
+    PERFORM pg_notify(a_channel, encode(r.entity, 'hex') || '/' || encode(r.key, 'hex'))
+        FROM unnest(entities, keys, wanteds) AS r (entity, key, wanted) WHERE r.wanted;
+END
+$$;
+
+-- A row must outlive the slowest acquire, or that one could grant a smaller token; and it stays while its token is ahead of the clock.
+CREATE OR REPLACE FUNCTION keylatch_lease_sweep_v1(a_ns text, a_limit bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    past timestamptz := clock_timestamp() - interval '1 minute';
+    swept bigint;
+BEGIN
+    WITH due AS MATERIALIZED (
+        SELECT entity, key FROM keylatch_lease
+            WHERE ns = a_ns AND until < past AND since < past AND token < extract(epoch FROM past) * 1000000
+            LIMIT a_limit
+            FOR UPDATE SKIP LOCKED
+    )
+    DELETE FROM keylatch_lease l USING due WHERE l.ns = a_ns AND l.entity = due.entity AND l.key = due.key;
+    GET DIAGNOSTICS swept = ROW_COUNT;
+    RETURN swept;
+END
+$$;

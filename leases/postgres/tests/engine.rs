@@ -1,0 +1,1265 @@
+//! The engine against a real server, which is started for these tests, and killed and paused by some of them.
+
+mod common;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+use common::{Server, namespace, on_tokio, shared};
+use futures_lite::future::{poll_once, zip};
+use keylatch_lease::{
+    AcquireError, Expiry, Leases, LookError, Lost, Owner, ReleaseError, RenewError, Resource, Term, Token,
+    engine::{Answer, Ask, Engine, Fail, Gone, Left, Renewal, Want},
+};
+use keylatch_lease_postgres::{Error, GuardError, NoTls, Options, Postgres};
+use tokio::time::sleep;
+use tokio_postgres::Client;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn millis(number: u64) -> Duration {
+    Duration::from_millis(number)
+}
+
+/// What most tests need: two engines on one namespace, as two processes would have them, and a connection to look with.
+struct Desk {
+    server: Arc<Server>,
+    namespace: String,
+    here: Leases<Postgres>,
+    there: Leases<Postgres>,
+    client: Client,
+    jane: Owner,
+    joe: Owner,
+}
+
+/// With time enough for a server to start on a busy machine.
+fn options(namespace: &str) -> Options {
+    Postgres::in_namespace(namespace).sweeps(None).timeout(20 * SECOND)
+}
+
+async fn desk(server: Arc<Server>) -> Desk {
+    let namespace = namespace();
+    let here = server.leases(options(&namespace));
+    let there = server.leases(options(&namespace));
+    here.engine().ready().await.unwrap();
+    there.engine().ready().await.unwrap();
+    let client = server.client().await;
+    Desk { server, namespace, here, there, client, jane: Owner::named("jane"), joe: Owner::named("joe") }
+}
+
+/// A test on the shared server.
+fn at_desk<F: Future<Output = ()>>(test: impl FnOnce(Desk) -> F) {
+    let server = shared();
+    on_tokio(async { test(desk(Arc::clone(&server)).await).await });
+}
+
+impl Desk {
+    /// As if so much time had passed.
+    async fn pass(&self, time: Duration) {
+        let sql = "UPDATE keylatch_lease SET since = since - $2 * interval '1 second', until = until - $2 * interval '1 second' WHERE ns = $1";
+        self.client.execute(sql, &[&self.namespace, &time.as_secs_f64()]).await.unwrap();
+    }
+
+    async fn rows(&self) -> i64 {
+        let sql = "SELECT count(*) FROM keylatch_lease WHERE ns = $1";
+        self.client.query_one(sql, &[&self.namespace]).await.unwrap().get(0)
+    }
+
+    async fn is_wanted(&self, key: &str) -> bool {
+        let sql = "SELECT wanted FROM keylatch_lease WHERE ns = $1 AND key = $2";
+        self.client.query_one(sql, &[&self.namespace, &key.as_bytes()]).await.unwrap().get(0)
+    }
+}
+
+fn ask<'a>(resource: &'a Resource, owner: &'a Owner, want: Want, expiry: &'a Expiry, term: Option<Term>) -> Ask<'a> {
+    Ask { resource, owner, want, term, expiry, waiting: false, at: Duration::ZERO }
+}
+
+fn sliding(time: Duration) -> (Expiry, Option<Term>) {
+    (Expiry::Sliding(time), Some(Term { idle: Some(time), total: None }))
+}
+
+fn is_about(remaining: Option<Duration>, expected: Duration) -> bool {
+    remaining.is_some_and(|remaining| remaining <= expected && remaining + 2 * SECOND > expected)
+}
+
+fn token_of(answer: &Answer) -> Token {
+    match answer {
+        Answer::Granted { token, .. } => *token,
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+#[test]
+fn each_call_does_what_it_says() {
+    at_desk(|desk| async move {
+        let Desk { here, there, jane, joe, .. } = &desk;
+        let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
+        assert!(!grant.is_resumed());
+        let again = there.try_acquire("report", jane, MINUTE).await.unwrap();
+        assert!(again.is_resumed());
+        assert_eq!(again.token(), grant.token());
+        let busy = there.try_acquire("report", joe, MINUTE).await;
+        assert!(
+            matches!(&busy, Err(AcquireError::Busy { owner, remaining, .. }) if owner == jane && is_about(*remaining, MINUTE)),
+            "{busy:?}"
+        );
+        let status = there.status("report").await.unwrap().unwrap();
+        assert_eq!((status.owner(), status.token()), (jane, grant.token()));
+        let owned = there.owned_by(jane).await.unwrap();
+        assert_eq!(owned.len(), 1);
+        assert_eq!((owned[0].resource(), owned[0].token()), (grant.resource(), grant.token()));
+        let grant = here.renew(&grant).await.unwrap();
+        there.release(&grant).await.unwrap();
+        assert!(matches!(here.release(&grant).await, Err(ReleaseError::NotHeld { .. })));
+        assert!(matches!(here.renew(&grant).await, Err(RenewError::Lost(Lost::Released))));
+        assert_eq!(here.status("report").await.unwrap(), None);
+        assert_eq!(here.release_all(jane).await.unwrap(), 0);
+    });
+}
+
+#[test]
+fn each_want_is_what_it_says() {
+    at_desk(|desk| async move {
+        let (engine, report) = (desk.here.engine(), Resource::from("report"));
+        let Desk { jane, joe, .. } = &desk;
+        let (expiry, term) = sliding(MINUTE);
+        let acquire = |owner, want, term| engine.acquire(ask(&report, owner, want, &expiry, term));
+
+        // Nobody has it.
+        assert_eq!(acquire(jane, Want::Mine, term).await.unwrap(), Answer::Free);
+        assert_eq!(acquire(jane, Want::Mine, None).await.unwrap(), Answer::Free);
+        assert_eq!(acquire(jane, Want::Any, None).await.unwrap(), Answer::Free);
+        assert_eq!(desk.rows().await, 0);
+        let first = acquire(jane, Want::New, term).await.unwrap();
+        assert!(matches!(
+            first,
+            Answer::Granted { resumed: false, held_for: Duration::ZERO, remaining: Some(MINUTE), .. }
+        ));
+
+        // Jane has it.
+        for want in [Want::Any, Want::Mine] {
+            let again = acquire(jane, want, term).await.unwrap();
+            assert!(matches!(again, Answer::Granted { resumed: true, remaining: Some(MINUTE), .. }), "{again:?}");
+            assert_eq!(token_of(&again), token_of(&first));
+        }
+        let looked = acquire(jane, Want::Mine, None).await.unwrap();
+        assert!(matches!(looked, Answer::Granted { resumed: true, remaining: Some(left), .. } if left < MINUTE));
+        assert!(matches!(acquire(jane, Want::New, term).await.unwrap(), Answer::Busy { owner, .. } if owner == *jane));
+        for want in [Want::Any, Want::Fresh, Want::Mine, Want::New] {
+            let busy = acquire(joe, want, term).await.unwrap();
+            assert!(
+                matches!(&busy, Answer::Busy { owner, remaining } if owner == jane && is_about(*remaining, MINUTE))
+            );
+        }
+        let fresh = acquire(jane, Want::Fresh, term).await.unwrap();
+        assert!(matches!(fresh, Answer::Granted { resumed: false, held_for: Duration::ZERO, .. }));
+        assert!(token_of(&fresh) > token_of(&first));
+
+        // Her lease has expired.
+        desk.pass(MINUTE).await;
+        assert_eq!(acquire(jane, Want::Mine, term).await.unwrap(), Answer::Free);
+        let next = acquire(joe, Want::New, term).await.unwrap();
+        assert!(token_of(&next) > token_of(&fresh));
+
+        // Joe's is released.
+        assert_eq!(engine.release(&report, joe, None, Duration::ZERO).await.unwrap(), Gone::Released);
+        assert_eq!(acquire(joe, Want::Mine, term).await.unwrap(), Answer::Free);
+        let last = acquire(jane, Want::Fresh, term).await.unwrap();
+        assert!(matches!(last, Answer::Granted { resumed: false, .. }));
+        assert!(token_of(&last) > token_of(&next));
+    });
+}
+
+#[test]
+fn a_term_is_counted_from_now_and_from_the_start_and_no_end_is_brought_forward() {
+    at_desk(|desk| async move {
+        let (engine, report, jane) = (desk.here.engine(), Resource::from("report"), &desk.jane);
+        let remaining = |expiry: Expiry, term| async move {
+            let report = Resource::from("report");
+            match engine.acquire(ask(&report, jane, Want::Any, &expiry, Some(term))).await.unwrap() {
+                Answer::Granted { remaining, held_for, .. } => (remaining, held_for),
+                other => panic!("{other:?}"),
+            }
+        };
+        let up_to = |idle, total| Expiry::SlidingUpTo { idle, total };
+        let capped = Term { idle: Some(MINUTE), total: Some(2 * MINUTE) };
+        assert_eq!(remaining(up_to(MINUTE, 2 * MINUTE), capped).await, (Some(MINUTE), Duration::ZERO));
+        desk.pass(50 * SECOND).await;
+        let (left, held) = remaining(up_to(MINUTE, 2 * MINUTE), capped).await;
+        assert_eq!(left, Some(MINUTE));
+        assert!(is_about(Some(held), 52 * SECOND), "{held:?}");
+        desk.pass(50 * SECOND).await;
+        assert!(is_about(remaining(up_to(MINUTE, 2 * MINUTE), capped).await.0, 20 * SECOND));
+        // Shorter: it stays.
+        let (short, short_term) = sliding(SECOND);
+        assert!(is_about(remaining(short, short_term.unwrap()).await.0, 20 * SECOND));
+        let renew = |token, term| async move {
+            let report = Resource::from("report");
+            let mut batch = [Renewal { resource: &report, owner: jane, token, term, left: Left::Nothing }];
+            engine.renew(&mut batch, Duration::ZERO).await.unwrap();
+            batch[0].left
+        };
+        let token = engine.look(&report, Duration::ZERO).await.unwrap().unwrap().token;
+        assert!(matches!(renew(token, None).await, Left::For(left) if is_about(Some(left), 20 * SECOND)));
+        assert!(matches!(renew(token, short_term).await, Left::For(left) if is_about(Some(left), 20 * SECOND)));
+        assert_eq!(renew(token, sliding(MINUTE).1).await, Left::For(MINUTE));
+        // More than the database can tell.
+        assert_eq!(renew(token, Some(Term { idle: Some(Duration::MAX), total: None })).await, Left::Forever);
+        assert_eq!(renew(token, sliding(MINUTE).1).await, Left::Forever);
+        assert_eq!(remaining(Expiry::Never, Term::FOREVER).await.0, None);
+        assert_eq!(engine.look(&report, Duration::ZERO).await.unwrap().unwrap().remaining, None);
+        assert_eq!(engine.owned_by(jane, Duration::ZERO).await.unwrap()[0].expiry, Some(Expiry::Never));
+    });
+}
+
+#[test]
+fn a_lease_that_never_ends_ends_when_it_is_released() {
+    at_desk(|desk| async move {
+        let grant = desk.here.try_acquire("report", &desk.jane, Expiry::Never).await.unwrap();
+        assert_eq!(desk.here.remaining(&grant), None);
+        let busy = desk.there.try_acquire("report", &desk.joe, MINUTE).await;
+        assert!(matches!(busy, Err(AcquireError::Busy { remaining: None, .. })));
+        desk.here.renew(&grant).await.unwrap();
+        desk.there.release_as("report", &desk.jane).await.unwrap();
+        assert!(desk.there.try_acquire("report", &desk.joe, MINUTE).await.is_ok());
+    });
+}
+
+#[test]
+fn what_has_expired_is_not_revived() {
+    at_desk(|desk| async move {
+        let grant = desk.here.try_acquire("report", &desk.jane, MINUTE).await.unwrap();
+        desk.pass(MINUTE).await;
+        assert_eq!(desk.here.status("report").await.unwrap(), None);
+        assert!(matches!(desk.here.renew(&grant).await, Err(RenewError::Lost(_))));
+        assert!(matches!(desk.here.release(&grant).await, Err(ReleaseError::NotHeld { .. })));
+        assert_eq!(desk.here.owned_by(&desk.jane).await.unwrap(), []);
+        assert_eq!(desk.here.release_all(&desk.jane).await.unwrap(), 0);
+        let next = desk.here.try_acquire("report", &desk.jane, MINUTE).await.unwrap();
+        assert!(!next.is_resumed());
+        assert!(next.token() > grant.token());
+    });
+}
+
+/// The renewal comes in time, and waits for the row until it is late.
+#[test]
+fn a_renewal_that_waits_too_long_revives_nothing() {
+    at_desk(|desk| async move {
+        let grant = desk.here.try_acquire("report", &desk.jane, SECOND).await.unwrap();
+        desk.client.batch_execute("BEGIN").await.unwrap();
+        desk.client.execute("SELECT FROM keylatch_lease WHERE ns = $1 FOR UPDATE", &[&desk.namespace]).await.unwrap();
+        let late = async {
+            sleep(millis(1300)).await;
+            desk.client.batch_execute("COMMIT").await.unwrap();
+        };
+        let (renewed, ()) = zip(desk.here.renew(&grant), late).await;
+        assert!(matches!(renewed, Err(RenewError::Lost(_))), "{renewed:?}");
+        assert_eq!(desk.here.status("report").await.unwrap(), None);
+    });
+}
+
+#[test]
+fn only_the_owner_releases_and_only_this_tenure() {
+    at_desk(|desk| async move {
+        let (engine, report) = (desk.here.engine(), Resource::from("report"));
+        let Desk { jane, joe, .. } = &desk;
+        let old = desk.here.try_acquire(&report, jane, MINUTE).await.unwrap();
+        let new = desk.here.try_acquire(&report, jane, MINUTE).fresh_token().await.unwrap();
+        let release = |owner, token| engine.release(&report, owner, token, Duration::ZERO);
+        assert_eq!(release(joe, None).await.unwrap(), Gone::NotOwner(jane.clone()));
+        assert_eq!(release(joe, Some(new.token())).await.unwrap(), Gone::NotOwner(jane.clone()));
+        assert_eq!(release(jane, Some(old.token())).await.unwrap(), Gone::NotOwner(jane.clone()));
+        assert_eq!(release(jane, Token::new(u64::MAX)).await.unwrap(), Gone::NotOwner(jane.clone()));
+        assert_eq!(desk.here.status(&report).await.unwrap().unwrap().token(), new.token());
+        assert_eq!(release(jane, Some(new.token())).await.unwrap(), Gone::Released);
+        assert_eq!(release(jane, None).await.unwrap(), Gone::NotHeld);
+        assert_eq!(engine.release(&Resource::from("other"), jane, None, Duration::ZERO).await.unwrap(), Gone::NotHeld);
+    });
+}
+
+#[test]
+fn a_batch_is_renewed_in_one_statement() {
+    at_desk(|desk| async move {
+        let engine = desk.here.engine();
+        let Desk { jane, joe, .. } = &desk;
+        let names: Vec<_> = (0..200).map(|i| Resource::new("page", i.to_string())).collect();
+        let mut tokens = Vec::new();
+        for name in &names {
+            tokens.push(desk.here.try_acquire(name, jane, MINUTE).await.unwrap().token());
+        }
+        desk.here.try_acquire("free", jane, Expiry::Never).await.unwrap();
+        let free = Resource::from("free");
+        let hour = sliding(60 * MINUTE).1;
+        let forever = engine.look(&free, Duration::ZERO).await.unwrap().unwrap().token;
+        let mut batch: Vec<_> = names
+            .iter()
+            .zip(&tokens)
+            .rev()
+            .map(|(resource, token)| Renewal { resource, owner: jane, token: *token, term: hour, left: Left::Forever })
+            .collect();
+        batch[3].owner = joe;
+        batch[4].token = Token::new(17).unwrap();
+        batch[5].term = None;
+        batch[6].resource = &free;
+        batch.push(Renewal { resource: &free, owner: jane, token: forever, term: hour, left: Left::Nothing });
+        engine.renew(&mut batch, Duration::ZERO).await.unwrap();
+        for (i, renewal) in batch.iter().enumerate() {
+            match (i, renewal.left) {
+                (3 | 4 | 6, left) => assert_eq!(left, Left::Nothing, "{i}"),
+                (5, Left::For(left)) => assert!(is_about(Some(left), MINUTE)),
+                (200, left) => assert_eq!(left, Left::Forever),
+                (_, left) => assert_eq!(left, Left::For(60 * MINUTE), "{i}"),
+            }
+        }
+        engine.renew(&mut [], Duration::ZERO).await.unwrap();
+    });
+}
+
+/// Rows are locked in one order, whatever order they are named in.
+#[test]
+fn batches_that_overlap_do_not_get_in_each_others_way() {
+    at_desk(|desk| async move {
+        let Desk { jane, .. } = &desk;
+        let names: Vec<_> = (0..100).map(|i| Resource::new("page", i.to_string())).collect();
+        let mut tokens = Vec::new();
+        for name in &names {
+            tokens.push(desk.here.try_acquire(name, jane, MINUTE).await.unwrap().token());
+        }
+        let (names, tokens) = (&names, &tokens);
+        let rounds = |engine: &Postgres, is_reversed| {
+            let engine = engine.clone();
+            async move {
+                for round in 1..=30 {
+                    let term = sliding(MINUTE + SECOND * round).1;
+                    let pairs = names.iter().zip(tokens);
+                    let mut batch: Vec<_> = pairs
+                        .map(|(resource, token)| Renewal {
+                            resource,
+                            owner: jane,
+                            token: *token,
+                            term,
+                            left: Left::Nothing,
+                        })
+                        .collect();
+                    if is_reversed {
+                        batch.reverse();
+                    }
+                    engine.renew(&mut batch, Duration::ZERO).await.unwrap();
+                    assert!(batch.iter().all(|renewal| renewal.left != Left::Nothing));
+                }
+            }
+        };
+        zip(rounds(desk.here.engine(), false), rounds(desk.there.engine(), true)).await;
+    });
+}
+
+#[test]
+fn release_all_frees_what_the_owner_has_and_nothing_else() {
+    at_desk(|desk| async move {
+        let Desk { here, there, jane, joe, .. } = &desk;
+        let old = here.try_acquire("expired", jane, MINUTE).await.unwrap();
+        desk.pass(MINUTE).await;
+        for i in 0..50 {
+            here.try_acquire(("page", i.to_string()), jane, MINUTE).await.unwrap();
+            here.try_acquire(("line", i.to_string()), joe, MINUTE).await.unwrap();
+        }
+        let other = desk.server.leases(options("elsewhere"));
+        other.try_acquire("page", jane, MINUTE).await.unwrap();
+        let mut freed = there.engine().release_all(jane, Duration::ZERO).await.unwrap();
+        freed.sort();
+        let mut pages: Vec<_> = (0..50).map(|i| Resource::new("page", i.to_string())).collect();
+        pages.sort();
+        assert_eq!(freed, pages);
+        assert!(matches!(here.renew(&old).await, Err(RenewError::Lost(_))));
+        assert_eq!(here.owned_by(joe).await.unwrap().len(), 50);
+        assert_eq!(other.owned_by(jane).await.unwrap().len(), 1);
+        assert_eq!(there.release_all(jane).await.unwrap(), 0);
+    });
+}
+
+#[test]
+fn any_text_is_a_resource_and_an_owner() {
+    at_desk(|desk| async move {
+        let random = |i: usize| char::from_u32(0x4e00 + (i as u32 * 7919) % 0x5000).unwrap();
+        let long: String = (0..341).map(random).chain(['x']).collect(); // what cannot be compressed
+        let mut names = vec![
+            Resource::new("a", "bc"),
+            Resource::new("ab", "c"),
+            Resource::new("", "abc"),
+            Resource::new("abc", ""),
+            Resource::new("", ""),
+            Resource::new("\0", ""),
+            Resource::new("", "\0"),
+            Resource::new("a\0b", "it's; \"DROP\" é 漢 \\x00"),
+        ];
+        names.push(Resource::from(long.as_str()));
+        names.push(Resource::new(&long, ""));
+        let mut tokens = Vec::new();
+        for (i, name) in names.iter().enumerate() {
+            let owner = Owner::named(format!("{i}\0"));
+            tokens.push(desk.here.try_acquire(name, &owner, MINUTE).await.unwrap().token());
+        }
+        for (i, name) in names.iter().enumerate() {
+            let status = desk.there.status(name).await.unwrap().unwrap();
+            assert_eq!((status.owner().name(), status.token()), (format!("{i}\0").as_str(), tokens[i]));
+            assert_eq!(desk.there.owned_by(status.owner()).await.unwrap()[0].resource(), name);
+        }
+        let long = Owner::incarnation(&long);
+        desk.here.try_acquire("by a long name", &long, MINUTE).await.unwrap();
+        assert_eq!(desk.there.release_all(&long).await.unwrap(), 1);
+    });
+}
+
+#[test]
+fn owned_by_tells_the_policies() {
+    at_desk(|desk| async move {
+        let Desk { here, there, jane, .. } = &desk;
+        let policies = [
+            Expiry::Fixed(MINUTE),
+            Expiry::Sliding(MINUTE),
+            Expiry::SlidingUpTo { idle: SECOND * 30, total: MINUTE },
+            Expiry::Never,
+        ];
+        for (i, policy) in policies.iter().enumerate() {
+            here.try_acquire(i.to_string(), jane, policy).await.unwrap();
+        }
+        here.try_acquire("custom", jane, Expiry::custom(|_| Some(MINUTE))).await.unwrap();
+        let mut owned = there.engine().owned_by(jane, Duration::ZERO).await.unwrap();
+        owned.sort_by(|a, b| a.resource.cmp(&b.resource));
+        let expected = policies.into_iter().map(Some).chain([None]);
+        assert!(owned.into_iter().map(|owned| owned.expiry).eq(expected));
+    });
+}
+
+#[test]
+fn a_sweep_forgets_what_ended_a_while_ago() {
+    at_desk(|desk| async move {
+        let Desk { here, jane, .. } = &desk;
+        for i in 0..10 {
+            here.try_acquire(i.to_string(), jane, if i < 6 { SECOND } else { 600 * SECOND }).await.unwrap();
+        }
+        here.try_acquire("never", jane, Expiry::Never).await.unwrap();
+        here.release_as("9", jane).await.unwrap();
+        assert_eq!(here.release_expired().await.unwrap(), 0);
+        // The tokens are of before, too.
+        desk.pass(62 * SECOND).await;
+        let sql = "UPDATE keylatch_lease SET token = token - 62000000 WHERE ns = $1";
+        desk.client.execute(sql, &[&desk.namespace]).await.unwrap();
+        assert_eq!(here.engine().sweep(3, Duration::ZERO).await.unwrap(), 3);
+        assert_eq!(here.release_expired().await.unwrap(), 4);
+        assert_eq!(desk.rows().await, 4);
+        assert_eq!(here.owned_by(jane).await.unwrap().len(), 4);
+    });
+}
+
+#[test]
+fn what_bears_a_token_of_the_future_is_not_swept() {
+    at_desk(|desk| async move {
+        let first = desk.here.try_acquire("report", &desk.jane, SECOND).await.unwrap();
+        desk.pass(HOUR).await;
+        let sql = "UPDATE keylatch_lease SET token = token + 3600000000 WHERE ns = $1";
+        desk.client.execute(sql, &[&desk.namespace]).await.unwrap();
+        assert_eq!(desk.here.release_expired().await.unwrap(), 0);
+        let next = desk.here.try_acquire("report", &desk.jane, SECOND).await.unwrap();
+        assert_eq!(next.token().get(), first.token().get() + 3_600_000_001);
+    });
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[test]
+fn the_driver_sweeps_by_itself() {
+    at_desk(|desk| async move {
+        desk.here.try_acquire("report", &desk.jane, SECOND).await.unwrap();
+        desk.pass(HOUR).await;
+        let sql = "UPDATE keylatch_lease SET token = token - 3600000000 WHERE ns = $1";
+        desk.client.execute(sql, &[&desk.namespace]).await.unwrap();
+        let _sweeper = desk.server.leases(options(&desk.namespace).sweeps(Some(millis(100))));
+        while desk.rows().await > 0 {
+            sleep(millis(20)).await;
+        }
+    });
+}
+
+/// Fifty owners, in two processes: one has it at a time, and each has a greater token than the one before.
+#[test]
+fn of_all_who_race_for_it_one_has_it_at_a_time() {
+    at_desk(|desk| async move {
+        let desk = Arc::new(desk);
+        let inside = Arc::new(AtomicBool::new(false));
+        let tokens = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let tasks: Vec<_> = (0..50)
+            .map(|i| {
+                let (desk, inside, tokens) = (Arc::clone(&desk), Arc::clone(&inside), Arc::clone(&tokens));
+                tokio::spawn(async move {
+                    let leases = if i % 2 == 0 { &desk.here } else { &desk.there };
+                    let owner = Owner::named(format!("worker-{i}"));
+                    for _ in 0..4 {
+                        let grant = leases.acquire("report", &owner, MINUTE).await.unwrap();
+                        assert!(!inside.swap(true, SeqCst), "two have it");
+                        common::lock(&tokens).push(grant.token());
+                        tokio::task::yield_now().await;
+                        inside.store(false, SeqCst);
+                        leases.release(&grant).await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let tokens = common::lock(&tokens);
+        assert_eq!(tokens.len(), 200);
+        assert!(tokens.is_sorted_by(|one, next| one < next));
+    });
+}
+
+/// The same without a queue before it, and with ends of all kinds, the row's own included.
+#[test]
+fn tokens_grow_over_releases_expiries_and_sweeps() {
+    at_desk(|desk| async move {
+        let desk = Arc::new(desk);
+        let last = Arc::new(std::sync::Mutex::new(0));
+        let tasks: Vec<_> = (0..8)
+            .map(|i| {
+                let (desk, last) = (Arc::clone(&desk), Arc::clone(&last));
+                tokio::spawn(async move {
+                    let engine = if i % 2 == 0 { desk.here.engine() } else { desk.there.engine() };
+                    let (owner, report) = (Owner::named(format!("worker-{i}")), Resource::from("report"));
+                    let (expiry, term) = sliding(if i % 3 == 0 { millis(2) } else { MINUTE });
+                    for round in 0..150 {
+                        let before = *common::lock(&last);
+                        let answer = engine.acquire(ask(&report, &owner, Want::New, &expiry, term)).await.unwrap();
+                        if let Answer::Granted { token, .. } = answer {
+                            assert!(token.get() > before);
+                            let mut last = common::lock(&last);
+                            *last = token.get().max(*last);
+                        }
+                        if round % 10 == i {
+                            // As if everything had been long ago.
+                            let sql = "DELETE FROM keylatch_lease WHERE ns = $1 AND until < clock_timestamp()";
+                            desk.client.execute(sql, &[&desk.namespace]).await.unwrap();
+                        }
+                        let _ = engine.release(&report, &owner, None, Duration::ZERO).await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+}
+
+/// An acquire that waits for the row while somebody else's tenure begins and ends there.
+#[test]
+fn a_token_is_made_after_the_wait_for_the_row() {
+    at_desk(|desk| async move {
+        let first = desk.here.try_acquire("report", &desk.jane, MINUTE).await.unwrap();
+        desk.here.release(&first).await.unwrap();
+        desk.client.batch_execute("BEGIN").await.unwrap();
+        let lock = "SELECT FROM keylatch_lease WHERE ns = $1 FOR UPDATE";
+        desk.client.execute(lock, &[&desk.namespace]).await.unwrap();
+        let meanwhile = async {
+            sleep(millis(300)).await;
+            // A tenure that began and ended after the other had asked.
+            let sql = "UPDATE keylatch_lease SET owner = 'x', token = extract(epoch FROM clock_timestamp()) * 1000000
+                WHERE ns = $1 RETURNING token";
+            let token: i64 = desk.client.query_one(sql, &[&desk.namespace]).await.unwrap().get(0);
+            desk.client.batch_execute("COMMIT").await.unwrap();
+            token
+        };
+        let (second, meanwhile) = zip(desk.here.try_acquire("report", &desk.joe, MINUTE), meanwhile).await;
+        assert!(second.unwrap().token().get() > meanwhile as u64);
+        // Its time is counted from then as well.
+        let left = desk.here.status("report").await.unwrap().unwrap().remaining().unwrap();
+        assert!(left > MINUTE - millis(250), "{left:?}");
+    });
+}
+
+/// The same where there is no row yet.
+#[test]
+fn a_token_is_made_after_the_wait_for_another_who_inserts() {
+    at_desk(|desk| async move {
+        desk.client.batch_execute("BEGIN").await.unwrap();
+        let insert = "INSERT INTO keylatch_lease VALUES
+            ($1, '', 'report', 'x', 1, clock_timestamp(), '-infinity', false, 's', null, null)";
+        desk.client.execute(insert, &[&desk.namespace]).await.unwrap();
+        let meanwhile = async {
+            sleep(millis(300)).await;
+            let sql = "UPDATE keylatch_lease SET token = extract(epoch FROM clock_timestamp()) * 1000000
+                WHERE ns = $1 RETURNING token";
+            let token: i64 = desk.client.query_one(sql, &[&desk.namespace]).await.unwrap().get(0);
+            desk.client.batch_execute("COMMIT").await.unwrap();
+            token
+        };
+        let (second, meanwhile) = zip(desk.here.try_acquire("report", &desk.joe, MINUTE), meanwhile).await;
+        assert!(second.unwrap().token().get() > meanwhile as u64);
+    });
+}
+
+/// So long that nobody is served by it.
+const LATE: Duration = Duration::from_secs(1800);
+
+/// Served within a second, by nothing but a notification.
+#[test]
+fn who_waits_is_told_of_a_release() {
+    at_desk(|desk| async move {
+        let leases = desk.server.leases(options(&desk.namespace).fallback(LATE));
+        let grant = desk.here.try_acquire("report", &desk.jane, Expiry::Never).await.unwrap();
+        for round in 0..4 {
+            let mut waiting = leases.acquire("report", &desk.joe, MINUTE);
+            while !(desk.is_wanted("report").await) {
+                assert!(poll_once(&mut waiting).await.is_none());
+                sleep(millis(5)).await;
+            }
+            let started = Instant::now();
+            match round {
+                0 => desk.here.release(&grant).await.unwrap(),
+                1 => assert_eq!(desk.here.release_all(&desk.jane).await.unwrap(), 1),
+                2 => desk.here.engine().abandon(&Resource::from("report"), &desk.jane, token_of_row(&desk).await),
+                _ => desk.there.release_as("report", &desk.jane).await.unwrap(),
+            }
+            let served = waiting.await.unwrap();
+            assert!(started.elapsed() < SECOND, "round {round}: {:?}", started.elapsed());
+            leases.release(&served).await.unwrap();
+            desk.here.try_acquire("report", &desk.jane, Expiry::Never).await.unwrap();
+        }
+    });
+}
+
+async fn token_of_row(desk: &Desk) -> Token {
+    desk.here.status("report").await.unwrap().unwrap().token()
+}
+
+#[test]
+fn a_held_lease_that_is_dropped_is_given_back() {
+    at_desk(|desk| async move {
+        let held = desk.here.hold("report", &desk.jane, MINUTE).await.unwrap();
+        drop(held);
+        let started = Instant::now();
+        desk.there.acquire("report", &desk.joe, MINUTE).await.unwrap();
+        assert!(started.elapsed() < SECOND);
+        // Although nobody has the engine any more.
+        let short = desk.server.leases(options(&desk.namespace));
+        drop(short.hold("other", &desk.jane, MINUTE).await.unwrap());
+        drop(short);
+        while desk.here.status("other").await.unwrap().is_some() {
+            sleep(millis(5)).await;
+        }
+    });
+}
+
+/// The connection is cut when the release is about to be sent, or has been.
+#[test]
+fn what_is_given_back_is_not_forgotten_with_the_connection() {
+    let server = shared();
+    on_tokio(async {
+        let namespace = namespace();
+        let mut config = server.config();
+        config.application_name(&namespace);
+        let here = Leases::with_engine(options(&namespace).connect(config, NoTls));
+        let there = server.leases(options(&namespace));
+        let client = server.client().await;
+        let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1";
+        for _ in 0..5 {
+            let held = here.hold("report", &Owner::named("jane"), MINUTE).await.unwrap();
+            assert_eq!(client.execute(cut, &[&namespace]).await.unwrap(), 1);
+            drop(held);
+            let started = Instant::now();
+            while there.status("report").await.unwrap().is_some() {
+                assert!(started.elapsed() < 10 * SECOND);
+                sleep(millis(5)).await;
+            }
+        }
+    });
+}
+
+/// All that the server tells on a namespace's channel.
+async fn listen(desk: &Desk) -> tokio::sync::mpsc::UnboundedReceiver<String> {
+    let (client, mut connection) = desk.server.config().connect(NoTls).await.unwrap();
+    let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(Ok(message)) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
+            if let tokio_postgres::AsyncMessage::Notification(told) = message {
+                sender.send(told.payload().to_owned()).unwrap();
+            }
+        }
+    });
+    let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    let hash = desk.namespace.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
+    client.batch_execute(&format!("LISTEN keylatch_lease_{hash:016x}")).await.unwrap();
+    std::mem::forget(client); // the connection lives as long
+    receiver
+}
+
+#[test]
+fn nobody_is_told_of_what_nobody_waits_for() {
+    at_desk(|desk| async move {
+        let Desk { here, there, jane, joe, .. } = &desk;
+        let mut told = listen(&desk).await;
+        let (expiry, term) = sliding(MINUTE);
+        let (quiet, report) = (Resource::from("quiet"), Resource::from("report"));
+        for resource in [&quiet, &report] {
+            here.try_acquire(resource, jane, MINUTE).await.unwrap();
+            here.try_acquire(resource, joe, MINUTE).await.unwrap_err();
+        }
+        let waits = Ask { waiting: true, ..ask(&report, joe, Want::Any, &expiry, term) };
+        there.engine().acquire(waits).await.unwrap();
+        // Neither her asking again nor another tenure of hers makes the server forget who waits.
+        here.try_acquire(&report, jane, MINUTE).await.unwrap();
+        here.try_acquire(&report, jane, MINUTE).fresh_token().await.unwrap();
+        here.release_as(&quiet, jane).await.unwrap();
+        assert_eq!(here.release_all(jane).await.unwrap(), 1);
+        // Once told, it is for those who wait to ask again.
+        here.try_acquire(&report, jane, MINUTE).await.unwrap();
+        here.release_as(&report, jane).await.unwrap();
+        here.try_acquire("z", jane, MINUTE).await.unwrap();
+        let last = Resource::from("z");
+        there.engine().acquire(Ask { resource: &last, ..waits }).await.unwrap();
+        here.release_as("z", jane).await.unwrap();
+        assert_eq!(told.recv().await.unwrap(), "/7265706f7274");
+        assert_eq!(told.recv().await.unwrap(), "/7a");
+    });
+}
+
+#[test]
+fn a_new_tenure_after_an_expiry_does_not_forget_who_waits() {
+    at_desk(|desk| async move {
+        let Desk { here, there, jane, joe, .. } = &desk;
+        let (expiry, term) = sliding(MINUTE);
+        let report = Resource::from("report");
+        here.try_acquire(&report, jane, MINUTE).await.unwrap();
+        let waits = Ask { waiting: true, ..ask(&report, joe, Want::Any, &expiry, term) };
+        there.engine().acquire(waits).await.unwrap();
+        desk.pass(MINUTE).await;
+        here.try_acquire(&report, jane, MINUTE).await.unwrap();
+        assert!(desk.is_wanted("report").await);
+    });
+}
+
+/// A server that keeps its data is killed: leases are there afterwards, and so are those who wait.
+#[test]
+fn a_killed_server_comes_back_with_its_leases() {
+    let server = Arc::new(Server::start());
+    on_tokio(async {
+        Postgres::create_table(&server.client().await).await.unwrap();
+        let desk = desk(Arc::clone(&server)).await;
+        let Desk { here, there, jane, joe, .. } = &desk;
+        let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
+        let mut waiting = there.acquire("report", joe, MINUTE);
+        let report = Resource::from("report");
+        let mut told = std::pin::pin!(there.engine().watch(&report));
+        assert!(poll_once(&mut waiting).await.is_none());
+        assert!(poll_once(&mut told).await.is_none());
+        server.run("kill");
+        let started = Instant::now();
+        let restarted = std::thread::spawn({
+            let server = Arc::clone(&server);
+            move || {
+                std::thread::sleep(millis(500));
+                server.run("start");
+            }
+        });
+        let again = here.try_acquire("report", jane, MINUTE).await.unwrap();
+        assert!(again.is_resumed());
+        assert_eq!(again.token(), grant.token());
+        assert!(started.elapsed() >= millis(500));
+        restarted.join().unwrap();
+        told.await;
+        // Joe has asked before, or does so now.
+        let (got, ()) = zip(waiting, async {
+            sleep(millis(200)).await;
+            here.release(&grant).await.unwrap();
+        })
+        .await;
+        assert!(got.unwrap().token() > grant.token());
+    });
+    server.run("stop");
+    server.run("stop");
+}
+
+/// It is there, and says nothing.
+#[test]
+fn a_server_that_does_not_answer_is_an_error_in_time() {
+    let server = Arc::new(Server::start());
+    on_tokio(async {
+        Postgres::create_table(&server.client().await).await.unwrap();
+        let leases = server.leases(options("n").timeout(millis(300)));
+        let jane = Owner::named("jane");
+        let grant = leases.try_acquire("report", &jane, MINUTE).await.unwrap();
+        server.run("pause");
+        let started = Instant::now();
+        let looked = leases.engine().look(&Resource::from("report"), Duration::ZERO).await;
+        assert!(matches!(looked, Err(Fail::Unknown(Error::Timeout))), "{looked:?}");
+        let asked = leases.engine().look(&Resource::from("report"), Duration::ZERO).await;
+        assert!(matches!(asked, Err(Fail::NotDone(_))), "{asked:?}");
+        assert!(matches!(leases.renew(&grant).await, Err(RenewError::Engine(_))));
+        let passed = started.elapsed();
+        assert!((millis(600)..4 * SECOND).contains(&passed), "{passed:?}");
+        server.run("resume");
+        while leases.renew(&grant).await.is_err() {
+            assert!(started.elapsed() < 20 * SECOND);
+        }
+    });
+}
+
+#[test]
+fn a_server_that_is_not_there_is_an_error_in_time_that_does_not_say_where() {
+    on_tokio(async {
+        let config = "host=127.0.0.1 port=1 user=secretary password=secret".parse().unwrap();
+        let leases = Leases::with_engine(options("n").timeout(millis(300)).connect(config, NoTls));
+        let started = Instant::now();
+        let Err(AcquireError::Engine(error)) = leases.try_acquire("report", &Owner::named("jane"), MINUTE).await else {
+            panic!("there is no server");
+        };
+        let passed = started.elapsed();
+        assert!((millis(300)..2 * SECOND).contains(&passed), "{passed:?}");
+        assert!(matches!(error, Error::Unconnected { source: Some(_) }), "{error:?}");
+        assert!(std::error::Error::source(&error).is_some());
+        assert_eq!(error.to_string(), "there is no connection to the database");
+        assert!(matches!(leases.engine().ready().await, Err(Error::Unconnected { .. })));
+        let fail = leases.engine().look(&Resource::from("report"), Duration::ZERO).await;
+        assert!(matches!(fail, Err(Fail::NotDone(_))));
+    });
+}
+
+/// The connections are cut again and again while two processes use them.
+#[test]
+fn connections_that_are_cut_are_made_again() {
+    let server = shared();
+    on_tokio(async {
+        let namespace = namespace();
+        let engine = || {
+            let mut config = server.config();
+            config.application_name(&namespace);
+            Leases::with_engine(options(&namespace).fallback(LATE).connect(config, NoTls))
+        };
+        let (here, there) = (Arc::new(engine()), Arc::new(engine()));
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (inside, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let tasks: Vec<_> = (0..4)
+            .map(|i| {
+                let leases = Arc::clone(if i % 2 == 0 { &here } else { &there });
+                let (is_over, inside, rounds) = (Arc::clone(&is_over), Arc::clone(&inside), Arc::clone(&rounds));
+                tokio::spawn(async move {
+                    let owner = Owner::named(format!("worker-{i}"));
+                    while !is_over.load(SeqCst) {
+                        // Three answers in a row may be lost.
+                        let Ok(grant) = leases.acquire("report", &owner, MINUTE).await else { continue };
+                        assert!(!inside.swap(true, SeqCst), "two have it");
+                        rounds.fetch_add(1, SeqCst);
+                        inside.store(false, SeqCst);
+                        while let Err(ReleaseError::Engine(_)) = leases.release(&grant).await {}
+                    }
+                })
+            })
+            .collect();
+        let client = server.client().await;
+        let cut = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = $1";
+        let mut cuts = 0;
+        for _ in 0..8 {
+            sleep(millis(200)).await;
+            cuts += client.query_one(cut, &[&namespace]).await.unwrap().get::<_, i64>(0);
+        }
+        is_over.store(true, SeqCst);
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert!(cuts >= 8, "{cuts}");
+        assert!(rounds.load(SeqCst) >= 8);
+    });
+}
+
+/// What was told while nobody listened is not known: so all who watch are woken.
+#[test]
+fn who_watches_is_woken_when_the_connection_was_lost() {
+    let server = shared();
+    on_tokio(async {
+        let namespace = namespace();
+        let mut config = server.config();
+        config.application_name(&namespace);
+        let engine = options(&namespace).connect(config, NoTls);
+        engine.ready().await.unwrap();
+        let (one, other) = (Resource::from("one"), Resource::from("other"));
+        let (mut one, other) = (std::pin::pin!(engine.watch(&one)), std::pin::pin!(engine.watch(&other)));
+        assert!(poll_once(&mut one).await.is_none());
+        let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1";
+        assert_eq!(server.client().await.execute(cut, &[&namespace]).await.unwrap(), 1);
+        one.await;
+        other.await;
+    });
+}
+
+#[test]
+fn requests_that_are_dropped_leave_nothing_open() {
+    at_desk(|desk| async move {
+        let Desk { here, there, jane, joe, .. } = &desk;
+        here.try_acquire("report", jane, MINUTE).await.unwrap();
+        for polls in 0..20 {
+            let owner = Owner::named(format!("worker-{polls}"));
+            let mut free = here.acquire(("free", polls.to_string()), &owner, SECOND);
+            let mut busy = here.acquire("report", joe, MINUTE);
+            let mut all = here.release_all(&owner);
+            for _ in 0..polls {
+                let _ = poll_once(&mut free).await;
+                let _ = poll_once(&mut busy).await;
+                let _ = poll_once(&mut all).await;
+                tokio::task::yield_now().await;
+            }
+        }
+        let open = "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'";
+        for _ in 0..5 {
+            assert_eq!(desk.client.query_one(open, &[]).await.unwrap().get::<_, i64>(0), 0);
+            sleep(millis(10)).await;
+        }
+        here.release_as("report", jane).await.unwrap();
+        there.acquire("report", joe, MINUTE).await.unwrap();
+        there.acquire(("free", "19"), joe, MINUTE).await.unwrap();
+    });
+}
+
+#[test]
+fn a_guarded_transaction_keeps_the_tenure_from_ending() {
+    at_desk(|desk| async move {
+        let Desk { here, there, jane, joe, .. } = &desk;
+        let grant = here.try_acquire(("a", "report"), jane, MINUTE).await.unwrap();
+        let mut client = desk.server.client().await;
+        let transaction = client.transaction().await.unwrap();
+        here.engine().guard(&transaction, &grant).await.unwrap();
+
+        // Renewals go on, and nothing else is held up.
+        let started = Instant::now();
+        assert!(here.renew(&grant).await.is_ok());
+        assert!(here.try_acquire(("a", "report"), jane, MINUTE).await.unwrap().is_resumed());
+        assert!(matches!(there.try_acquire(("a", "report"), joe, MINUTE).await, Err(AcquireError::Busy { .. })));
+
+        // It expires: nobody gets it all the same, and nobody is kept waiting for the answer.
+        desk.pass(MINUTE).await;
+        let busy = there.try_acquire(("a", "report"), joe, MINUTE).await;
+        assert!(
+            matches!(&busy, Err(AcquireError::Busy { owner, remaining: Some(left), .. }) if owner == jane && *left < SECOND),
+            "{busy:?}"
+        );
+        assert_eq!(here.release_expired().await.unwrap(), 0);
+        assert!(started.elapsed() < SECOND);
+
+        let mut waiting = there.acquire(("a", "report"), joe, MINUTE);
+        for _ in 0..30 {
+            assert!(poll_once(&mut waiting).await.is_none());
+            sleep(millis(10)).await;
+        }
+        transaction.commit().await.unwrap();
+        let committed = Instant::now();
+        let next = waiting.await.unwrap();
+        assert!(next.token() > grant.token());
+        assert!(committed.elapsed() < SECOND);
+
+        let transaction = client.transaction().await.unwrap();
+        assert!(matches!(here.engine().guard(&transaction, &grant).await, Err(GuardError::Stale)));
+        there.engine().guard(&transaction, &next).await.unwrap();
+        assert!(matches!(desk.here.engine().guard(&transaction, &grant).await, Err(GuardError::Stale)));
+    });
+}
+
+#[test]
+fn a_release_waits_for_the_guarded_transaction() {
+    at_desk(|desk| async move {
+        let Desk { there, jane, joe, .. } = &desk;
+        let here = desk.server.leases(options(&desk.namespace).timeout(SECOND));
+        let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
+        here.try_acquire("other", jane, MINUTE).await.unwrap();
+        let mut client = desk.server.client().await;
+        let transaction = client.transaction().await.unwrap();
+        here.engine().guard(&transaction, &grant).await.unwrap();
+        assert!(matches!(here.release(&grant).await, Err(ReleaseError::Engine(Error::Guarded))));
+        assert!(here.release_all(jane).await.is_err());
+        let fresh = here.try_acquire("report", jane, MINUTE).fresh_token().await;
+        assert!(matches!(fresh, Err(AcquireError::Busy { owner, .. }) if owner == *jane));
+        assert_eq!(here.owned_by(jane).await.unwrap().len(), 2); // nothing of it was done
+        let (released, ()) = zip(there.release_all(jane), async {
+            sleep(millis(100)).await;
+            transaction.commit().await.unwrap();
+        })
+        .await;
+        assert_eq!(released.unwrap(), 2);
+        there.try_acquire("report", joe, MINUTE).await.unwrap();
+    });
+}
+
+/// A guard that comes while somebody takes the lease over waits for that, and is refused.
+#[test]
+fn a_guard_that_comes_too_late_is_refused() {
+    at_desk(|desk| async move {
+        let grant = desk.here.try_acquire("report", &desk.jane, MINUTE).await.unwrap();
+        desk.client.batch_execute("BEGIN").await.unwrap();
+        let take = "SELECT FROM keylatch_lease WHERE ns = $1 FOR UPDATE";
+        desk.client.execute(take, &[&desk.namespace]).await.unwrap();
+        let take = "UPDATE keylatch_lease SET token = token + 1 WHERE ns = $1";
+        desk.client.execute(take, &[&desk.namespace]).await.unwrap();
+        let mut client = desk.server.client().await;
+        let transaction = client.transaction().await.unwrap();
+        let (guarded, ()) = zip(desk.here.engine().guard(&transaction, &grant), async {
+            sleep(millis(100)).await;
+            desk.client.batch_execute("COMMIT").await.unwrap();
+        })
+        .await;
+        assert!(matches!(guarded, Err(GuardError::Stale)));
+    });
+}
+
+/// A transaction that sees the database as it was is not guarded by a tenure that has ended since; renewals do not matter.
+#[test]
+fn a_guard_of_a_transaction_that_looks_back_is_refused_if_the_tenure_has_ended() {
+    at_desk(|desk| async move {
+        let Desk { here, there, jane, joe, .. } = &desk;
+        for round in 0..5 {
+            let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
+            let mut client = desk.server.client().await;
+            let level = tokio_postgres::IsolationLevel::RepeatableRead;
+            let transaction = client.build_transaction().isolation_level(level).start().await.unwrap();
+            transaction.execute("SELECT 1", &[]).await.unwrap();
+            if round != 1 {
+                here.renew(&grant).await.unwrap();
+            }
+            match round {
+                0 => {}
+                1 | 2 => here.release(&grant).await.unwrap(),
+                3 => {
+                    here.release(&grant).await.unwrap();
+                    there.try_acquire("report", joe, MINUTE).await.unwrap();
+                    there.release_as("report", joe).await.unwrap();
+                }
+                _ => assert_eq!(here.release_all(jane).await.unwrap(), 1),
+            }
+            match here.engine().guard(&transaction, &grant).await {
+                Ok(()) => assert_eq!(round, 0),
+                Err(GuardError::Database(error)) => {
+                    assert_ne!(round, 0);
+                    assert_eq!(error.code(), Some(&tokio_postgres::error::SqlState::T_R_SERIALIZATION_FAILURE));
+                }
+                Err(other) => panic!("{other:?}"),
+            }
+            drop(transaction);
+            drop(client);
+            let _ = here.release_all(jane).await.unwrap();
+        }
+    });
+}
+
+/// As the server logs them.
+#[test]
+fn each_operation_is_one_statement() {
+    let server = shared();
+    on_tokio(async {
+        let namespace = namespace();
+        let mut config = server.config();
+        config.application_name(&namespace).options("-c log_statement=all");
+        let leases = Leases::with_engine(options(&namespace).connect(config, NoTls));
+        let (engine, report) = (leases.engine(), Resource::from("report"));
+        let (jane, joe) = (Owner::named("jane"), Owner::named("joe"));
+        let (expiry, term) = sliding(MINUTE);
+        leases.engine().ready().await.unwrap();
+        let log = server.folder().join("server.log");
+        let statements = || {
+            let log = std::fs::read_to_string(&log).unwrap();
+            log.lines().filter(|line| line.contains(&format!(" {namespace} LOG:  "))).count()
+        };
+        let mut before = statements();
+        let mut is_one = |name: &str| {
+            let now = statements();
+            assert_eq!(now - before, 1, "{name}");
+            before = now;
+        };
+        for want in [Want::Mine, Want::New, Want::Any, Want::Fresh, Want::New] {
+            engine.acquire(ask(&report, &jane, want, &expiry, term)).await.unwrap();
+            is_one("acquire");
+        }
+        let busy = engine.acquire(Ask { waiting: true, ..ask(&report, &joe, Want::Any, &expiry, term) }).await;
+        assert!(matches!(busy, Ok(Answer::Busy { .. })));
+        is_one("acquire, busy and waiting");
+        let token = engine.look(&report, Duration::ZERO).await.unwrap().unwrap().token;
+        is_one("look");
+        let renewal = Renewal { resource: &report, owner: &jane, token, term, left: Left::Nothing };
+        engine.renew(&mut vec![renewal; 10], Duration::ZERO).await.unwrap();
+        is_one("renew");
+        engine.owned_by(&jane, Duration::ZERO).await.unwrap();
+        is_one("owned_by");
+        engine.release(&report, &jane, None, Duration::ZERO).await.unwrap();
+        is_one("release, which tells");
+        engine.release_all(&jane, Duration::ZERO).await.unwrap();
+        is_one("release_all");
+        engine.sweep(10, Duration::ZERO).await.unwrap();
+        is_one("sweep");
+    });
+}
+
+/// Whatever the role or the database has been set to.
+#[test]
+fn other_defaults_of_the_database_do_no_harm() {
+    let server = shared();
+    on_tokio(async {
+        let namespace = namespace();
+        let settings = "-c default_transaction_isolation=serializable -c default_transaction_read_only=on \
+            -c synchronous_commit=off -c lock_timeout=1 \
+            -c statement_timeout=100";
+        let mut config = server.config();
+        config.options(settings);
+        let leases = Arc::new(Leases::with_engine(options(&namespace).connect(config.clone(), NoTls)));
+        let others = Arc::new(Leases::with_engine(options(&namespace).connect(config, NoTls)));
+        let tasks: Vec<_> = (0..10)
+            .map(|i| {
+                let leases = Arc::clone(if i % 2 == 0 { &leases } else { &others });
+                tokio::spawn(async move {
+                    let owner = Owner::named(format!("worker-{i}"));
+                    for _ in 0..5 {
+                        let grant = leases.acquire("report", &owner, MINUTE).await.unwrap();
+                        leases.release(&grant).await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_table_that_is_missing_is_an_error_at_once_until_it_is_there() {
+    let server = shared();
+    on_tokio(async {
+        server.client().await.batch_execute("CREATE DATABASE empty").await.unwrap();
+        let mut config = server.config();
+        config.dbname("empty");
+        let leases = Leases::with_engine(options("n").connect(config.clone(), NoTls));
+        let started = Instant::now();
+        let missing = leases.try_acquire("report", &Owner::named("jane"), MINUTE).await;
+        assert!(matches!(missing, Err(AcquireError::Engine(Error::Missing { .. }))), "{missing:?}");
+        assert!(started.elapsed() < 3 * SECOND);
+        // Several programs come at the same time.
+        let mut tasks = Vec::new();
+        for _ in 0..4 {
+            let config = config.clone();
+            tasks.push(tokio::spawn(async move {
+                let (client, connection) = config.connect(NoTls).await.unwrap();
+                tokio::spawn(connection);
+                Postgres::create_table(&client).await.unwrap();
+                Postgres::create_table(&client).await.unwrap();
+            }));
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+        while leases.engine().ready().await.is_err() {
+            assert!(started.elapsed() < 20 * SECOND);
+            sleep(millis(20)).await;
+        }
+        leases.try_acquire("report", &Owner::named("jane"), MINUTE).await.unwrap();
+    });
+}
+
+#[test]
+fn without_a_driver_nothing_is_done() {
+    on_tokio(async {
+        let dial = || async { std::future::pending::<Result<_, keylatch_lease_postgres::BoxError>>().await };
+        let (engine, driver) = options("n").connect_with::<_, _, tokio::net::TcpStream, tokio::net::TcpStream>(dial);
+        let leases = Leases::with_engine(engine);
+        let mut asked = leases.release_all(&Owner::named("jane"));
+        assert!(poll_once(&mut asked).await.is_none());
+        drop(driver);
+        assert!(matches!(asked.await, Err(LookError::Engine(Error::Stopped))));
+        assert!(matches!(leases.engine().ready().await, Err(Error::Stopped)));
+    });
+}
+
+#[test]
+fn the_last_engine_to_go_ends_the_driver_and_the_connection() {
+    let server = shared();
+    on_tokio(async {
+        let namespace = namespace();
+        let mut config = server.config();
+        config.application_name(&namespace);
+        let (engine, driver) = options(&namespace).connect_with(move || {
+            let config = config.clone();
+            async move { Ok(config.connect(NoTls).await?) }
+        });
+        let driver = tokio::spawn(driver);
+        engine.ready().await.unwrap();
+        let client = server.client().await;
+        let count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1";
+        assert_eq!(client.query_one(count, &[&namespace]).await.unwrap().get::<_, i64>(0), 1);
+        drop(engine.clone());
+        engine.ready().await.unwrap();
+        drop(engine);
+        driver.await.unwrap();
+        while client.query_one(count, &[&namespace]).await.unwrap().get::<_, i64>(0) > 0 {
+            sleep(millis(5)).await;
+        }
+    });
+}
+
+/// No runtime of tokio's is needed, and calls may block.
+#[test]
+fn it_runs_on_another_runtime() {
+    use tokio_util::compat::FuturesAsyncReadCompatExt;
+
+    let server = shared();
+    let config = server.config();
+    let tokio_postgres::config::Host::Tcp(host) = config.get_hosts()[0].clone() else { panic!("it has an address") };
+    let port = config.get_ports()[0];
+    let (engine, driver) = options(&namespace()).connect_with(move || {
+        let (config, host) = (config.clone(), host.clone());
+        async move {
+            let stream = smol::net::TcpStream::connect((host.as_str(), port)).await?.compat();
+            Ok(config.connect_raw(stream, NoTls).await?)
+        }
+    });
+    smol::spawn(driver).detach();
+    let leases = Leases::with_engine(engine);
+    let (jane, joe) = (Owner::named("jane"), Owner::named("joe"));
+    let grant = leases.acquire_blocking("report", &jane, MINUTE).unwrap();
+    let next = std::thread::scope(|scope| {
+        let next = scope.spawn(|| leases.acquire_blocking("report", &joe, MINUTE).unwrap());
+        std::thread::sleep(millis(50));
+        leases.release_blocking(&grant).unwrap();
+        next.join().unwrap()
+    });
+    assert!(next.token() > grant.token());
+    smol::block_on(async {
+        let mut held = leases.hold("job", &jane, millis(600)).await.unwrap();
+        // Beyond its first end.
+        let done = held.run(smol::Timer::after(millis(1500))).await;
+        assert!(done.is_ok(), "{done:?}");
+        held.release().await.unwrap();
+    });
+}
+
+/// Whoever locks a row by hand keeps its own requests waiting, not the connection from being used.
+#[test]
+fn a_row_that_is_locked_by_hand_is_an_error_in_time() {
+    at_desk(|desk| async move {
+        let leases = desk.server.leases(options(&desk.namespace).timeout(SECOND));
+        let grant = leases.try_acquire("report", &desk.jane, MINUTE).await.unwrap();
+        let other = leases.try_acquire("other", &desk.jane, MINUTE).await.unwrap();
+        desk.client.batch_execute("BEGIN").await.unwrap();
+        let lock = "SELECT FROM keylatch_lease WHERE ns = $1 AND key = 'report' FOR UPDATE";
+        desk.client.execute(lock, &[&desk.namespace]).await.unwrap();
+        let started = Instant::now();
+        let (renewed, others) = zip(leases.renew(&grant), leases.renew(&other)).await;
+        assert!(matches!(renewed, Err(RenewError::Engine(Error::Timeout))), "{renewed:?}");
+        assert!(others.is_ok(), "{others:?}");
+        assert!(started.elapsed() < 2 * SECOND);
+        // It can be looked at.
+        assert!(matches!(leases.try_acquire("report", &desk.joe, MINUTE).await, Err(AcquireError::Busy { .. })));
+        desk.client.batch_execute("ROLLBACK").await.unwrap();
+        leases.renew(&grant).await.unwrap();
+    });
+}
