@@ -1,0 +1,261 @@
+//! Those who wait.
+
+use std::{
+    pin::pin,
+    task::Poll,
+    time::{Duration, Instant},
+};
+
+use async_executor::LocalExecutor;
+use async_io::Timer;
+use futures_lite::{
+    Future, FutureExt,
+    future::{poll_fn, yield_now},
+};
+use keylatch_lease::{Owner, Resource, engine::Engine};
+
+use crate::{
+    Failure, Fixture,
+    trial::{Client, Random, Trial, ensure, owners},
+};
+
+pub(super) async fn a_release_wakes_who_waits<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+    const ROUNDS: usize = 200;
+    let (here, there) = (trial.client().await?, trial.client().await?);
+    let [ann, bob] = owners();
+    let form = &Resource::from("form");
+    let executor = LocalExecutor::new();
+    let mut random = Random(16);
+    let mut times = Vec::with_capacity(ROUNDS);
+    executor
+        .run(async {
+            for round in 0..ROUNDS {
+                let old = here.try_acquire(form, &ann, trial.long()).await?;
+                let waiting = {
+                    let (there, bob) = (&there, bob.clone());
+                    executor.spawn(async move {
+                        let grant = there.acquire(form, &bob, trial.long()).await?;
+                        Ok::<_, Failure>((grant, Instant::now()))
+                    })
+                };
+                // In some rounds it is in line; in others it is on its way there.
+                if round % 2 == 0 {
+                    trial.until_waiting(&there, form, 1).await?;
+                } else {
+                    for _ in 0..random.next(20) {
+                        yield_now().await;
+                    }
+                }
+                let released = Instant::now();
+                here.release(&old).await?;
+                let (new, at) = match trial.soon("a waiter, after a release", waiting).await {
+                    Ok(got) => got?,
+                    Err(failure) => return trial.wrong(9, format!("in round {round}: {failure}")),
+                };
+                times.push(at.saturating_duration_since(released));
+                ensure!(trial, 3, new.token() > old.token(), "token {} after {}", new.token(), old.token());
+                there.release(&new).await?;
+            }
+            Ok::<_, Failure>(())
+        })
+        .await?;
+    // One that is late may be this machine's fault. Half of them are not.
+    times.sort();
+    if let Some(median) = times.get(times.len() / 2) {
+        let is_right = *median <= trial.caps.delta;
+        ensure!(trial, 9, is_right, "half of those who waited had it {median:?} after the release, or later");
+    }
+    Ok(())
+}
+
+pub(super) async fn a_crowd_in_one_process_is_served<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+    const WAITERS: usize = 1000;
+    /// So many come one after the other.
+    const IN_ORDER: usize = 10;
+    /// Each looks whether it has the lease already, asks for it, perhaps more than once, and releases it.
+    const REQUESTS: u64 = 10;
+    let (here, there) = (trial.client().await?, trial.client().await?);
+    let [ann] = owners();
+    let form = &Resource::from("form");
+    let first = here.try_acquire(form, &ann, trial.long()).await?;
+    let executor = LocalExecutor::new();
+    let waiter = |at: usize| {
+        let there: &Client<F> = &there;
+        executor.spawn(async move {
+            let grant = there.acquire(form, &Owner::named(format!("owner {at}")), trial.long()).await?;
+            there.release(&grant).await?;
+            Ok::<_, Failure>(grant.token())
+        })
+    };
+    let patience = 3 * trial.patience();
+    let (tokens, requests, most) = executor
+        .run(async {
+            let mut crowd = Vec::with_capacity(WAITERS);
+            for at in 0..WAITERS {
+                crowd.push(waiter(at));
+                if at < IN_ORDER && !trial.caps.is_ttl_fixed {
+                    trial.until_waiting(&there, form, at + 1).await?;
+                }
+            }
+            if trial.caps.is_ttl_fixed {
+                trial.weaken("the holder's lease is too short to be sure that all are in line before it ends");
+            } else {
+                trial.until_waiting(&there, form, WAITERS).await?;
+            }
+            there.engine().most_asking(form);
+            let (before, start) = (there.engine().requests(), Instant::now());
+            here.release(&first).await?;
+            let served = async {
+                let mut tokens = Vec::new();
+                for waiter in crowd {
+                    tokens.push(waiter.await?);
+                }
+                Ok::<_, Failure>(tokens)
+            };
+            let tokens = trial.within(patience, "all of those who wait", served).await??;
+            let polls = there.engine().fallback().map_or(0, |pause| {
+                u64::try_from(start.elapsed().as_millis() / pause.as_millis().max(1)).unwrap_or(u64::MAX)
+            });
+            let requests = there.engine().requests() - before;
+            Ok::<_, Failure>((tokens, requests.saturating_sub(polls), there.engine().most_asking(form)))
+        })
+        .await?;
+    let mut sorted = tokens.clone();
+    sorted.sort();
+    sorted.dedup();
+    ensure!(trial, 3, sorted.len() == WAITERS, "{} tokens for {WAITERS} tenures", sorted.len());
+    if !trial.caps.is_ttl_fixed {
+        let is_right = tokens[..IN_ORDER] == sorted[..IN_ORDER];
+        ensure!(trial, 9, is_right, "they were not served in order of arrival");
+    }
+    ensure!(trial, 9, most <= 1, "{most} requests for one resource were under way at the same time");
+    let each = requests.div_ceil(WAITERS as u64);
+    ensure!(trial, 9, each <= REQUESTS, "{requests} requests to the engine for {WAITERS} hand-overs");
+    ensure!(trial, 9, here.status(form).await?.is_none(), "somebody has it in the end");
+    Ok(())
+}
+
+/// Polls so many times, and gives up when it sleeps for so long.
+async fn polled<T>(future: impl Future<Output = T>, polls: usize, sleep: Duration) -> Option<T> {
+    let mut future = pin!(future);
+    let mut left = polls;
+    let polls = poll_fn(|cx| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    });
+    let asleep = async {
+        Timer::after(sleep).await;
+        None
+    };
+    polls.or(asleep).await
+}
+
+pub(super) async fn a_request_that_is_dropped_leaves_nothing_behind<F: Fixture>(
+    trial: &Trial<'_, F>,
+) -> Result<(), Failure> {
+    const MOST: usize = 25;
+    /// A request to an engine is answered sooner; if not, it is dropped where it is.
+    const SLEEP: Duration = Duration::from_millis(50);
+    let (here, there) = (trial.client().await?, trial.client().await?);
+    for client in [&here, &there] {
+        client.status("form").await?; // it is connected
+    }
+    let before = trial.connections();
+    let executor = LocalExecutor::new();
+    let mut all = Vec::new();
+    for polls in 1..=MOST {
+        for (is_held, is_handed) in [(false, false), (true, false), (true, true)] {
+            let (here, there): (&Client<F>, &Client<F>) = (&here, &there);
+            all.push(executor.spawn(async move {
+                let resource = Resource::new(format!("held {is_held}, handed {is_handed}"), polls.to_string());
+                one_drop::<F>(trial, here, there, &resource, (is_held, is_handed), polls, SLEEP).await
+            }));
+        }
+    }
+    let all = async {
+        for one in all {
+            one.await?;
+        }
+        Ok::<_, Failure>(())
+    };
+    executor.run(all).await?;
+    if let Some((before, after)) = before.zip(trial.connections()) {
+        let is_right = after <= before + 2;
+        ensure!(trial, 11, is_right, "{after} connections, and there were {before} before");
+    }
+    Ok(())
+}
+
+/// A request for a resource that is free or held, and perhaps handed over, is dropped; who comes behind it gets in.
+async fn one_drop<F: Fixture>(
+    trial: &Trial<'_, F>,
+    here: &Client<F>,
+    there: &Client<F>,
+    resource: &Resource,
+    (is_held, is_handed): (bool, bool),
+    polls: usize,
+    sleep: Duration,
+) -> Result<(), Failure> {
+    let [ann, bob, cid] = owners();
+    let ttl = trial.ttl();
+    let holder = match is_held {
+        true => Some(here.try_acquire(resource, &ann, trial.long()).await?),
+        false => None,
+    };
+    let got = {
+        let mut first = pin!(there.acquire(resource, &bob, ttl));
+        let early = if is_handed { polls / 2 } else { polls };
+        let mut got = polled(first.as_mut(), early, sleep).await;
+        if let (true, None, Some(holder)) = (is_handed, &got, &holder) {
+            here.release(holder).await?;
+            got = polled(first.as_mut(), polls - early, sleep).await;
+        }
+        got
+    };
+    if let Some(got) = got {
+        let grant = got?;
+        ensure!(trial, 5, *grant.owner() == bob, "{} was granted what {bob} asked for", grant.owner());
+        match there.release(&grant).await {
+            // It was polled late, and has expired.
+            Ok(()) | Err(keylatch_lease::ReleaseError::NotHeld { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let status = there.status(resource).await?;
+    let waiters = status.map_or(0, |status| status.waiters());
+    ensure!(trial, 11, waiters == 0, "after {polls} polls and a drop, {waiters} wait");
+    if let Some(holder) = &holder {
+        if !is_handed {
+            here.release(holder).await?;
+        }
+    }
+    // At worst it was granted, and nobody knows: then it expires.
+    let mut next = pin!(there.acquire(resource, &cid, trial.long()));
+    let asleep = async {
+        Timer::after(sleep).await;
+        None
+    };
+    let at_once = async { Some(next.as_mut().await) }.or(asleep).await;
+    let grant = match at_once {
+        Some(got) => got?,
+        None => {
+            if !there.engine().is_real_time() {
+                trial.pass(ttl).await?;
+            }
+            let what = format!("{resource}, behind a request that was dropped after {polls} polls");
+            match trial.within(trial.patience_after(ttl).await?, &what, next).await {
+                Ok(got) => got?,
+                Err(failure) => return trial.wrong(11, failure.to_string()),
+            }
+        }
+    };
+    there.release(&grant).await?;
+    Ok(())
+}

@@ -1,0 +1,411 @@
+//! What happens when a server or a network does what it must not.
+
+use std::{cell::Cell, future::Future, sync::Arc, time::Duration};
+
+use async_executor::LocalExecutor;
+use async_io::Timer;
+use futures_lite::StreamExt;
+use keylatch_lease::{AcquireError, Grant, Held, Owner, RenewError, Resource, engine::Engine};
+
+use crate::{
+    Failure, Fixture,
+    observed::Observed,
+    trial::{Client, Trial, ensure, owners},
+};
+
+type Hold<'a, F> = Held<'a, Observed<<F as Fixture>::Engine>>;
+
+/// So often is asked again what an engine could not answer.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Waits for a lease, whatever becomes of the engine meanwhile.
+async fn insist<F: Fixture>(
+    client: &Client<F>,
+    resource: &Resource,
+    owner: &Owner,
+    ttl: Duration,
+) -> Result<(Grant, Duration), Failure> {
+    loop {
+        match client.acquire(resource, owner, ttl).await {
+            Ok(grant) => return Ok((grant, client.engine().now())),
+            Err(AcquireError::Engine(_) | AcquireError::Quarantined { .. }) => {
+                Timer::after(PAUSE).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Whether it could be renewed, once the engine answers.
+async fn renewed<F: Fixture>(trial: &Trial<'_, F>, client: &Client<F>, grant: &Grant) -> Result<bool, Failure> {
+    let renewed = Cell::new(false);
+    let asked = trial.until("the engine answers a renewal", || async {
+        Ok(match client.renew(grant).await {
+            Ok(_) => {
+                renewed.set(true);
+                true
+            }
+            Err(RenewError::Engine(_)) => {
+                Timer::after(PAUSE).await;
+                false
+            }
+            Err(RenewError::Lost(_)) => true,
+            Err(error) => return Err(error.into()),
+        })
+    });
+    asked.await?;
+    Ok(renewed.get())
+}
+
+/// Who has it, once the engine answers.
+async fn holder<F: Fixture>(
+    trial: &Trial<'_, F>,
+    client: &Client<F>,
+    resource: &Resource,
+) -> Result<Option<Owner>, Failure> {
+    let holder = Cell::new(None);
+    let asked = trial.until("the engine says who has it", || async {
+        let status = client.status(resource).await;
+        let is_known = status.is_ok();
+        if let Ok(status) = status {
+            holder.set(status.map(|status| status.owner().clone()));
+        }
+        Ok(is_known)
+    });
+    asked.await?;
+    Ok(holder.take())
+}
+
+pub(super) async fn a_server_that_is_killed_keeps_leases_or_loses_them<F: Fixture>(
+    trial: &Trial<'_, F>,
+) -> Result<(), Failure> {
+    let server = trial.server()?;
+    let (here, there) = (trial.client().await?, trial.client().await?);
+    let [ann, bob, cid] = owners();
+    let form = &Resource::from("form");
+    let executor = LocalExecutor::new();
+    executor
+        .run(async {
+            let mut last = None;
+            for round in 0..3 {
+                let old = insist::<F>(&here, form, &ann, trial.long()).await?.0;
+                ensure!(trial, 3, last < Some(old.token()), "token {} after {last:?}", old.token());
+                let waiting = {
+                    let (there, bob) = (Arc::clone(&there), bob.clone());
+                    executor.spawn(async move { insist::<F>(&there, form, &bob, trial.long()).await })
+                };
+                if round > 0 {
+                    trial.until_waiting(&there, form, 1).await?;
+                }
+                server.kill()?;
+                server.restart()?;
+                if renewed(trial, &here, &old).await? {
+                    let refused = there.try_acquire(form, &cid, trial.long()).await;
+                    let is_right = matches!(&refused, Err(AcquireError::Busy { .. }));
+                    ensure!(trial, 1, is_right, "after a restart {ann} has it, and {cid} was told {refused:?}");
+                    here.release(&old).await?;
+                }
+                let new = match trial.soon("a waiter, after a restart", waiting).await {
+                    Ok(got) => got?.0,
+                    Err(failure) => return trial.wrong(9, failure.to_string()),
+                };
+                ensure!(trial, 3, new.token() > old.token(), "token {} after {}", new.token(), old.token());
+                last = Some(new.token());
+                there.release(&new).await?;
+            }
+            Ok(())
+        })
+        .await
+}
+
+pub(super) async fn a_server_that_forgot_waits_before_it_grants<F: Fixture>(
+    trial: &Trial<'_, F>,
+) -> Result<(), Failure> {
+    let server = trial.server()?;
+    let (here, there) = (trial.client().await?, trial.client().await?);
+    let [ann, bob] = owners();
+    let form = &Resource::from("form");
+    let mut greatest = None;
+    for at in 0..10 {
+        let grant = here.try_acquire(("other", at.to_string()), &ann, trial.ttl()).await?;
+        greatest = greatest.max(Some(grant.token()));
+    }
+    let held = here.hold(form, &ann, trial.ttl()).await?;
+    greatest = greatest.max(Some(held.token()));
+    server.forget()?;
+    // Nobody renews it, and its holder may go by it to its end.
+    let sure = Cell::new(here.engine().now());
+    let got = async { insist::<F>(&there, form, &bob, trial.ttl()).await };
+    let watch = watch::<F, _>(&here, &held, &sure);
+    let limit = trial.caps.quarantine + trial.ttl() + trial.patience();
+    let got = trial.within(limit, "a lease, of an engine that forgot", futures_lite::future::or(got, watch)).await;
+    let (grant, at) = got??;
+    let now = here.engine().now();
+    let is_sure = held.check().is_ok();
+    ensure!(trial, 1, !is_sure || now < at, "{bob} has it while {ann} may go by it");
+    ensure!(trial, 1, sure.get() <= at, "{bob} got it while {ann} could go by it");
+    ensure!(trial, 3, Some(grant.token()) > greatest, "token {} after {greatest:?}", grant.token());
+    there.release(&grant).await?;
+    Ok(())
+}
+
+/// Writes down until when the holder could go by its lease; never ready.
+async fn watch<F: Fixture, T>(client: &Client<F>, held: &Hold<'_, F>, sure: &Cell<Duration>) -> T {
+    let mut pulse = Timer::interval(Duration::from_millis(2));
+    while pulse.next().await.is_some() {
+        let now = client.engine().now();
+        if held.check().is_ok() {
+            sure.set(now);
+        }
+    }
+    std::future::pending().await
+}
+
+/// Something cuts a holder off; it learns of it alone, before somebody else has it.
+async fn loses_it<F: Fixture>(
+    trial: &Trial<'_, F>,
+    here: &Arc<Client<F>>,
+    there: &Arc<Client<F>>,
+    harm: impl FnOnce() -> Result<(), Failure>,
+    heal: impl FnOnce() -> Result<(), Failure>,
+    heals_first: bool,
+) -> Result<(), Failure> {
+    let [ann, bob] = owners();
+    let form = &Resource::from("form");
+    let ttl = if trial.caps.is_ttl_fixed { trial.ttl() } else { 2 * trial.ttl() };
+    let executor = LocalExecutor::new();
+    let mut heal = Some(heal);
+    executor
+        .run(async {
+            let held = here.hold_arc(form, &ann, ttl).await?;
+            let token = held.token();
+            let renewal = executor.spawn(held.renewal());
+            let waiting = {
+                let (there, bob) = (Arc::clone(there), bob.clone());
+                executor.spawn(async move { insist::<F>(&there, form, &bob, trial.long()).await })
+            };
+            trial.until_waiting(there, form, 1).await?;
+            harm()?;
+            let harmed = here.engine().now();
+            let sure = Cell::new(harmed);
+            let watch = watch::<F, _>(here, &held, &sure);
+            let lost = futures_lite::future::or(held.lost(), watch);
+            let lost = trial.within(ttl + trial.patience(), "the loss, by the holder alone", lost).await;
+            let at = here.engine().now();
+            drop(renewal); // who knows that it is lost asks for it no more
+            if let Err(failure) = lost {
+                return trial.wrong(10, failure.to_string());
+            }
+            let is_right = at - harmed <= ttl + trial.caps.noise;
+            ensure!(trial, 10, is_right, "the holder learned of it {:?} after it was cut off", at - harmed);
+            ensure!(trial, 10, held.check().is_err(), "a lease that is lost was confirmed");
+            if heals_first {
+                if let Some(heal) = heal.take() {
+                    heal()?;
+                }
+            }
+            let got = trial.within(ttl + trial.patience(), "the successor of who was cut off", waiting).await;
+            let (grant, at) = match got {
+                Ok(got) => got?,
+                Err(failure) => return trial.wrong(8, failure.to_string()),
+            };
+            ensure!(trial, 2, sure.get() <= at, "{ann} was sure of it at {:?}, {bob} had it by {at:?}", sure.get());
+            ensure!(trial, 3, grant.token() > token, "token {} after {token}", grant.token());
+            if let Some(heal) = heal.take() {
+                heal()?;
+            }
+            ensure!(trial, 10, held.check().is_err(), "a lease that was lost came back");
+            let old = held.into_grant();
+            let is_renewed = renewed(trial, here, &old).await?;
+            ensure!(trial, 6, !is_renewed, "when it could reach the engine again it renewed what it had lost");
+            let holder = holder(trial, there, form).await?;
+            ensure!(trial, 5, holder == Some(bob), "the successor's lease is {holder:?}'s");
+            Ok(())
+        })
+        .await
+}
+
+pub(super) async fn who_is_cut_off_learns_of_the_loss_alone<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+    let proxy = trial.proxy()?;
+    let (here, there) = (trial.client_through(&proxy).await?, trial.client().await?);
+    let harm = || {
+        proxy.blackhole();
+        Ok(())
+    };
+    let heal = || {
+        proxy.pass();
+        Ok(())
+    };
+    loses_it(trial, &here, &there, harm, heal, false).await
+}
+
+pub(super) async fn a_server_that_was_paused_has_one_holder<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+    let server = trial.server()?;
+    let (here, there) = (trial.client().await?, trial.client().await?);
+    let lost = loses_it(trial, &here, &there, || server.pause(), || server.resume(), true).await;
+    if lost.is_err() {
+        let _ = server.resume(); // for those who come after
+    }
+    lost
+}
+
+/// Runs a question whose answer is swallowed; `is_done` says when the engine has done it. The answer is lost then.
+async fn with_its_answer_lost<F: Fixture, T, W>(
+    trial: &Trial<'_, F>,
+    proxy: &crate::Proxy,
+    question: impl Future<Output = T>,
+    is_done: impl FnMut() -> W,
+    meanwhile: impl Future<Output = Result<(), Failure>>,
+) -> Result<T, Failure>
+where
+    W: Future<Output = Result<bool, Failure>>,
+{
+    proxy.swallow_answers();
+    let lose = async {
+        trial.until("the engine has done what it was asked", is_done).await?;
+        meanwhile.await?;
+        proxy.pass();
+        Ok::<_, Failure>(())
+    };
+    let (answer, lost) = futures_lite::future::zip(
+        trial.within(3 * trial.patience(), "an answer, when the first has been lost", question),
+        lose,
+    )
+    .await;
+    lost?;
+    answer
+}
+
+pub(super) async fn a_lost_answer_to_an_acquire_is_made_good<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+    let proxy = trial.proxy()?;
+    let (here, there) = (trial.client_through(&proxy).await?, trial.client().await?);
+    let [ann, bob] = owners();
+    here.status("form").await?; // it has connected
+    let token = Cell::new(None);
+    let is_done = || async {
+        let status = there.status("form").await?;
+        token.set(status.map(|status| status.token()));
+        Ok(token.get().is_some())
+    };
+    let asked = here.acquire("form", &ann, trial.long());
+    let grant = with_its_answer_lost(trial, &proxy, asked, is_done, async { Ok(()) }).await?;
+    let grant = match grant {
+        Ok(grant) => grant,
+        Err(error) => return trial.wrong(4, format!("it was not asked again, or said no the second time: {error:?}")),
+    };
+    let is_right = Some(grant.token()) == token.get();
+    ensure!(trial, 4, is_right, "token {:?} was granted, and {} the second time", token.get(), grant.token());
+    ensure!(trial, 4, here.owned_by(&ann).await?.len() == 1, "it was granted twice");
+
+    // The same of a fresh tenure, which must not be taken for the old one.
+    let is_done = || async {
+        let status = there.status("form").await?;
+        Ok(status.is_some_and(|status| status.token() > grant.token()))
+    };
+    let asked = here.acquire("form", &ann, trial.long()).fresh_token();
+    let fresh = with_its_answer_lost(trial, &proxy, asked, is_done, async { Ok(()) }).await?;
+    let fresh = match fresh {
+        Ok(fresh) => fresh,
+        Err(error) => return trial.wrong(4, format!("a fresh tenure was not asked for again: {error:?}")),
+    };
+    ensure!(trial, 3, fresh.token() > grant.token(), "a fresh token {} after {}", fresh.token(), grant.token());
+    let status = there.status("form").await?;
+    let is_right = status.is_some_and(|status| status.token() == fresh.token());
+    ensure!(trial, 4, is_right, "the engine's tenure is another than the one it has told of");
+    here.release(&fresh).await?;
+    there.try_acquire("form", &bob, trial.long()).await?;
+    Ok(())
+}
+
+pub(super) async fn a_lost_answer_to_a_release_is_made_good<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+    let proxy = trial.proxy()?;
+    let (here, there) = (trial.client_through(&proxy).await?, trial.client().await?);
+    let [ann, bob] = owners();
+    for has_successor in [false, true] {
+        let grant = here.try_acquire("form", &ann, trial.long()).await?;
+        let is_done = || async { Ok(there.status("form").await?.is_none()) };
+        let successor = async {
+            if has_successor {
+                there.try_acquire("form", &bob, trial.long()).await?;
+            }
+            Ok(())
+        };
+        let released = with_its_answer_lost(trial, &proxy, here.release(&grant), is_done, successor).await?;
+        ensure!(trial, 5, released.is_ok(), "a release whose answer was lost gave {released:?}");
+        let holder = holder(trial, &there, &"form".into()).await?;
+        ensure!(trial, 5, holder.is_some() == has_successor, "after that {holder:?} has it");
+    }
+    Ok(())
+}
+
+pub(super) async fn what_arrives_late_does_no_harm<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+    let proxy = trial.proxy()?;
+    let (here, there) = (trial.client_through(&proxy).await?, trial.client().await?);
+    let [ann, bob] = owners();
+    let renewed = here.try_acquire("renewed", &ann, trial.ttl()).await?;
+    let released = here.try_acquire("released", &ann, trial.ttl()).await?;
+    proxy.hold();
+    let late = async {
+        let two = futures_lite::future::zip(here.renew(&renewed), here.release(&released));
+        let one = here.try_acquire("asked for", &ann, trial.ttl());
+        futures_lite::future::zip(two, one).await
+    };
+    let meanwhile = async {
+        trial.outlive(trial.ttl()).await?;
+        let mut grants = Vec::new();
+        for resource in ["renewed", "released", "asked for"] {
+            grants.push(there.try_acquire(resource, &bob, trial.long()).await?);
+        }
+        proxy.pass();
+        Ok::<_, Failure>(grants)
+    };
+    let limit = 2 * trial.ttl() + 3 * trial.patience();
+    let late = trial.within(limit, "answers to what arrived late", late);
+    let (late, grants) = futures_lite::future::zip(late, meanwhile).await;
+    let ((renewal, _), asked) = late?;
+    ensure!(trial, 6, renewal.is_err(), "a renewal that arrived after the end gave {renewal:?}");
+    ensure!(trial, 1, asked.is_err(), "an acquire that arrived late gave {asked:?}");
+    for grant in grants? {
+        let status = there.status(grant.resource()).await?;
+        let is_right = status.as_ref().is_some_and(|status| status.token() == grant.token());
+        ensure!(trial, 5, is_right, "what arrived late changed {} to {status:?}", grant.resource());
+    }
+    Ok(())
+}
+
+pub(super) async fn who_waits_outlives_its_connection<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+    let proxy = trial.proxy()?;
+    let (here, there) = (trial.client().await?, trial.client_through(&proxy).await?);
+    let [ann, bob] = owners();
+    let form = &Resource::from("form");
+    let executor = LocalExecutor::new();
+    executor
+        .run(async {
+            for round in 0..5 {
+                let old = here.try_acquire(form, &ann, trial.long()).await?;
+                let waiting = {
+                    let (there, bob) = (Arc::clone(&there), bob.clone());
+                    executor.spawn(async move { insist::<F>(&there, form, &bob, trial.long()).await })
+                };
+                trial.until_waiting(&there, form, 1).await?;
+                proxy.cut();
+                if round % 2 == 0 {
+                    Timer::after(PAUSE).await;
+                }
+                here.release(&old).await?;
+                if round % 3 == 0 {
+                    Timer::after(PAUSE).await;
+                }
+                proxy.pass();
+                let got = trial.soon("a waiter whose connection broke", waiting).await;
+                let new = match got {
+                    Ok(got) => got?.0,
+                    Err(failure) => return trial.wrong(9, failure.to_string()),
+                };
+                ensure!(trial, 3, new.token() > old.token(), "token {} after {}", new.token(), old.token());
+                here.release(&new).await?;
+            }
+            Ok(())
+        })
+        .await
+}

@@ -1,0 +1,432 @@
+//! What an engine was asked and what it said, checked against what leases are.
+//!
+//! An [`Event`] is a question to the engine with the times before it was sent and after it was answered, by a clock of the test. Each
+//! question is one atomic action, so it happened at some instant between the two. [`check`] looks for such instants for all of them,
+//! resource by resource, so that each answer is what a [`State`] without concurrency would have said: the history is then
+//! *linearizable*. (It is a depth-first search after Wing and Gong that never visits the same place twice, after Lowe.)
+//!
+//! When a lease expired is not known exactly, for nothing happens then. It can have expired by an instant, or not have: `from` is the
+//! earliest time at which it can, reckoned from the earliest instant at which it can have been granted and by a clock that runs one
+//! percent faster; `until` is the time by which it must, reckoned from when the answer arrived, by a slower clock, and later by δ.
+//! So some histories pass that are none of leases, and none fail that are.
+//!
+//! A question without an answer may have been done at any time after it was asked, or never.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    fmt::Write as _,
+    time::Duration,
+};
+
+use keylatch_lease::{
+    Owner, Resource, Term, Token,
+    engine::{Answer, Gone, Left, Record, Want},
+};
+
+/// What was asked.
+#[derive(Clone, Debug)]
+pub(crate) enum Asked {
+    Acquire { resource: Resource, owner: Owner, want: Want, term: Option<Term> },
+    Renew { resource: Resource, owner: Owner, token: Token, term: Option<Term> },
+    Release { resource: Resource, owner: Owner, token: Option<Token> },
+    ReleaseAll { owner: Owner },
+    Look { resource: Resource },
+    OwnedBy { owner: Owner },
+}
+
+/// What was said.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Said {
+    Acquired(Answer),
+    Renewed(Left),
+    Released(Gone),
+    ReleasedAll(Vec<Resource>),
+    Looked(Option<Record>),
+    Owned(Vec<(Resource, Token)>),
+    /// The answer was lost, or nobody waited for it.
+    Nothing,
+}
+
+/// A question and its answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Event {
+    pub(crate) asked: Asked,
+    pub(crate) said: Said,
+    /// Before it was asked.
+    pub(crate) start: Duration,
+    /// After it was answered; `None`: never.
+    pub(crate) end: Option<Duration>,
+}
+
+impl Event {
+    fn resource(&self) -> Option<&Resource> {
+        match &self.asked {
+            Asked::Acquire { resource, .. }
+            | Asked::Renew { resource, .. }
+            | Asked::Release { resource, .. }
+            | Asked::Look { resource } => Some(resource),
+            Asked::ReleaseAll { .. } | Asked::OwnedBy { .. } => None,
+        }
+    }
+
+    /// Whether it can have changed anything, or says anything.
+    fn matters(&self) -> bool {
+        self.said != Said::Nothing || !matches!(self.asked, Asked::Look { .. } | Asked::OwnedBy { .. })
+    }
+}
+
+/// How exact clocks are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clocks {
+    /// The engine's and the test's may differ by so many hundredths.
+    pub(crate) percent: u32,
+    /// How late a lease may end.
+    pub(crate) delta: Duration,
+}
+
+/// Who has the resource.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Tenure {
+    owner: Owner,
+    /// `None`: the answer that has it was lost.
+    token: Option<Token>,
+    /// When it began, at the earliest and at the latest.
+    began: (Duration, Duration),
+    /// It cannot have expired before. `None`: it never does.
+    from: Option<Duration>,
+    /// It has by then.
+    until: Option<Duration>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct State {
+    tenure: Option<Tenure>,
+    /// The greatest token that is known.
+    last: Option<Token>,
+    /// It is not earlier than this.
+    now: Duration,
+}
+
+/// When a policy that is asked to ends.
+fn ends(term: Term, began: Duration, now: Duration, stretch: impl Fn(Duration) -> Duration) -> Option<Duration> {
+    let stretched = Term { idle: term.idle.map(&stretch), total: term.total.map(&stretch) };
+    stretched.end(began, now)
+}
+
+/// `None` is never.
+fn later(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+    one.zip(other).map(|(one, other)| one.max(other))
+}
+
+impl State {
+    /// What it may be before an event that happens at `start` at the earliest and at `end` at the latest: with the tenure, or past it.
+    fn at(&self, start: Duration, end: Duration) -> Vec<State> {
+        let now = self.now.max(start);
+        let mut may = Vec::with_capacity(2);
+        match &self.tenure {
+            None => may.push(State { now, ..self.clone() }),
+            Some(tenure) => {
+                if tenure.until.is_none_or(|until| now <= until) {
+                    may.push(State { now, ..self.clone() });
+                }
+                if let Some(from) = tenure.from.filter(|&from| from <= end) {
+                    may.push(State { now: now.max(from), tenure: None, last: self.last });
+                }
+            }
+        }
+        may.retain(|state| state.now <= end);
+        may
+    }
+
+    /// Takes the event's place in line, if its answer is the right one.
+    fn apply(mut self, resource: &Resource, event: &Event, clocks: Clocks) -> Option<State> {
+        let Clocks { percent, delta } = clocks;
+        let (now, end) = (self.now, event.end);
+        let early = |term, began| ends(term, began, now, |time| time - time / 100 * percent);
+        // Without an answer nobody knows when it was done.
+        let late = |term, began| {
+            ends(term, began, end?, |time| time.saturating_add(time / 100 * percent).saturating_add(delta))
+        };
+        let extend = |tenure: &mut Tenure, term: Option<Term>| {
+            if let Some(term) = term {
+                tenure.from = later(tenure.from, early(term, tenure.began.0));
+                tenure.until = later(tenure.until, late(term, tenure.began.1));
+            }
+        };
+        let knows = |tenure: &mut Tenure, token: Token| *tenure.token.get_or_insert(token) == token;
+        match (&event.asked, &event.said) {
+            (Asked::Acquire { owner, want, term, .. }, said) => {
+                let is_mine = self.tenure.as_ref().is_some_and(|tenure| tenure.owner == *owner);
+                let resumes = is_mine && matches!(want, Want::Any | Want::Mine);
+                let begins = term.is_some()
+                    && match want {
+                        Want::Any | Want::New => self.tenure.is_none(),
+                        Want::Fresh => is_mine || self.tenure.is_none(),
+                        Want::Mine => false,
+                    };
+                match said {
+                    Said::Acquired(Answer::Granted { token, resumed: true, .. }) if resumes => {
+                        let tenure = self.tenure.as_mut()?;
+                        if !knows(tenure, *token) || self.last.is_some_and(|last| *token < last) {
+                            return None;
+                        }
+                        self.last = self.last.max(Some(*token));
+                        extend(tenure, *term);
+                    }
+                    Said::Acquired(Answer::Granted { token, resumed: false, .. }) if begins => {
+                        if self.last.is_some_and(|last| *token <= last) {
+                            return None;
+                        }
+                        self.last = Some(*token);
+                        self.begin(owner, Some(*token), end, (*term)?, early, late);
+                    }
+                    Said::Acquired(Answer::Busy { owner: holder, .. }) if !resumes && !begins => {
+                        if self.tenure.as_ref()?.owner != *holder {
+                            return None;
+                        }
+                    }
+                    Said::Acquired(Answer::Free)
+                        if self.tenure.is_none() && (*want == Want::Mine || term.is_none()) => {}
+                    // It says nothing of the resource.
+                    Said::Acquired(Answer::TooShort { .. } | Answer::Quarantined { .. }) => {}
+                    Said::Nothing if resumes => extend(self.tenure.as_mut()?, *term),
+                    Said::Nothing if begins => self.begin(owner, None, end, (*term)?, early, late),
+                    Said::Nothing => {}
+                    _ => return None,
+                }
+            }
+            (Asked::Renew { owner, token, term, .. }, said) => {
+                let known = self.tenure.as_mut().filter(|tenure| tenure.owner == *owner);
+                let is_it = known.is_some_and(|tenure| tenure.token.is_none_or(|known| known == *token));
+                match said {
+                    Said::Renewed(Left::Nothing) if !is_it || self.tenure.as_ref()?.token.is_none() => {}
+                    Said::Renewed(Left::For(_) | Left::Forever) | Said::Nothing if is_it => {
+                        let tenure = self.tenure.as_mut()?;
+                        if *said != Said::Nothing {
+                            tenure.token = Some(*token);
+                        }
+                        extend(tenure, *term);
+                    }
+                    Said::Nothing => {}
+                    _ => return None,
+                }
+            }
+            (Asked::Release { owner, token, .. }, said) => {
+                let ends = self.tenure.as_ref().is_some_and(|tenure| {
+                    tenure.owner == *owner && token.is_none_or(|token| tenure.token.is_none_or(|known| known == token))
+                });
+                match said {
+                    Said::Released(Gone::Released) | Said::Nothing if ends => self.tenure = None,
+                    Said::Released(Gone::NotHeld) if self.tenure.is_none() => {}
+                    Said::Released(Gone::NotOwner(holder)) => {
+                        let tenure = self.tenure.as_ref()?;
+                        if tenure.owner != *holder || ends && (token.is_none() || tenure.token.is_some()) {
+                            return None;
+                        }
+                    }
+                    Said::Nothing => {}
+                    _ => return None,
+                }
+            }
+            (Asked::ReleaseAll { owner }, said) => {
+                let is_mine = self.tenure.as_ref().is_some_and(|tenure| tenure.owner == *owner);
+                match said {
+                    Said::ReleasedAll(gone) if gone.contains(resource) != is_mine => return None,
+                    _ if is_mine => self.tenure = None,
+                    _ => {}
+                }
+            }
+            (Asked::Look { .. }, Said::Looked(None)) if self.tenure.is_none() => {}
+            (Asked::Look { .. }, Said::Looked(Some(record))) => {
+                let tenure = self.tenure.as_mut()?;
+                if tenure.owner != record.owner || !knows(tenure, record.token) {
+                    return None;
+                }
+            }
+            (Asked::OwnedBy { owner }, Said::Owned(owned)) => {
+                let mine = self.tenure.as_mut().filter(|tenure| tenure.owner == *owner);
+                match (mine, owned.iter().find(|(of, _)| of == resource)) {
+                    (None, None) => {}
+                    (Some(tenure), Some((_, token))) => {
+                        if !knows(tenure, *token) {
+                            return None;
+                        }
+                    }
+                    _ => return None,
+                }
+            }
+            _ => return None,
+        }
+        Some(self)
+    }
+
+    fn begin(
+        &mut self,
+        owner: &Owner,
+        token: Option<Token>,
+        end: Option<Duration>,
+        term: Term,
+        early: impl Fn(Term, Duration) -> Option<Duration>,
+        late: impl Fn(Term, Duration) -> Option<Duration>,
+    ) {
+        let began = (self.now, end.unwrap_or(Duration::MAX));
+        let (from, until) = (early(term, began.0), late(term, began.1));
+        self.tenure = Some(Tenure { owner: owner.clone(), token, began, from, until });
+    }
+}
+
+/// How many places are visited before the search is given up.
+const PLACES: usize = 4_000_000;
+
+/// Whether the history is one of leases, or what is wrong with it.
+pub(crate) fn check(events: &[Event], clocks: Clocks) -> Result<(), String> {
+    let resources: BTreeSet<_> = events.iter().filter_map(Event::resource).collect();
+    for resource in resources {
+        let of_it: Vec<_> = events
+            .iter()
+            .filter(|event| event.matters() && event.resource().is_none_or(|other| other == resource))
+            .collect();
+        tokens_grow(&of_it)
+            .and_then(|()| linearizable(resource, of_it, clocks))
+            .map_err(|wrong| format!("{resource}: {wrong}"))?;
+    }
+    Ok(())
+}
+
+/// What follows from linearizability, with a plainer message: a tenure that began after another has a greater token.
+fn tokens_grow(events: &[&Event]) -> Result<(), String> {
+    let mut began: Vec<_> = events
+        .iter()
+        .filter_map(|event| match event.said {
+            Said::Acquired(Answer::Granted { token, resumed: false, .. }) => Some((event.start, event.end?, token)),
+            _ => None,
+        })
+        .collect();
+    began.sort_by_key(|&(_, end, token)| (end, token));
+    let mut seen = HashSet::new();
+    let mut greatest: Vec<(Duration, Token)> = Vec::new(); // by the end, with the greatest token up to there
+    for &(start, end, token) in &began {
+        if !seen.insert(token) {
+            return Err(format!("two tenures have the token {token}"));
+        }
+        let before = greatest.partition_point(|&(end, _)| end < start);
+        let earlier = before.checked_sub(1).and_then(|at| greatest.get(at)).map(|&(_, earlier)| earlier);
+        if let Some(earlier) = earlier.filter(|&earlier| earlier > token) {
+            return Err(format!("token {token} was granted after {earlier}"));
+        }
+        let most = greatest.last().map_or(token, |&(_, most)| most.max(token));
+        greatest.push((end, most));
+    }
+    Ok(())
+}
+
+/// A place in the search: which events have happened, and what then is.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Place {
+    /// All before this one have happened.
+    first: usize,
+    /// And these of those behind it.
+    beyond: BTreeSet<usize>,
+    state: State,
+}
+
+fn linearizable(resource: &Resource, mut events: Vec<&Event>, clocks: Clocks) -> Result<(), String> {
+    // Those without an answer come last: they need not happen, and are tried last.
+    events.sort_by_key(|event| (event.end.is_none(), event.start));
+    let answered = events.partition_point(|event| event.end.is_some());
+    let unanswered: Vec<_> = (answered..events.len()).collect();
+    let state = State { tenure: None, last: None, now: Duration::ZERO };
+    let mut places = vec![Place { first: 0, beyond: BTreeSet::new(), state }];
+    let mut seen = HashSet::new();
+    let mut furthest = (0, String::new());
+    while let Some(place) = places.pop() {
+        if place.first == answered {
+            return Ok(());
+        }
+        if seen.len() > PLACES {
+            return Err("the history is too long to be decided".into());
+        }
+        if !seen.insert(place.clone()) {
+            continue;
+        }
+        let happened = place.first + place.beyond.len();
+        if happened > furthest.0 {
+            furthest = (happened, describe(&events, &place));
+        }
+        // Nothing happens after an event that has an answer already and has not happened.
+        let mut due = Duration::MAX;
+        let mut next = Vec::new();
+        for (at, event) in events.iter().enumerate().take(answered).skip(place.first) {
+            if event.start > due {
+                break;
+            }
+            if !place.beyond.contains(&at) {
+                next.push(at);
+                due = due.min(event.end.unwrap_or(Duration::MAX));
+            }
+        }
+        next.retain(|&at| events[at].start <= due);
+        let lost = unanswered.iter().filter(|&&at| !place.beyond.contains(&at) && events[at].start <= due);
+        for at in lost.copied().chain(next.into_iter().rev()) {
+            let event = events[at];
+            for state in place.state.at(event.start, due.min(event.end.unwrap_or(Duration::MAX))) {
+                let before = (at >= answered).then(|| state.clone());
+                let Some(state) = state.apply(resource, event, clocks) else { continue };
+                if before.is_some_and(|before| before == state) {
+                    continue; // a question without an answer that changes nothing
+                }
+                let Place { mut first, mut beyond, .. } = place.clone();
+                beyond.insert(at);
+                while first < answered && beyond.remove(&first) {
+                    first += 1;
+                }
+                places.push(Place { first, beyond, state });
+            }
+        }
+    }
+    Err(format!("no order explains the answers. {}", furthest.1))
+}
+
+/// Where the search came furthest.
+fn describe(events: &[&Event], place: &Place) -> String {
+    let mut text = format!("The longest one ends with {:?};", place.state);
+    let left = events.iter().enumerate().skip(place.first).filter(|(at, _)| !place.beyond.contains(at));
+    for (_, Event { asked, said, start, end }) in left.take(4) {
+        let _ = write!(text, "\n  then {asked:?} -> {said:?} ({start:?} to {end:?})");
+    }
+    text
+}
+
+/// A lease that its holder was sure of, from one time to another.
+#[derive(Clone, Debug)]
+pub(crate) struct Sure {
+    pub(crate) resource: Resource,
+    pub(crate) token: Token,
+    pub(crate) from: Duration,
+    pub(crate) until: Duration,
+}
+
+/// That no two were sure of the same resource at the same time, and that tokens grow with time.
+pub(crate) fn no_overlap(holds: &[Sure]) -> Result<(), String> {
+    let mut holds: Vec<_> = holds.iter().collect();
+    holds.sort_by(|one, other| (&one.resource, one.from).cmp(&(&other.resource, other.from)));
+    // Whoever was sure for longest so far: with each other one must come behind it.
+    let mut longest: Option<&Sure> = None;
+    for hold in holds {
+        let before = longest.filter(|before| before.resource == hold.resource);
+        if let Some(before) = before {
+            if before.token != hold.token && hold.from < before.until {
+                return Err(format!("two were sure of it at the same time: {before:?} and {hold:?}"));
+            }
+            if hold.token < before.token {
+                return Err(format!("a tenure with a smaller token came later: {before:?}, then {hold:?}"));
+            }
+        }
+        longest = Some(before.filter(|before| before.until > hold.until).unwrap_or(hold));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "history_tests.rs"]
+mod tests;

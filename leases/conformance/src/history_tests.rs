@@ -1,0 +1,303 @@
+//! Histories of leases, and histories that are none.
+
+use std::time::Duration;
+
+use keylatch_lease::{
+    Owner, Resource, Term, Token,
+    engine::{Answer, Gone, Left, Record, Want},
+};
+
+use super::{Asked, Clocks, Event, Said, Sure, check, no_overlap};
+
+const EXACT: Clocks = Clocks { percent: 0, delta: Duration::ZERO };
+const ABOUT: Clocks = Clocks { percent: 1, delta: Duration::from_secs(5) };
+
+fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+fn token(number: u64) -> Token {
+    Token::new(number).expect("not zero")
+}
+
+fn at(start: u64, end: u64, asked: Asked, said: Said) -> Event {
+    Event { asked, said, start: secs(start), end: Some(secs(end)) }
+}
+
+/// Its answer was lost.
+fn lost(event: Event) -> Event {
+    Event { said: Said::Nothing, end: None, ..event }
+}
+
+fn ask(owner: &str, want: Want, ttl: u64) -> Asked {
+    let term = (ttl > 0).then(|| Term { idle: Some(secs(ttl)), total: None });
+    Asked::Acquire { resource: Resource::from("a"), owner: Owner::named(owner), want, term }
+}
+
+fn granted(number: u64, resumed: bool) -> Said {
+    let (held_for, remaining) = (Duration::ZERO, Some(secs(10)));
+    Said::Acquired(Answer::Granted { token: token(number), resumed, held_for, remaining })
+}
+
+/// A tenure begins, of ten seconds.
+fn begins(start: u64, end: u64, owner: &str, number: u64) -> Event {
+    at(start, end, ask(owner, Want::Any, 10), granted(number, false))
+}
+
+fn resumes(start: u64, end: u64, owner: &str, number: u64) -> Event {
+    at(start, end, ask(owner, Want::Any, 10), granted(number, true))
+}
+
+fn busy(start: u64, end: u64, owner: &str, holder: &str) -> Event {
+    let said = Answer::Busy { owner: Owner::named(holder), remaining: Some(secs(1)) };
+    at(start, end, ask(owner, Want::Any, 10), Said::Acquired(said))
+}
+
+fn renews(start: u64, end: u64, owner: &str, number: u64, left: Left) -> Event {
+    let term = Some(Term { idle: Some(secs(10)), total: None });
+    let (resource, owner) = (Resource::from("a"), Owner::named(owner));
+    at(start, end, Asked::Renew { resource, owner, token: token(number), term }, Said::Renewed(left))
+}
+
+fn releases(start: u64, end: u64, owner: &str, number: Option<u64>, gone: Gone) -> Event {
+    let (resource, owner) = (Resource::from("a"), Owner::named(owner));
+    at(start, end, Asked::Release { resource, owner, token: number.map(token) }, Said::Released(gone))
+}
+
+fn looks(start: u64, end: u64, holder: Option<(&str, u64)>) -> Event {
+    let record = holder.map(|(owner, number)| Record {
+        owner: Owner::named(owner),
+        token: token(number),
+        held_for: Duration::ZERO,
+        remaining: None,
+    });
+    at(start, end, Asked::Look { resource: Resource::from("a") }, Said::Looked(record))
+}
+
+fn releases_all(start: u64, end: u64, owner: &str, gone: &[&str]) -> Event {
+    let gone = gone.iter().map(|name| Resource::from(*name)).collect();
+    at(start, end, Asked::ReleaseAll { owner: Owner::named(owner) }, Said::ReleasedAll(gone))
+}
+
+fn owns(start: u64, end: u64, owner: &str, owned: &[u64]) -> Event {
+    let owned = owned.iter().map(|number| (Resource::from("a"), token(*number))).collect();
+    at(start, end, Asked::OwnedBy { owner: Owner::named(owner) }, Said::Owned(owned))
+}
+
+#[track_caller]
+fn accepts(events: &[Event]) {
+    assert_eq!(check(events, EXACT), Ok(()));
+}
+
+#[track_caller]
+fn rejects(events: &[Event]) {
+    assert!(check(events, EXACT).is_err());
+}
+
+#[test]
+fn one_after_the_other() {
+    accepts(&[]);
+    accepts(&[
+        looks(0, 1, None),
+        begins(1, 2, "ann", 1),
+        busy(2, 3, "bob", "ann"),
+        resumes(3, 4, "ann", 1),
+        renews(4, 5, "ann", 1, Left::For(secs(10))),
+        looks(5, 6, Some(("ann", 1))),
+        owns(5, 6, "ann", &[1]),
+        releases(6, 7, "bob", None, Gone::NotOwner(Owner::named("ann"))),
+        releases(6, 7, "ann", Some(1), Gone::Released),
+        releases(7, 8, "ann", Some(1), Gone::NotHeld),
+        owns(8, 9, "ann", &[]),
+        begins(8, 9, "bob", 2),
+        releases_all(9, 10, "bob", &["a"]),
+        releases_all(10, 11, "bob", &[]),
+    ]);
+}
+
+#[test]
+fn two_have_it_at_once() {
+    rejects(&[begins(0, 1, "ann", 1), begins(2, 3, "bob", 2)]);
+}
+
+#[test]
+fn concurrent_questions_happen_in_the_order_that_explains_them() {
+    // Released, then granted, though the release was answered last.
+    accepts(&[begins(0, 1, "ann", 1), releases(2, 6, "ann", Some(1), Gone::Released), begins(3, 4, "bob", 2)]);
+    // But not if it was asked for later.
+    rejects(&[begins(0, 1, "ann", 1), begins(2, 3, "bob", 2), releases(4, 6, "ann", Some(1), Gone::Released)]);
+    // Two are granted at the same time: one after the other, if there was a release between the two.
+    rejects(&[begins(0, 9, "ann", 1), begins(0, 9, "bob", 2)]);
+    accepts(&[begins(0, 9, "ann", 1), begins(0, 9, "bob", 2), releases(0, 9, "ann", None, Gone::Released)]);
+}
+
+#[test]
+fn a_lease_ends_by_itself_and_not_before() {
+    accepts(&[begins(0, 1, "ann", 1), begins(11, 12, "bob", 2)]);
+    accepts(&[begins(0, 1, "ann", 1), begins(9, 10, "bob", 2)]); // at 10 exactly
+    rejects(&[begins(0, 1, "ann", 1), begins(8, 9, "bob", 2)]);
+    rejects(&[begins(0, 1, "ann", 1), looks(8, 9, None)]);
+    // And it does end.
+    accepts(&[begins(0, 1, "ann", 1), busy(10, 11, "bob", "ann")]);
+    rejects(&[begins(0, 1, "ann", 1), busy(12, 13, "bob", "ann")]);
+    // With clocks that are not exact, a little later and earlier.
+    let late = [begins(0, 1, "ann", 1), busy(12, 13, "bob", "ann")];
+    assert_eq!(check(&late, ABOUT), Ok(()));
+    let later = [begins(0, 1, "ann", 1), busy(17, 18, "bob", "ann")];
+    assert!(check(&later, ABOUT).is_err());
+}
+
+#[test]
+fn who_has_seen_the_end_is_past_it() {
+    // At 9 to 20 somebody finds it free, so it is 10 at least, and a question that was answered at 9 came before.
+    accepts(&[begins(0, 1, "ann", 1), looks(9, 20, None), busy(5, 9, "bob", "ann")]);
+    // One that was asked later cannot find it held by the same tenure.
+    rejects(&[begins(0, 1, "ann", 1), looks(9, 10, None), looks(11, 12, Some(("ann", 1)))]);
+}
+
+#[test]
+fn a_renewal_extends_and_an_expired_lease_is_not_revived() {
+    let left = Left::For(secs(10));
+    accepts(&[begins(0, 1, "ann", 1), renews(5, 6, "ann", 1, left), busy(13, 14, "bob", "ann")]);
+    rejects(&[begins(0, 1, "ann", 1), renews(5, 6, "ann", 1, left), begins(13, 14, "bob", 2)]);
+    rejects(&[begins(0, 1, "ann", 1), renews(12, 13, "ann", 1, left)]);
+    rejects(&[begins(0, 1, "ann", 1), resumes(12, 13, "ann", 1)]);
+    // It says no to somebody else, and to an earlier tenure.
+    accepts(&[begins(0, 1, "ann", 1), renews(2, 3, "bob", 1, Left::Nothing)]);
+    rejects(&[begins(0, 1, "ann", 1), renews(2, 3, "bob", 1, left)]);
+    rejects(&[begins(0, 1, "ann", 2), renews(2, 3, "ann", 1, left)]);
+    rejects(&[begins(0, 1, "ann", 1), renews(2, 3, "ann", 1, Left::Nothing)]);
+}
+
+#[test]
+fn tokens_grow() {
+    let release = || releases(2, 3, "ann", None, Gone::Released);
+    accepts(&[begins(0, 1, "ann", 5), release(), begins(4, 5, "bob", 6)]);
+    rejects(&[begins(0, 1, "ann", 5), release(), begins(4, 5, "bob", 5)]);
+    rejects(&[begins(0, 1, "ann", 5), release(), begins(4, 5, "bob", 4)]);
+    rejects(&[begins(0, 1, "ann", 5), begins(20, 21, "ann", 4)]);
+    // A tenure keeps its own.
+    rejects(&[begins(0, 1, "ann", 5), resumes(2, 3, "ann", 6)]);
+    rejects(&[begins(0, 1, "ann", 5), looks(2, 3, Some(("ann", 6)))]);
+    rejects(&[begins(0, 1, "ann", 5), owns(2, 3, "ann", &[6])]);
+    // Of two at the same time either may be the first.
+    let between = releases(0, 9, "ann", None, Gone::Released);
+    accepts(&[begins(0, 9, "bob", 2), between.clone(), begins(0, 9, "ann", 1)]);
+    rejects(&[begins(0, 9, "bob", 1), between, begins(0, 9, "ann", 2)]);
+}
+
+#[test]
+fn a_fresh_tenure_ends_ones_own() {
+    let fresh = |start, end, owner, number| at(start, end, ask(owner, Want::Fresh, 10), granted(number, false));
+    accepts(&[begins(0, 1, "ann", 1), fresh(2, 3, "ann", 2), renews(4, 5, "ann", 1, Left::Nothing)]);
+    rejects(&[begins(0, 1, "ann", 1), fresh(2, 3, "bob", 2)]);
+    rejects(&[begins(0, 1, "ann", 1), fresh(2, 3, "ann", 2), releases(4, 5, "ann", Some(1), Gone::Released)]);
+    accepts(&[
+        begins(0, 1, "ann", 1),
+        fresh(2, 3, "ann", 2),
+        releases(4, 5, "ann", Some(1), Gone::NotOwner(Owner::named("ann"))),
+    ]);
+}
+
+#[test]
+fn conditions_are_kept() {
+    let free = |start, end, owner| at(start, end, ask(owner, Want::Mine, 0), Said::Acquired(Answer::Free));
+    accepts(&[free(0, 1, "ann"), begins(1, 2, "ann", 1), busy(3, 4, "bob", "ann")]);
+    rejects(&[begins(0, 1, "ann", 1), free(2, 3, "ann")]);
+    rejects(&[at(0, 1, ask("ann", Want::Mine, 10), granted(1, false))]);
+    rejects(&[begins(0, 1, "ann", 1), at(2, 3, ask("ann", Want::New, 10), granted(2, false))]);
+    rejects(&[begins(0, 1, "ann", 1), busy(2, 3, "bob", "cid")]);
+    rejects(&[busy(0, 1, "bob", "ann")]);
+}
+
+#[test]
+fn only_the_owner_releases() {
+    rejects(&[begins(0, 1, "ann", 1), releases(2, 3, "bob", None, Gone::Released)]);
+    rejects(&[begins(0, 1, "ann", 1), releases(2, 3, "bob", Some(1), Gone::Released)]);
+    rejects(&[begins(0, 1, "ann", 1), releases(2, 3, "ann", Some(1), Gone::NotHeld)]);
+    rejects(&[begins(0, 1, "ann", 1), releases(2, 3, "ann", None, Gone::NotOwner(Owner::named("ann")))]);
+    rejects(&[releases(0, 1, "ann", None, Gone::Released)]);
+}
+
+#[test]
+fn all_that_is_released_was_the_owners_and_all_of_it_is() {
+    rejects(&[begins(0, 1, "ann", 1), releases_all(2, 3, "bob", &["a"])]);
+    rejects(&[begins(0, 1, "ann", 1), releases_all(2, 3, "ann", &[])]);
+    rejects(&[begins(0, 1, "ann", 1), releases_all(2, 3, "ann", &["a"]), looks(4, 5, Some(("ann", 1)))]);
+    rejects(&[begins(0, 1, "ann", 1), owns(2, 3, "ann", &[])]);
+    rejects(&[begins(0, 1, "ann", 1), owns(2, 3, "bob", &[1])]);
+}
+
+#[test]
+fn a_question_without_an_answer_may_have_been_done_or_not() {
+    let acquire = || lost(begins(0, 1, "ann", 1));
+    accepts(&[acquire(), begins(2, 3, "bob", 1)]);
+    accepts(&[acquire(), busy(2, 3, "bob", "ann"), resumes(4, 5, "ann", 1)]);
+    // Later than anybody thought.
+    accepts(&[acquire(), looks(20, 21, None), busy(22, 23, "bob", "ann")]);
+    // But not before it was asked, and not twice.
+    rejects(&[busy(0, 1, "bob", "ann"), lost(begins(2, 3, "ann", 1))]);
+    rejects(&[acquire(), busy(2, 3, "bob", "ann"), begins(4, 5, "bob", 2), busy(6, 7, "cid", "ann")]);
+    let release = || lost(releases(2, 3, "ann", Some(1), Gone::Released));
+    accepts(&[begins(0, 1, "ann", 1), release(), begins(4, 5, "bob", 2)]);
+    accepts(&[begins(0, 1, "ann", 1), release(), busy(4, 5, "bob", "ann")]);
+    rejects(&[begins(0, 1, "ann", 1), lost(releases(2, 3, "bob", Some(1), Gone::Released)), begins(4, 5, "bob", 2)]);
+    let renewal = || lost(renews(5, 6, "ann", 1, Left::Nothing));
+    accepts(&[begins(0, 1, "ann", 1), renewal(), begins(11, 12, "bob", 2)]);
+    accepts(&[begins(0, 1, "ann", 1), renewal(), busy(13, 14, "bob", "ann")]);
+    // It cannot make a lease longer than from when it was asked, and nobody revives one that is over.
+    rejects(&[
+        begins(0, 1, "ann", 1),
+        looks(11, 12, None),
+        lost(renews(13, 14, "ann", 1, Left::Nothing)),
+        busy(15, 16, "bob", "ann"),
+    ]);
+}
+
+#[test]
+fn resources_are_apart() {
+    let other = |event: Event| match event.asked {
+        Asked::Acquire { owner, want, term, .. } => {
+            Event { asked: Asked::Acquire { resource: Resource::from("b"), owner, want, term }, ..event }
+        }
+        asked => Event { asked, ..event },
+    };
+    accepts(&[begins(0, 1, "ann", 1), other(begins(2, 3, "bob", 1))]);
+    rejects(&[begins(0, 1, "ann", 1), other(begins(2, 3, "bob", 1)), other(begins(4, 5, "ann", 2))]);
+    accepts(&[begins(0, 1, "ann", 1), other(begins(2, 3, "ann", 2)), releases_all(4, 5, "ann", &["a", "b"])]);
+    rejects(&[begins(0, 1, "ann", 1), other(begins(2, 3, "ann", 2)), releases_all(4, 5, "ann", &["b"])]);
+}
+
+#[test]
+fn many_at_once_are_decided() {
+    // Eight ask at the same time, round by round, and one gets it.
+    let mut events = Vec::new();
+    for round in 0..100 {
+        let start = 20 * round;
+        for other in 0..8 {
+            let (start, end) = (start, start + 5);
+            if other == round % 8 {
+                events.push(begins(start, end, &format!("owner {other}"), round + 1));
+            } else {
+                events.push(busy(start, end, &format!("owner {other}"), &format!("owner {}", round % 8)));
+            }
+        }
+    }
+    accepts(&events);
+    events.push(begins(1999, 2000, "ann", 50));
+    rejects(&events);
+}
+
+fn sure(from: u64, until: u64, number: u64) -> Sure {
+    Sure { resource: Resource::from("a"), token: token(number), from: secs(from), until: secs(until) }
+}
+
+#[test]
+fn holds_do_not_overlap() {
+    assert_eq!(no_overlap(&[sure(5, 9, 2), sure(0, 5, 1), sure(2, 5, 1)]), Ok(()));
+    assert!(no_overlap(&[sure(0, 5, 1), sure(4, 9, 2)]).is_err());
+    assert!(no_overlap(&[sure(0, 9, 1), sure(1, 2, 1), sure(4, 5, 2)]).is_err());
+    assert!(no_overlap(&[sure(0, 5, 2), sure(6, 9, 1)]).is_err());
+    let elsewhere = Sure { resource: Resource::from("b"), ..sure(1, 2, 1) };
+    assert_eq!(no_overlap(&[sure(0, 5, 1), elsewhere]), Ok(()));
+}

@@ -1,0 +1,301 @@
+//! Runs cases, and says what came of them.
+
+use std::{
+    any::Any,
+    fmt,
+    io::Write as _,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{OnceLock, PoisonError, RwLock},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    Fixture,
+    caps::Excused,
+    cases::{self, CASES},
+    trial::Trial,
+};
+
+/// A fixture, and the order in which its cases may run: those that harm the server alone, the others side by side.
+///
+/// # Examples
+/// See [`run`].
+#[derive(Debug)]
+pub struct Suite<F> {
+    fixture: F,
+    server: RwLock<()>,
+}
+
+/// What came of a case.
+///
+/// # Examples
+/// ```
+/// use keylatch_lease_conformance::Outcome;
+///
+/// assert!(Outcome::Passed.is_ok());
+/// assert!(!Outcome::Failed("two owners at once".into()).is_ok());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All was as it must be.
+    Passed,
+    /// What is promised was as it must be; this is not promised.
+    Weakened(String),
+    /// It could not be run, for want of this.
+    DoesNotApply(String),
+    /// This was wrong.
+    Failed(String),
+}
+
+impl Outcome {
+    /// Whether nothing was wrong.
+    ///
+    /// # Examples
+    /// See [`Outcome`].
+    #[must_use]
+    pub fn is_ok(&self) -> bool {
+        !matches!(self, Outcome::Failed(_))
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Outcome::Passed => f.write_str("passed"),
+            Outcome::Weakened(reason) => write!(f, "weakened: {reason}"),
+            Outcome::DoesNotApply(reason) => write!(f, "does not apply: {reason}"),
+            Outcome::Failed(message) => write!(f, "FAILED: {message}"),
+        }
+    }
+}
+
+/// What came of all cases. Displayed, it is a table.
+///
+/// # Examples
+/// See [`run`].
+#[derive(Clone, Debug)]
+pub struct Report {
+    name: String,
+    rows: Vec<Row>,
+}
+
+/// A case in a [`Report`].
+///
+/// # Examples
+/// See [`run`].
+#[derive(Clone, Debug)]
+pub struct Row {
+    number: u32,
+    case: &'static str,
+    outcome: Outcome,
+    time: Duration,
+}
+
+impl Row {
+    /// The case's number.
+    ///
+    /// # Examples
+    /// See [`run`].
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The case's name.
+    ///
+    /// # Examples
+    /// See [`run`].
+    #[must_use]
+    pub fn case(&self) -> &'static str {
+        self.case
+    }
+
+    /// What came of it.
+    ///
+    /// # Examples
+    /// See [`run`].
+    #[must_use]
+    pub fn outcome(&self) -> &Outcome {
+        &self.outcome
+    }
+
+    /// How long it took, by this machine's clock.
+    ///
+    /// # Examples
+    /// See [`run`].
+    #[must_use]
+    pub fn time(&self) -> Duration {
+        self.time
+    }
+}
+
+impl Report {
+    /// All cases, in order of their numbers.
+    ///
+    /// # Examples
+    /// See [`run`].
+    #[must_use]
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// The numbers of those that failed.
+    ///
+    /// # Examples
+    /// See [`run`].
+    #[must_use]
+    pub fn failed(&self) -> Vec<u32> {
+        self.rows.iter().filter(|row| !row.outcome.is_ok()).map(|row| row.number).collect()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.name)?;
+        let width = self.rows.iter().map(|row| row.case.len()).max().unwrap_or(0);
+        for Row { number, case, outcome, time } in &self.rows {
+            writeln!(f, "{number:>3}  {case:width$}  {:>8.3} s  {outcome}", time.as_secs_f64())?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs all cases, one after the other.
+///
+/// # Examples
+/// ```
+/// # use std::time::Duration;
+/// use keylatch_lease::{ManualClock, Memory};
+/// # use keylatch_lease_conformance::{Caps, Failure, Fixture, Proxy};
+/// use keylatch_lease_conformance::run;
+/// # struct InMemory(ManualClock);
+/// # impl Fixture for InMemory {
+/// #     type Engine = Memory<ManualClock>;
+/// #     fn name(&self) -> String {
+/// #         "memory".into()
+/// #     }
+/// #     fn caps(&self) -> Caps {
+/// #         Caps::new(Duration::from_secs(10))
+/// #     }
+/// #     async fn connect(&self, _: &str, _: Option<&Proxy>) -> Result<Self::Engine, Failure> {
+/// #         Ok(Memory::new(self.0.clone()))
+/// #     }
+/// #     async fn pass(&self, _: &str, time: Duration) {
+/// #         self.0.advance(time);
+/// #     }
+/// # }
+///
+/// // The fixture is that of the crate's page.
+/// let report = run(InMemory(ManualClock::new()));
+/// println!("{report}");
+/// assert!(report.failed().is_empty());
+/// assert_eq!(report.rows()[0].number(), 1);
+/// assert_eq!(report.rows()[0].case(), "a_free_resource_is_granted");
+/// assert!(report.rows()[0].outcome().is_ok());
+/// ```
+pub fn run<F: Fixture>(fixture: F) -> Report {
+    Suite::new(fixture).run()
+}
+
+impl<F: Fixture> Suite<F> {
+    /// The suite for this fixture.
+    ///
+    /// # Examples
+    /// See [`Suite::case`].
+    pub fn new(fixture: F) -> Self {
+        Suite { fixture, server: RwLock::new(()) }
+    }
+
+    /// Runs all cases, one after the other.
+    ///
+    /// # Examples
+    /// See [`run`].
+    pub fn run(&self) -> Report {
+        let row = |case: &cases::Case| {
+            let start = Instant::now();
+            let outcome = self.case(case.number);
+            Row { number: case.number, case: case.name, outcome, time: start.elapsed() }
+        };
+        Report { name: self.fixture.name(), rows: CASES.iter().map(row).collect() }
+    }
+
+    /// Runs a case.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::time::Duration;
+    /// use keylatch_lease::{Memory, StdClock};
+    /// use keylatch_lease_conformance::{Caps, Failure, Fixture, Outcome, Proxy, Suite};
+    ///
+    /// struct InMemory;
+    ///
+    /// impl Fixture for InMemory {
+    ///     type Engine = Memory;
+    ///     fn name(&self) -> String {
+    ///         "memory".into()
+    ///     }
+    ///     fn caps(&self) -> Caps {
+    ///         Caps::new(Duration::from_secs(1))
+    ///     }
+    ///     async fn connect(&self, _: &str, _: Option<&Proxy>) -> Result<Memory, Failure> {
+    ///         Ok(Memory::new(StdClock::new()))
+    ///     }
+    /// }
+    ///
+    /// let suite = Suite::new(InMemory);
+    /// assert_eq!(suite.case(1), Outcome::Passed);
+    /// assert!(matches!(suite.case(21), Outcome::DoesNotApply(_))); // there is no server to be killed
+    /// ```
+    ///
+    /// # Panics
+    /// If there is no case of this number.
+    pub fn case(&self, number: u32) -> Outcome {
+        let case = CASES.iter().find(|case| case.number == number).expect("there is a case of this number");
+        let (_alone, _beside);
+        if case.is_harmful {
+            _alone = self.server.write().unwrap_or_else(PoisonError::into_inner);
+        } else {
+            _beside = self.server.read().unwrap_or_else(PoisonError::into_inner);
+        }
+        let trial = Trial::new(&self.fixture, number);
+        let result = catch_unwind(AssertUnwindSafe(|| cases::run(number, &trial)));
+        let mut weakened = trial.weakened();
+        let excuse = trial.caps.excuses.iter().find(|excuse| excuse.of == Excused::Case(number));
+        match (result, excuse) {
+            (Ok(Err(failure)), _) if !failure.applies => return Outcome::DoesNotApply(failure.to_string()),
+            (Ok(Ok(())), None) => {}
+            (Ok(Ok(())), Some(excuse)) => weakened.push(format!("{} (nothing was seen of it)", excuse.reason)),
+            (Ok(Err(failure)), Some(excuse)) => weakened.push(format!("{} ({failure})", excuse.reason)),
+            (Ok(Err(failure)), None) => return Outcome::Failed(failure.to_string()),
+            (Err(panic), _) => return Outcome::Failed(format!("it panicked: {}", message(&*panic))),
+        }
+        if weakened.is_empty() { Outcome::Passed } else { Outcome::Weakened(weakened.join("; ")) }
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("with something that is no text")
+}
+
+/// Where [`conformance!`](crate::conformance) keeps its suite.
+#[doc(hidden)]
+pub type Kept = OnceLock<Box<dyn Any + Send + Sync>>;
+
+/// One test of [`conformance!`](crate::conformance).
+#[doc(hidden)]
+pub fn test<F: Fixture>(kept: &'static Kept, fixture: fn() -> F, name: &str) {
+    let suite = kept.get_or_init(|| Box::new(Suite::new(fixture()))).downcast_ref::<Suite<F>>();
+    let suite = suite.expect("the same fixture each time");
+    let case = CASES.iter().find(|case| case.name == name).expect("there is a case of this name");
+    let outcome = suite.case(case.number);
+    match &outcome {
+        Outcome::Passed => {}
+        // Written past the test harness, which would hide what a test says that passes.
+        Outcome::Weakened(_) | Outcome::DoesNotApply(_) => {
+            let line = format!("{}, {}, {name}: {outcome}\n", suite.fixture.name(), case.number);
+            let _ = std::io::stderr().write_all(line.as_bytes());
+        }
+        Outcome::Failed(message) => panic!("{}, case {}: {message}", suite.fixture.name(), case.number),
+    }
+}

@@ -1,0 +1,273 @@
+//! A case that is being run.
+
+use std::{
+    fmt,
+    future::Future,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant, SystemTime},
+};
+
+use async_io::Timer;
+use futures_lite::future::or;
+use keylatch_lease::{Leases, Owner, Resource, engine::Engine};
+
+use crate::{
+    Caps, Failure, Fixture, Proxy, Server,
+    caps::Excused,
+    observed::{Observed, Recorder},
+    worker::Process,
+};
+
+pub(crate) type Client<F> = Leases<Observed<<F as Fixture>::Engine>>;
+
+/// What a case has.
+pub(crate) struct Trial<'f, F: Fixture> {
+    pub(crate) fixture: &'f F,
+    pub(crate) caps: Caps,
+    namespace: String,
+    recorder: OnceLock<Recorder>,
+    clients: Mutex<Vec<Arc<Client<F>>>>,
+    weakened: Mutex<Vec<String>>,
+}
+
+/// Fails the case, unless that is excused.
+macro_rules! ensure {
+    ($trial:expr, $guarantee:expr, $is_right:expr, $($message:tt)+) => {
+        if !$is_right {
+            $trial.wrong($guarantee, format!($($message)+))?;
+        }
+    };
+}
+pub(crate) use ensure;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A name that no other run has had.
+fn unique(number: u32) -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_micros());
+    format!("case{number}_{time:x}_{:x}_{:x}", std::process::id(), NEXT.fetch_add(1, Relaxed))
+}
+
+impl<'f, F: Fixture> Trial<'f, F> {
+    pub(crate) fn new(fixture: &'f F, number: u32) -> Self {
+        Trial {
+            fixture,
+            caps: fixture.caps(),
+            namespace: unique(number),
+            recorder: OnceLock::new(),
+            clients: Mutex::default(),
+            weakened: Mutex::default(),
+        }
+    }
+
+    /// From now on clients write down what they ask.
+    pub(crate) fn record(&self) -> Recorder {
+        self.recorder.get_or_init(Recorder::default).clone()
+    }
+
+    /// A client of its own; the only one that there is, if the engine is in this process.
+    pub(crate) async fn client(&self) -> Result<Arc<Client<F>>, Failure> {
+        let first = lock(&self.clients).first().cloned();
+        match first {
+            Some(first) if F::Engine::LOCAL => Ok(first),
+            _ => self.connect(None).await,
+        }
+    }
+
+    pub(crate) async fn client_through(&self, proxy: &Proxy) -> Result<Arc<Client<F>>, Failure> {
+        self.connect(Some(proxy)).await
+    }
+
+    async fn connect(&self, through: Option<&Proxy>) -> Result<Arc<Client<F>>, Failure> {
+        let connecting = self.fixture.connect(&self.namespace, through);
+        let engine = self.soon("connecting", connecting).await?.map_err(|failure| failure.context("connecting"))?;
+        let client = Arc::new(Leases::with_engine(Observed::new(engine, self.recorder.get().cloned())));
+        lock(&self.clients).push(Arc::clone(&client));
+        Ok(client)
+    }
+
+    pub(crate) fn connections(&self) -> Option<u64> {
+        self.fixture.connections(&self.namespace)
+    }
+
+    pub(crate) fn proxy(&self) -> Result<Proxy, Failure> {
+        match self.fixture.address() {
+            Some(address) => Ok(Proxy::new(address)?),
+            None => Err(Failure::does_not_apply("there is no connection that a proxy could be in")),
+        }
+    }
+
+    pub(crate) fn server(&self) -> Result<&dyn Server, Failure> {
+        self.fixture.server().ok_or_else(|| Failure::does_not_apply("there is no server"))
+    }
+
+    /// Another process. `adjust` may change how it is started.
+    pub(crate) fn process(&self, adjust: impl FnOnce(&mut std::process::Command)) -> Result<Process, Failure> {
+        let command = self.fixture.worker(&self.namespace, self.fixture.address());
+        let mut command = command.ok_or_else(|| Failure::does_not_apply("there are no other processes"))?;
+        adjust(&mut command);
+        Process::start(command, self.patience())
+    }
+
+    /// Something is wrong: that fails the case, unless it is excused.
+    pub(crate) fn wrong(&self, guarantee: u32, message: String) -> Result<(), Failure> {
+        let excuse = self.caps.excuses.iter().find(|excuse| excuse.of == Excused::Guarantee(guarantee));
+        match excuse {
+            Some(excuse) => {
+                self.weaken(format!("{} ({message})", excuse.reason));
+                Ok(())
+            }
+            None => Err(Failure::new(format!("guarantee {guarantee}: {message}"))),
+        }
+    }
+
+    /// Something cannot be shown.
+    pub(crate) fn weaken(&self, reason: impl Into<String>) {
+        let reason = reason.into();
+        let mut weakened = lock(&self.weakened);
+        if !weakened.contains(&reason) {
+            weakened.push(reason);
+        }
+    }
+
+    pub(crate) fn weakened(&self) -> Vec<String> {
+        lock(&self.weakened).clone()
+    }
+
+    /// *T*.
+    pub(crate) fn ttl(&self) -> Duration {
+        self.caps.ttl
+    }
+
+    /// Of a lease that is not to end by itself.
+    pub(crate) fn long(&self) -> Duration {
+        if self.caps.is_ttl_fixed { self.caps.ttl } else { self.caps.long }
+    }
+
+    /// Whether time passes by itself.
+    pub(crate) async fn is_real_time(&self) -> Result<bool, Failure> {
+        let first = lock(&self.clients).first().cloned();
+        let client = match first {
+            Some(first) => first,
+            None => self.client().await?,
+        };
+        Ok(client.engine().is_real_time())
+    }
+
+    /// How long the suite waits for what has to happen at once.
+    pub(crate) fn patience(&self) -> Duration {
+        self.caps.delta + self.caps.noise
+    }
+
+    /// Lets time pass, and does what is due then.
+    pub(crate) async fn pass(&self, time: Duration) -> Result<(), Failure> {
+        self.fixture.pass(&self.namespace, time).await;
+        let clients = lock(&self.clients).clone();
+        for client in clients.into_iter().filter(|client| !client.engine().is_real_time()) {
+            client.release_expired().await?;
+        }
+        Ok(())
+    }
+
+    /// Lets time pass, and does nothing else.
+    pub(crate) async fn fixture_pass(&self, time: Duration) {
+        self.fixture.pass(&self.namespace, time).await;
+    }
+
+    /// Lets the time of a lease pass, and does nothing else.
+    pub(crate) async fn fixture_outlive(&self, ttl: Duration) -> Result<(), Failure> {
+        self.fixture_pass(ttl + ttl / 50).await;
+        if self.is_real_time().await? {
+            self.fixture_pass(self.caps.delta).await;
+        }
+        Ok(())
+    }
+
+    /// Lets the time of a lease pass that was asked for before now, and what the engine may be late by.
+    pub(crate) async fn outlive(&self, ttl: Duration) -> Result<(), Failure> {
+        self.pass(ttl + ttl / 50).await?;
+        if self.is_real_time().await? {
+            self.pass(self.caps.delta).await?;
+        }
+        Ok(())
+    }
+
+    /// How long the suite waits, in real time, for what has to happen when this time of the engine's is over.
+    pub(crate) async fn patience_after(&self, time: Duration) -> Result<Duration, Failure> {
+        let passes = if self.is_real_time().await? { time + time / 50 } else { Duration::ZERO };
+        Ok(passes + self.patience())
+    }
+
+    /// What must be ready soon.
+    pub(crate) async fn soon<T>(&self, what: &str, future: impl Future<Output = T>) -> Result<T, Failure> {
+        self.within(self.patience(), what, future).await
+    }
+
+    /// What must be ready in time: in real time, whatever the engine's clock is.
+    pub(crate) async fn within<T>(
+        &self,
+        limit: Duration,
+        what: &str,
+        future: impl Future<Output = T>,
+    ) -> Result<T, Failure> {
+        let late = async {
+            Timer::after(limit).await;
+            Err(Failure::new(format!("still waiting after {limit:?}: {what}")))
+        };
+        or(async { Ok(future.await) }, late).await
+    }
+
+    /// Waits until something is so.
+    pub(crate) async fn until<W>(&self, what: impl fmt::Display, mut is_so: impl FnMut() -> W) -> Result<(), Failure>
+    where
+        W: Future<Output = Result<bool, Failure>>,
+    {
+        let start = Instant::now();
+        while !is_so().await? {
+            if start.elapsed() > self.patience() {
+                return Err(Failure::new(format!("not so after {:?}: {what}", self.patience())));
+            }
+            Timer::after(Duration::from_millis(1)).await;
+        }
+        Ok(())
+    }
+
+    /// Waits until so many requests of a client wait for a resource.
+    pub(crate) async fn until_waiting(
+        &self,
+        client: &Client<F>,
+        resource: &Resource,
+        waiters: usize,
+    ) -> Result<(), Failure> {
+        let what = format!("{waiters} wait for {resource}");
+        self.until(what, || async {
+            Ok(client.status(resource).await?.is_some_and(|status| status.waiters() == waiters))
+        })
+        .await
+    }
+}
+
+/// A few owners.
+pub(crate) fn owners<const N: usize>() -> [Owner; N] {
+    std::array::from_fn(|at| Owner::named(["ann", "bob", "cid", "dan", "eve", "fay"][at % 6]))
+}
+
+/// Numbers that are random enough, and the same for the same seed.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    /// Below `end`.
+    pub(crate) fn next(&mut self, end: u64) -> u64 {
+        // xorshift64*
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % end
+    }
+}

@@ -1,0 +1,310 @@
+//! Another process: what it does is told it by the suite, line by line.
+//!
+//! The program of a [`Fixture::worker`](crate::Fixture::worker) connects to the engine and calls [`serve`], which reads commands from the standard input and
+//! answers on the standard output until the input ends. [`this_binary`] makes one of a test, so that no other program is needed.
+
+use std::{
+    collections::HashMap,
+    env, fmt,
+    future::Future,
+    io,
+    io::{BufRead, BufReader, Write},
+    pin::Pin,
+    process::{Child, ChildStdin, Command, Stdio},
+    str::FromStr,
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{Receiver, RecvTimeoutError, channel},
+    },
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
+
+use keylatch_lease::{AcquireError, Grant, Held, Leases, Owner, engine::Engine};
+
+use crate::{Failure, observed::Observed};
+
+/// Answers begin with this: a test's standard output has other lines, too.
+const MARK: &str = "lease: ";
+
+/// What is said first.
+const READY: &str = "ready";
+
+/// Does what the suite says on the standard input, until that ends.
+///
+/// Futures are run by `block_on`, as [`Fixture::block_on`](crate::Fixture::block_on) does: for an engine that needs no runtime, see [`serve`].
+///
+/// # Errors
+/// The input cannot be read, or the output not be written.
+///
+/// # Examples
+/// ```
+/// use keylatch_lease::{Memory, StdClock};
+/// use keylatch_lease_conformance::worker;
+///
+/// // In a program whose standard input is the suite's; here it ends at once.
+/// worker::serve_on(Memory::new(StdClock::new()), async_io::block_on).unwrap();
+/// ```
+pub fn serve_on<E, B>(engine: E, block_on: B) -> io::Result<()>
+where
+    E: Engine + 'static,
+    B: Fn(Pin<Box<dyn Future<Output = String> + Send>>) -> String + Send + Sync + 'static,
+{
+    let worker = Arc::new(Worker {
+        leases: Arc::new(Leases::with_engine(Observed::new(engine, None))),
+        grants: Mutex::default(),
+        held: Mutex::default(),
+    });
+    let block_on = Arc::new(block_on);
+    answer(READY)?;
+    for line in io::stdin().lock().lines() {
+        let line = line?;
+        let (worker, block_on) = (Arc::clone(&worker), Arc::clone(&block_on));
+        // What takes a while keeps nothing else waiting.
+        thread::spawn(move || {
+            let (id, command) = line.split_once(' ').unwrap_or((&line, ""));
+            let command = command.to_owned();
+            let text = block_on(Box::pin(async move { worker.run(&command).await }));
+            let _ = answer(&format!("{id} {text}"));
+        });
+    }
+    Ok(())
+}
+
+/// Does what the suite says on the standard input, until that ends.
+///
+/// # Errors
+/// The input cannot be read, or the output not be written.
+///
+/// # Examples
+/// ```
+/// use keylatch_lease::{Memory, StdClock};
+/// use keylatch_lease_conformance::worker;
+///
+/// // In a program whose standard input is the suite's; here it ends at once.
+/// worker::serve(Memory::new(StdClock::new())).unwrap();
+/// ```
+pub fn serve<E: Engine + 'static>(engine: E) -> io::Result<()> {
+    serve_on(engine, async_io::block_on)
+}
+
+/// A command that runs a test of this test binary, alone, with its output not caught: for a worker that is one of the tests.
+///
+/// That test looks into the environment whether it is to be a worker, and does nothing otherwise.
+///
+/// # Errors
+/// It is not known which program this is.
+///
+/// # Examples
+/// ```
+/// use keylatch_lease_conformance::worker;
+///
+/// let mut command = worker::this_binary("is_a_worker").unwrap();
+/// command.env("WORKER", "127.0.0.1:5432");
+///
+/// // #[test]
+/// fn is_a_worker() {
+///     let Ok(_address) = std::env::var("WORKER") else { return };
+///     // worker::serve(connect(address)).unwrap();
+/// }
+/// ```
+pub fn this_binary(test: &str) -> io::Result<Command> {
+    let mut command = Command::new(env::current_exe()?);
+    command.args([test, "--exact", "--nocapture", "--test-threads=1"]);
+    Ok(command)
+}
+
+fn answer(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    // A test's own output may have left a line unfinished.
+    writeln!(out, "\n{MARK}{text}")?;
+    out.flush()
+}
+
+struct Worker<E: Engine + 'static> {
+    leases: Arc<Leases<Observed<E>>>,
+    grants: Mutex<HashMap<String, Grant>>,
+    held: Mutex<HashMap<String, Arc<Held<'static, Observed<E>>>>>,
+}
+
+impl<E: Engine + 'static> Worker<E> {
+    async fn run(&self, command: &str) -> String {
+        self.obey(command).await.unwrap_or_else(|failure| format!("failed {failure}"))
+    }
+
+    async fn obey(&self, command: &str) -> Result<String, Failure> {
+        let words: Vec<_> = command.split(' ').collect();
+        let leases = &self.leases;
+        let lock =
+            |grants: &'_ Mutex<HashMap<String, Grant>>| grants.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let grant = |name: &str| lock(&self.grants).get(name).cloned().ok_or_else(|| Failure::new("no such grant"));
+        let held = |name: &str| {
+            let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+            held.get(name).cloned().ok_or_else(|| Failure::new("nothing of that name is held"))
+        };
+        let keep = |resource: &str, grant: Grant| {
+            let said = format!("granted {} {}", grant.token(), grant.is_resumed());
+            self.grants.lock().unwrap_or_else(PoisonError::into_inner).insert(resource.to_owned(), grant);
+            said
+        };
+        Ok(match *words.as_slice() {
+            ["acquire", resource, owner, ttl] => {
+                keep(resource, leases.acquire(resource, &Owner::named(owner), millis(ttl)?).await?)
+            }
+            ["try", resource, owner, ttl] => {
+                match leases.try_acquire(resource, &Owner::named(owner), millis(ttl)?).await {
+                    Ok(grant) => keep(resource, grant),
+                    Err(AcquireError::Busy { owner, .. }) => format!("busy {owner}"),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            ["visit", resource, owner, ttl] => {
+                let grant = leases.acquire(resource, &Owner::named(owner), millis(ttl)?).await?;
+                leases.release(&grant).await?;
+                format!("visited {}", grant.token())
+            }
+            // With what it believes to have, true or not.
+            ["write", resource] => format!("writes {}", held(resource)?.token()),
+            ["hold", resource, owner, ttl] => {
+                let held = leases.hold_arc(resource, &Owner::named(owner), millis(ttl)?).await?;
+                let said = format!("granted {} false", held.token());
+                self.held.lock().unwrap_or_else(PoisonError::into_inner).insert(resource.to_owned(), Arc::new(held));
+                said
+            }
+            ["keep", resource] => format!("lost {:?}", held(resource)?.renewal().await),
+            ["check", resource] => match held(resource)?.check() {
+                Ok(token) => format!("yes {token}"),
+                Err(lost) => format!("lost {lost:?}"),
+            },
+            ["renew", resource] => keep(resource, leases.renew(&grant(resource)?).await?),
+            ["release", resource] => {
+                leases.release(&grant(resource)?).await?;
+                "released".to_owned()
+            }
+            ["time-of-day"] => SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs().to_string(),
+            ["requests"] => leases.engine().requests().to_string(),
+            _ => return Err(Failure::new(format!("not a command: {command}"))),
+        })
+    }
+}
+
+fn millis(text: &str) -> Result<Duration, Failure> {
+    Ok(Duration::from_millis(u64::from_str(text)?))
+}
+
+/// The suite's end of it.
+pub(crate) struct Process {
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: Receiver<String>,
+    /// What has come that nobody has asked for yet.
+    early: HashMap<u64, String>,
+    asked: u64,
+}
+
+/// An answer that is still to come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticket(u64);
+
+impl Process {
+    /// Starts it, and waits until it has connected.
+    pub(crate) fn start(mut command: Command, patience: Duration) -> Result<Self, Failure> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(Failure::new("a worker without input and output"));
+        };
+        let (send, lines) = channel();
+        thread::spawn(move || {
+            for line in BufReader::new(output).lines() {
+                let Ok(line) = line else { return };
+                let Some(text) = line.strip_prefix(MARK) else { continue };
+                if send.send(text.to_owned()).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut process = Process { child, input: Some(input), lines, early: HashMap::new(), asked: 0 };
+        match process.lines.recv_timeout(patience) {
+            Ok(line) if line == READY => Ok(process),
+            Ok(line) => Err(Failure::new(format!("a worker began with {line:?}"))),
+            Err(_) => {
+                process.kill();
+                Err(Failure::new("a worker did not start"))
+            }
+        }
+    }
+
+    /// Asks, and does not wait for the answer.
+    pub(crate) fn ask(&mut self, command: impl fmt::Display) -> Result<Ticket, Failure> {
+        self.asked += 1;
+        let Some(input) = &mut self.input else { return Err(Failure::new("the worker has ended")) };
+        writeln!(input, "{} {command}", self.asked)?;
+        input.flush()?;
+        Ok(Ticket(self.asked))
+    }
+
+    /// The answer, if it comes in time.
+    pub(crate) fn poll(&mut self, ticket: Ticket, patience: Duration) -> Result<Option<String>, Failure> {
+        let end = Instant::now() + patience;
+        loop {
+            if let Some(text) = self.early.remove(&ticket.0) {
+                return Ok(Some(text));
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) => {
+                    let (id, text) = line.split_once(' ').unwrap_or((&line, ""));
+                    self.early.insert(u64::from_str(id)?, text.to_owned());
+                }
+                Err(RecvTimeoutError::Timeout) => return Ok(None),
+                Err(RecvTimeoutError::Disconnected) => return Err(Failure::new("the worker has ended")),
+            }
+        }
+    }
+
+    pub(crate) fn answer(&mut self, ticket: Ticket, patience: Duration) -> Result<String, Failure> {
+        self.poll(ticket, patience)?.ok_or_else(|| Failure::new("the worker did not answer in time"))
+    }
+
+    pub(crate) fn tell(&mut self, command: impl fmt::Display, patience: Duration) -> Result<String, Failure> {
+        let ticket = self.ask(command)?;
+        self.answer(ticket, patience)
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.input = None;
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// As `SIGSTOP` does.
+    pub(crate) fn stop(&self) -> Result<(), Failure> {
+        self.signal(false)
+    }
+
+    /// As `SIGCONT` does.
+    pub(crate) fn go_on(&self) -> Result<(), Failure> {
+        self.signal(true)
+    }
+
+    #[cfg(unix)]
+    fn signal(&self, goes_on: bool) -> Result<(), Failure> {
+        use rustix::process::{Pid, Signal, kill_process};
+
+        let signal = if goes_on { Signal::CONT } else { Signal::STOP };
+        Ok(kill_process(Pid::from_child(&self.child), signal)?)
+    }
+
+    #[cfg(not(unix))]
+    fn signal(&self, _: bool) -> Result<(), Failure> {
+        Err(Failure::does_not_apply("processes cannot be stopped here"))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.go_on();
+        self.kill();
+    }
+}

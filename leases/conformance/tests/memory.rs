@@ -1,0 +1,13 @@
+//! The suite on the engine in memory.
+
+mod common;
+
+/// With a clock that the suite moves: nobody waits for anything.
+mod with_a_clock_that_is_moved {
+    keylatch_lease_conformance::conformance!(crate::common::memory::Virtual::default());
+}
+
+/// With the clock of the system.
+mod with_the_systems_clock {
+    keylatch_lease_conformance::conformance!(crate::common::memory::Real);
+}
