@@ -150,7 +150,8 @@ pub trait Engine: Send + Sync {
     /// Forgets up to so many leases that have expired, and says how many it did. Nothing depends on it but memory.
     fn sweep(&self, limit: usize, at: Duration) -> impl Future<Output = Result<usize, Fail<Self::Error>>> + Send;
 
-    /// A future that is ready as soon as the resource may have come free since the call. It may be ready without a reason.
+    /// A future that is ready as soon as the resource may have come free since the call, or its end may have come nearer: a
+    /// [fresh](Want::Fresh) tenure can end before the one that it replaces. It may be ready without a reason.
     ///
     /// The front end calls it before it asks (rule d), and never for a [`LOCAL`](Self::LOCAL) engine. By default it is never ready: those
     /// who wait then ask when the lease should have ended, and every [`fallback`](Self::fallback).

@@ -6,7 +6,7 @@ use std::{
     env,
     ffi::OsStr,
     fs,
-    net::TcpListener,
+    net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::{self, Command, Stdio},
     sync::{
@@ -64,6 +64,10 @@ impl Server {
 
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        ([127, 0, 0, 1], self.port).into()
     }
 
     pub(crate) fn config(&self) -> Config {
