@@ -5,7 +5,7 @@
 //! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test --release --test loom
 //! ```
 //!
-//! That is some 200,000 interleavings, in a minute or two.
+//! That is some 160,000 interleavings, in a minute or two.
 //!
 //! What the leases protect is a loom cell, so that a missing happens-before between two tenures is reported as well.
 #![cfg(loom)]

@@ -159,6 +159,16 @@ pub(crate) struct Board {
     serial: u64,
     /// Whether those in line are served by whoever comes by.
     is_local: bool,
+    /// What [`news`](Board::news) were last.
+    told: (usize, usize),
+}
+
+/// What those know who do not look at the board.
+pub(crate) struct News {
+    /// How many places there are.
+    pub(crate) places: Option<usize>,
+    /// A number that is another one whenever somebody has come.
+    pub(crate) arrivals: Option<usize>,
 }
 
 impl Board {
@@ -172,17 +182,15 @@ impl Board {
             wheel: Wheel::new(),
             serial: 0,
             is_local,
+            told: (0, 0),
         }
     }
 
-    /// How many places there are.
-    pub(crate) fn places(&self) -> usize {
-        self.places.len()
-    }
-
-    /// A number that is another one whenever somebody has come.
-    pub(crate) fn arrivals(&self) -> u64 {
-        self.serial
+    /// What has changed since this was last asked.
+    pub(crate) fn news(&mut self) -> News {
+        let (places, arrivals) = (self.places.len(), self.serial as usize);
+        let told = core::mem::replace(&mut self.told, (places, arrivals));
+        News { places: (places != told.0).then_some(places), arrivals: (arrivals != told.1).then_some(arrivals) }
     }
 
     pub(crate) fn find(&self, resource: &Resource) -> Option<u32> {

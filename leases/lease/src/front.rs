@@ -255,8 +255,13 @@ impl<E: Engine> Leases<E> {
     fn locked<R>(&self, later: &mut Later, operation: impl FnOnce(&mut Board, &mut Later) -> R) -> R {
         let mut board = self.board.lock();
         let result = operation(&mut board, later);
-        self.places.store(board.places(), SeqCst);
-        self.arrivals.store(board.arrivals() as usize, Release); // who counts them sees where they are
+        let news = board.news();
+        if let Some(places) = news.places {
+            self.places.store(places, SeqCst);
+        }
+        if let Some(arrivals) = news.arrivals {
+            self.arrivals.store(arrivals, Release); // who counts them sees where they are
+        }
         result
     }
 
