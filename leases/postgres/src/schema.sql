@@ -16,7 +16,7 @@ CREATE TABLE IF NOT EXISTS keylatch_lease (
     token bigint NOT NULL,
     since timestamptz NOT NULL, -- when the tenure began; once it has been released, when that was
     until timestamptz NOT NULL, -- 'infinity': it never expires; '-infinity': it has been released
-    wanted boolean NOT NULL, -- somebody waits: a release is to be told
+    wanted boolean NOT NULL, -- somebody waits: a release is to be told, and an end that comes nearer
     policy "char" NOT NULL, -- f(ixed), s(liding), u(p to), n(ever), or - for another one
     idle bigint, -- of the policy, in nanoseconds
     total bigint,
@@ -30,7 +30,7 @@ CREATE INDEX IF NOT EXISTS keylatch_lease_owner ON keylatch_lease (ns, owner);
 -- what: g(ranted), r(esumed), b(usy), f(ree), t(ransaction: a guarded one is open).
 CREATE OR REPLACE FUNCTION keylatch_lease_acquire_v1(
     a_ns text, a_entity bytea, a_key bytea, a_owner bytea, a_want "char", a_waiting boolean,
-    a_term boolean, a_idle bigint, a_total bigint, a_policy "char", a_policy_idle bigint, a_policy_total bigint,
+    a_term boolean, a_idle bigint, a_total bigint, a_policy "char", a_policy_idle bigint, a_policy_total bigint, a_channel text,
     OUT what "char", OUT who bytea, OUT tok bigint, OUT held bigint, OUT remaining bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -137,6 +137,10 @@ BEGIN
             SET owner = a_owner, token = tok, since = now, until = tail,
                 policy = a_policy, idle = a_policy_idle, total = a_policy_total
             WHERE ns = a_ns AND entity = a_entity AND key = a_key;
+        IF l.wanted AND tail < l.until THEN
+            -- Another tenure of the same owner, which ends earlier than they know.
+            PERFORM pg_notify(a_channel, encode(a_entity, 'hex') || '/' || encode(a_key, 'hex'));
+        END IF;
         what := 'g';
         held := 0;
         remaining := extract(epoch FROM nullif(tail, 'infinity') - now) * 1000000;

@@ -1263,3 +1263,49 @@ fn a_row_that_is_locked_by_hand_is_an_error_in_time() {
         leases.renew(&grant).await.unwrap();
     });
 }
+
+/// A tenure may end before the one that it replaces. Who waits in another process learns of that, and is served at the new end.
+#[test]
+fn who_waits_is_told_of_a_tenure_that_ends_sooner() {
+    at_desk(|desk| async move {
+        let Desk { here, jane, joe, .. } = &desk;
+        let leases = desk.server.leases(options(&desk.namespace).fallback(LATE));
+        here.try_acquire("report", jane, Expiry::Never).await.unwrap();
+        let mut waiting = leases.acquire("report", joe, MINUTE);
+        while !(desk.is_wanted("report").await) {
+            assert!(poll_once(&mut waiting).await.is_none());
+            sleep(millis(5)).await;
+        }
+        let started = Instant::now();
+        let (served, fresh) = zip(waiting, async {
+            sleep(millis(50)).await;
+            here.try_acquire("report", jane, millis(500)).fresh_token().await.unwrap()
+        })
+        .await;
+        assert!(served.unwrap().token() > fresh.token());
+        assert!(started.elapsed() < 3 * SECOND, "{:?}", started.elapsed());
+    });
+}
+
+#[test]
+fn nobody_is_told_of_a_tenure_that_ends_later() {
+    at_desk(|desk| async move {
+        let Desk { here, there, jane, joe, .. } = &desk;
+        let mut told = listen(&desk).await;
+        let (expiry, term) = sliding(MINUTE);
+        let report = Resource::from("report");
+        here.try_acquire(&report, jane, MINUTE).await.unwrap();
+        let waits = Ask { waiting: true, ..ask(&report, joe, Want::Any, &expiry, term) };
+        there.engine().acquire(waits).await.unwrap();
+        here.try_acquire(&report, jane, 2 * MINUTE).fresh_token().await.unwrap();
+        here.try_acquire(&report, jane, Expiry::Never).fresh_token().await.unwrap();
+        sleep(millis(200)).await;
+        assert!(told.try_recv().is_err());
+        // Again and again, for they wait still.
+        for time in [2 * MINUTE, MINUTE] {
+            here.try_acquire(&report, jane, time).fresh_token().await.unwrap();
+            assert_eq!(told.recv().await.unwrap(), "/7265706f7274");
+        }
+        assert!(desk.is_wanted("report").await);
+    });
+}
