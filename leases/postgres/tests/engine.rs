@@ -1309,3 +1309,32 @@ fn nobody_is_told_of_a_tenure_that_ends_later() {
         assert!(desk.is_wanted("report").await);
     });
 }
+
+/// What is given back, or swept, waits for an answer no longer than an operation does.
+#[test]
+fn the_driver_of_nobody_ends_although_the_server_does_not_answer() {
+    let server = Server::start();
+    on_tokio(async {
+        Postgres::create_table(&server.client().await).await.unwrap();
+        for sweeps in [None, Some(millis(300))] {
+            let config = server.config();
+            let options = Postgres::in_namespace("n").sweeps(sweeps).timeout(5 * SECOND);
+            let (engine, driver) = options.connect_with(move || {
+                let config = config.clone();
+                async move { Ok(config.connect(NoTls).await?) }
+            });
+            let mut driver = tokio::spawn(driver);
+            let leases = Leases::with_engine(engine);
+            let held = leases.hold("report", &Owner::named("jane"), MINUTE).await.unwrap();
+            server.run("pause");
+            if sweeps.is_some() {
+                sleep(millis(600)).await;
+            }
+            drop(held);
+            drop(leases);
+            let ended = tokio::time::timeout(15 * SECOND, &mut driver).await;
+            server.run("resume");
+            ended.expect("it ends").unwrap();
+        }
+    });
+}
