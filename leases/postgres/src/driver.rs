@@ -23,8 +23,10 @@ use crate::{
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// How often a tenure is given back in vain, and how long after each time it is tried again.
+/// How often a tenure is given back in vain.
 const TRIES: u32 = 100;
+
+/// How long after each time it is tried again; and between two sweeps, as long as there is more to sweep.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// How many rows go at a time.
@@ -192,8 +194,10 @@ async fn chores(shared: &Shared, session: &Session) {
             Some(Chore::Sweep) => {
                 // Whatever comes of it: there will be another.
                 let parameters: [&(dyn ToSql + Sync); 2] = [&shared.namespace, &SWEEP];
-                let _ = in_time(shared, session, session.client.query(&session.sweep, &parameters)).await;
-                until_sweep = shared.sweeps.map(|time| Box::pin(sleep(time)));
+                let row = in_time(shared, session, session.client.query_one(&session.sweep, &parameters)).await;
+                let is_more = row.is_some_and(|row| row.is_ok_and(|row| row.get::<_, i64>(0) >= SWEEP));
+                let pause = |time: Duration| if is_more { time.min(PAUSE) } else { time };
+                until_sweep = shared.sweeps.map(|time| Box::pin(sleep(pause(time))));
             }
         }
         if !session.client.is_closed() {

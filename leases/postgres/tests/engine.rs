@@ -1338,3 +1338,19 @@ fn the_driver_of_nobody_ends_although_the_server_does_not_answer() {
         }
     });
 }
+
+/// However many resources there were: those that are over do not become more and more.
+#[test]
+fn the_driver_sweeps_as_much_as_there_is() {
+    at_desk(|desk| async move {
+        let sql = "INSERT INTO keylatch_lease
+            SELECT $1, '', i::text::bytea, 'x', 1, '2020-01-01', '-infinity', false, 's', null, null FROM generate_series(1, 5000) i";
+        desk.client.execute(sql, &[&desk.namespace]).await.unwrap();
+        let started = Instant::now();
+        let _sweeper = desk.server.leases(options(&desk.namespace).sweeps(Some(2 * SECOND)));
+        while desk.rows().await > 0 {
+            assert!(started.elapsed() < 5 * SECOND, "{} are left", desk.rows().await);
+            sleep(millis(20)).await;
+        }
+    });
+}
