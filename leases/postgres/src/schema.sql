@@ -22,6 +22,7 @@ CREATE TABLE IF NOT EXISTS keylatch_lease (
     total bigint,
     PRIMARY KEY (ns, entity, key)
 ) WITH (fillfactor = 70);
+-- One row of each namespace is no lease: its entity is the byte ff, which no text contains, and its token the greatest that has been swept.
 
 -- There is none on `until`, so that a renewal writes to no index.
 CREATE INDEX IF NOT EXISTS keylatch_lease_owner ON keylatch_lease (ns, owner);
@@ -51,7 +52,10 @@ BEGIN
                 RETURN;
             END IF;
             now := clock_timestamp();
-            tok := floor(extract(epoch FROM now) * 1000000);
+            -- The clock may have been set back since a row of this resource was swept.
+            tok := greatest(
+                floor(extract(epoch FROM now) * 1000000),
+                (SELECT token + 1 FROM keylatch_lease WHERE ns = a_ns AND entity = decode('ff', 'hex') AND key = ''));
             tail := least(now + a_idle * interval '1 microsecond', now + a_total * interval '1 microsecond', 'infinity');
             INSERT INTO keylatch_lease VALUES
                 (a_ns, a_entity, a_key, a_owner, tok, now, tail, false, a_policy, a_policy_idle, a_policy_total)
@@ -272,20 +276,31 @@ BEGIN
 END
 $$;
 
--- A row must outlive the slowest acquire, or that one could grant a smaller token; and it stays while its token is ahead of the clock.
+-- A row must outlive the slowest acquire, or that one could grant a smaller token; and it stays while its token is ahead of the clock. The
+-- greatest token that is swept is written down.
 CREATE OR REPLACE FUNCTION keylatch_lease_sweep_v1(a_ns text, a_limit bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     past timestamptz := clock_timestamp() - interval '1 minute';
     swept bigint;
+    last bigint;
 BEGIN
     WITH due AS MATERIALIZED (
         SELECT entity, key FROM keylatch_lease
             WHERE ns = a_ns AND until < past AND since < past AND token < extract(epoch FROM past) * 1000000
+                AND entity <> decode('ff', 'hex')
             LIMIT a_limit
             FOR UPDATE SKIP LOCKED
+    ), gone AS (
+        DELETE FROM keylatch_lease l USING due WHERE l.ns = a_ns AND l.entity = due.entity AND l.key = due.key
+            RETURNING l.token
     )
-    DELETE FROM keylatch_lease l USING due WHERE l.ns = a_ns AND l.entity = due.entity AND l.key = due.key;
-    GET DIAGNOSTICS swept = ROW_COUNT;
+    SELECT count(*), max(token) INTO swept, last FROM gone;
+    IF swept > 0 THEN
+        INSERT INTO keylatch_lease VALUES
+            (a_ns, decode('ff', 'hex'), '', '', last, '-infinity', '-infinity', false, '-', NULL, NULL)
+            ON CONFLICT (ns, entity, key) DO UPDATE SET token = excluded.token
+                WHERE keylatch_lease.token < excluded.token;
+    END IF;
     RETURN swept;
 END
 $$;

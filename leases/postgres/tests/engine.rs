@@ -66,8 +66,9 @@ impl Desk {
         self.client.execute(sql, &[&self.namespace, &time.as_secs_f64()]).await.unwrap();
     }
 
+    /// How many there are of resources.
     async fn rows(&self) -> i64 {
-        let sql = "SELECT count(*) FROM keylatch_lease WHERE ns = $1";
+        let sql = "SELECT count(*) FROM keylatch_lease WHERE ns = $1 AND entity <> '\\xff'";
         self.client.query_one(sql, &[&self.namespace]).await.unwrap().get(0)
     }
 
@@ -1352,5 +1353,41 @@ fn the_driver_sweeps_as_much_as_there_is() {
             assert!(started.elapsed() < 5 * SECOND, "{} are left", desk.rows().await);
             sleep(millis(20)).await;
         }
+    });
+}
+
+/// An engine on whose connection a function of one's own tells the time.
+async fn with_clock(desk: &Desk, clock: &str) -> Leases<Postgres> {
+    let schema = format!("clock_{}", desk.namespace.replace('-', "_"));
+    let sql = format!(
+        "CREATE SCHEMA {schema}; CREATE FUNCTION {schema}.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql VOLATILE AS $$ {clock} $$"
+    );
+    desk.client.batch_execute(&sql).await.unwrap();
+    let mut config = desk.server.config();
+    config.options(format!("-c search_path={schema},pg_catalog,public"));
+    Leases::with_engine(options(&desk.namespace).connect(config, NoTls))
+}
+
+/// The row is gone, and the clock shows an earlier time than the token.
+#[test]
+fn tokens_grow_although_the_clock_is_set_back_after_a_sweep() {
+    at_desk(|desk| async move {
+        let Desk { here, jane, joe, .. } = &desk;
+        let back = with_clock(&desk, "BEGIN RETURN pg_catalog.clock_timestamp() - interval '1 hour'; END").await;
+        let first = here.try_acquire("report", jane, MINUTE).await.unwrap();
+        here.release(&first).await.unwrap();
+        // Ten minutes later.
+        desk.pass(10 * MINUTE).await;
+        let sql = "UPDATE keylatch_lease SET token = token - 600000000, since = until WHERE ns = $1 RETURNING token";
+        let last: i64 = desk.client.query_one(sql, &[&desk.namespace]).await.unwrap().get(0);
+        assert_eq!(here.release_expired().await.unwrap(), 1);
+        assert_eq!(desk.rows().await, 0);
+        let next = back.try_acquire("report", joe, MINUTE).await.unwrap();
+        assert!(next.token().get() > last as u64, "{} after {last}", next.token());
+        let other = back.try_acquire("other", joe, MINUTE).await.unwrap();
+        assert!(other.token().get() > last as u64);
+        // It is nobody's lease.
+        assert_eq!(here.release_expired().await.unwrap(), 0);
+        assert_eq!(here.release_all(joe).await.unwrap(), 2);
     });
 }
