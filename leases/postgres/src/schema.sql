@@ -211,10 +211,11 @@ BEGIN
             SELECT * INTO l FROM keylatch_lease WHERE ns = a_ns AND entity = a_entity AND key = a_key;
         END IF;
         now := clock_timestamp();
-        IF l.ns IS NULL OR l.until <= now THEN
+        -- What has expired, as read with no lock, may have been renewed before the clock was read.
+        IF l.ns IS NULL OR l.until <= now AND (is_locked OR l.until = '-infinity') THEN
             what := 'f';
             RETURN;
-        ELSIF l.owner <> a_owner OR l.token <> a_token THEN
+        ELSIF l.until > now AND (l.owner <> a_owner OR l.token <> a_token) THEN
             what := 'b';
             who := l.owner;
             RETURN;

@@ -1391,3 +1391,21 @@ fn tokens_grow_although_the_clock_is_set_back_after_a_sweep() {
         assert_eq!(here.release_all(joe).await.unwrap(), 2);
     });
 }
+
+/// It reads the row, and is late to read the clock. Meanwhile the lease was renewed.
+#[test]
+fn a_release_that_is_late_does_not_take_a_renewed_lease_for_an_expired_one() {
+    at_desk(|desk| async move {
+        let Desk { here, jane, .. } = &desk;
+        let slow = with_clock(&desk, "BEGIN PERFORM pg_sleep(1.5); RETURN pg_catalog.clock_timestamp(); END").await;
+        slow.engine().ready().await.unwrap();
+        let grant = here.try_acquire("report", jane, SECOND).await.unwrap();
+        let renewed = async {
+            sleep(millis(500)).await;
+            here.renew(&here.try_acquire("report", jane, MINUTE).await.unwrap()).await.unwrap();
+        };
+        let (released, ()) = zip(slow.release(&grant), renewed).await;
+        released.unwrap();
+        assert_eq!(here.status("report").await.unwrap(), None);
+    });
+}
