@@ -24,8 +24,17 @@ CREATE TABLE IF NOT EXISTS keylatch_lease (
 ) WITH (fillfactor = 70);
 -- One row of each namespace is no lease: its entity is the byte ff, which no text contains, and its token the greatest that has been swept.
 
--- There is none on `until`, so that a renewal writes to no index.
-CREATE INDEX IF NOT EXISTS keylatch_lease_owner ON keylatch_lease (ns, owner);
+-- There is none on `until`, so that a renewal writes to no index. `IF NOT EXISTS` would lock the table before it looks.
+DO $$
+BEGIN
+    IF NOT EXISTS (
+        SELECT FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+            WHERE i.indrelid = 'keylatch_lease'::regclass AND c.relname = 'keylatch_lease_owner'
+    ) THEN
+        CREATE INDEX IF NOT EXISTS keylatch_lease_owner ON keylatch_lease (ns, owner);
+    END IF;
+END
+$$;
 
 -- want: a(ny), f(resh), m(ine), n(ew). term: the lease has a new end, `idle` from now and `total` from its start at the latest, in microseconds.
 -- what: g(ranted), r(esumed), b(usy), f(ree), t(ransaction: a guarded one is open).

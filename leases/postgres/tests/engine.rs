@@ -1409,3 +1409,22 @@ fn a_release_that_is_late_does_not_take_a_renewed_lease_for_an_expired_one() {
         assert_eq!(here.status("report").await.unwrap(), None);
     });
 }
+
+/// It can be run as one migration among others, in a transaction that takes its time.
+#[test]
+fn leases_go_on_while_the_schema_is_run_again() {
+    let server = Server::start();
+    on_tokio(async {
+        let mut client = server.client().await;
+        Postgres::create_table(&client).await.unwrap();
+        let leases = server.leases(Postgres::in_namespace("n").timeout(2 * SECOND));
+        let jane = Owner::named("jane");
+        let grant = leases.try_acquire("report", &jane, MINUTE).await.unwrap();
+        let migration = client.transaction().await.unwrap();
+        migration.batch_execute(keylatch_lease_postgres::SCHEMA).await.unwrap();
+        leases.renew(&grant).await.unwrap();
+        leases.try_acquire("other", &jane, MINUTE).await.unwrap();
+        leases.release(&grant).await.unwrap();
+        migration.commit().await.unwrap();
+    });
+}
