@@ -1386,9 +1386,9 @@ fn tokens_grow_although_the_clock_is_set_back_after_a_sweep() {
         assert!(next.token().get() > last as u64, "{} after {last}", next.token());
         let other = back.try_acquire("other", joe, MINUTE).await.unwrap();
         assert!(other.token().get() > last as u64);
-        // It is nobody's lease.
-        assert_eq!(here.release_expired().await.unwrap(), 0);
-        assert_eq!(here.release_all(joe).await.unwrap(), 2);
+        // What it is written in is nobody's lease.
+        assert_eq!(back.release_expired().await.unwrap(), 0);
+        assert_eq!(back.release_all(joe).await.unwrap(), 2);
     });
 }
 
