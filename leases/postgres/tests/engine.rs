@@ -1428,3 +1428,37 @@ fn leases_go_on_while_the_schema_is_run_again() {
         migration.commit().await.unwrap();
     });
 }
+
+/// A waker that owns a request, as that of a task does.
+struct Owning(#[allow(dead_code, reason = "it is dropped")] std::sync::Mutex<Box<dyn Future<Output = ()> + Send>>);
+
+impl std::task::Wake for Owning {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// To drop a waker may be to drop another request.
+#[test]
+fn no_waker_is_dropped_under_a_lock() {
+    use std::task::{Context, Waker};
+
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let dial = || async { std::future::pending::<Result<_, keylatch_lease_postgres::BoxError>>().await };
+        // So that no timer has the waker as well.
+        let options = Postgres::in_namespace("n").timeout(Duration::MAX);
+        let (engine, _driver) = options.connect_with::<_, _, tokio::net::TcpStream, tokio::net::TcpStream>(dial);
+        let asks = || {
+            let engine = engine.clone();
+            Box::pin(async move { drop(engine.ready().await) })
+        };
+        let mut other = asks();
+        assert!(other.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let owning = Waker::from(Arc::new(Owning(std::sync::Mutex::new(Box::new(other)))));
+        let mut asked = asks();
+        assert!(asked.as_mut().poll(&mut Context::from_waker(&owning)).is_pending());
+        drop(owning);
+        assert!(asked.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        done.send(()).unwrap();
+    });
+    is_done.recv_timeout(20 * SECOND).expect("it comes to an end");
+}
