@@ -84,11 +84,14 @@ BEGIN
 
         now := clock_timestamp();
         IF l.until <= now THEN
-            IF NOT a_term OR a_want = 'm' THEN
-                what := 'f';
-                RETURN;
-            END IF;
             begins := true;
+            IF NOT a_term OR a_want = 'm' THEN
+                IF is_locked OR l.until = '-infinity' THEN
+                    what := 'f';
+                    RETURN;
+                END IF;
+                begins := NULL; -- as read with no lock: it may have been renewed before the clock was read
+            END IF;
         ELSIF l.owner = a_owner AND a_want IN ('a', 'm') THEN
             begins := false;
         ELSIF l.owner = a_owner AND a_want = 'f' AND a_term THEN

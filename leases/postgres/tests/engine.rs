@@ -1410,6 +1410,25 @@ fn a_release_that_is_late_does_not_take_a_renewed_lease_for_an_expired_one() {
     });
 }
 
+/// The same of an owner who asks whether the lease is its own.
+#[test]
+fn a_look_that_is_late_does_not_take_a_renewed_lease_for_an_expired_one() {
+    at_desk(|desk| async move {
+        let Desk { here, jane, .. } = &desk;
+        let slow = with_clock(&desk, "BEGIN PERFORM pg_sleep(1.5); RETURN pg_catalog.clock_timestamp(); END").await;
+        slow.engine().ready().await.unwrap();
+        let report = Resource::from("report");
+        let grant = here.try_acquire(&report, jane, SECOND).await.unwrap();
+        let renewed = async {
+            sleep(millis(500)).await;
+            here.try_acquire(&report, jane, MINUTE).await.unwrap();
+        };
+        let looks = slow.engine().acquire(ask(&report, jane, Want::Mine, &Expiry::Never, None));
+        let (looked, ()) = zip(looks, renewed).await;
+        assert_eq!(token_of(&looked.unwrap()), grant.token());
+    });
+}
+
 /// It can be run as one migration among others, in a transaction that takes its time.
 #[test]
 fn leases_go_on_while_the_schema_is_run_again() {
