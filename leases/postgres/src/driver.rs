@@ -10,7 +10,7 @@ use std::{
 };
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_postgres::{AsyncMessage, Client, Connection};
+use tokio_postgres::{AsyncMessage, Client, Connection, types::ToSql};
 
 use crate::{
     convert,
@@ -23,8 +23,10 @@ use crate::{
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// How often a tenure is given back in vain, and how long after each time it is tried again.
+/// How often a tenure is given back in vain.
 const TRIES: u32 = 100;
+
+/// How long after each time it is tried again; and between two sweeps, as long as there is more to sweep.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// How many rows go at a time.
@@ -191,8 +193,11 @@ async fn chores(shared: &Shared, session: &Session) {
             }
             Some(Chore::Sweep) => {
                 // Whatever comes of it: there will be another.
-                let _ = session.client.query(&session.sweep, &[&shared.namespace, &SWEEP]).await;
-                until_sweep = shared.sweeps.map(|time| Box::pin(sleep(time)));
+                let parameters: [&(dyn ToSql + Sync); 2] = [&shared.namespace, &SWEEP];
+                let row = in_time(shared, session, session.client.query_one(&session.sweep, &parameters)).await;
+                let is_more = row.is_some_and(|row| row.is_ok_and(|row| row.get::<_, i64>(0) >= SWEEP));
+                let pause = |time: Duration| if is_more { time.min(PAUSE) } else { time };
+                until_sweep = shared.sweeps.map(|time| Box::pin(sleep(pause(time))));
             }
         }
         if !session.client.is_closed() {
@@ -220,9 +225,19 @@ async fn give_back(shared: &Shared, session: &Session, abandoned: Option<&Abando
     let Some(Abandoned { resource, owner, token, .. }) = abandoned else { return true };
     let Ok(token) = i64::try_from(token.get()) else { return true };
     let (entity, key, owner) = (resource.entity().as_bytes(), resource.key().as_bytes(), owner.id().as_bytes());
-    let row = session
-        .client
-        .query_one(&session.release, &[&shared.namespace, &entity, &key, &owner, &token, &shared.channel])
-        .await;
-    row.is_ok_and(|row| row.get::<_, i8>(0) != b't' as i8)
+    let parameters: [&(dyn ToSql + Sync); 6] = [&shared.namespace, &entity, &key, &owner, &token, &shared.channel];
+    let row = in_time(shared, session, session.client.query_one(&session.release, &parameters)).await;
+    row.is_some_and(|row| row.is_ok_and(|row| row.get::<_, i8>(0) != b't' as i8))
+}
+
+/// What the server answers; `None` if it does not. Nobody else may be there to notice that it is silent.
+async fn in_time<F: Future>(shared: &Shared, session: &Session, question: F) -> Option<F::Output> {
+    let answers = session.answers();
+    let answer = Limit::after(shared.timeout).of(question).await;
+    if answer.is_some() {
+        session.has_answered();
+    } else if session.answers() == answers {
+        shared.give_up(session);
+    }
+    answer
 }

@@ -39,8 +39,9 @@
 //! - **Clock**: the server's, `clock_timestamp()`. Clocks of clients do not matter. The holder counts its own deadline from before it asked.
 //! - **Token**: the last one of the resource plus one, or the server's time in microseconds since 1970, whichever is greater; made under the
 //!   row's lock. A release leaves the row behind, so that the last token is known; a sweep removes it a minute later at the earliest, and
-//!   not before its token is in the past by the clock.
-//! - **Who waits** is told by `NOTIFY`, which is sent at a release only if somebody has asked for it and waits. At an
+//!   not before its token is in the past by the clock; and writes down the greatest token that it removes, which later ones exceed.
+//! - **Who waits** is told by `NOTIFY`, which is sent only if somebody has asked for it and waits: at a release, and where an owner begins
+//!   a fresh tenure that ends earlier than the one before. At an
 //!   expiry nobody tells: each who waits has a timer of its own. After a connection was lost, all who wait ask again.
 //! - **Connection**: one for each engine and its clones, with the requests of all tasks in a row on it. The driver dials again when it is lost, after
 //!   50 ms to 2 s, at random.

@@ -109,8 +109,8 @@ impl Options {
         self
     }
 
-    /// How often the driver forgets a thousand leases that ended more than a minute ago: every 60 s if not set. `None`: never. Then
-    /// `Leases::release_expired` is to be called now and then, by whatever program.
+    /// How often the driver forgets the leases that ended more than a minute ago, a thousand with each statement: every 60 s if not set.
+    /// `None`: never. Then `Leases::release_expired` is to be called now and then, by whatever program.
     ///
     /// # Panics
     /// If it is zero.

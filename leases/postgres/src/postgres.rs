@@ -234,7 +234,7 @@ impl Engine for Postgres {
         let has_term = ask.term.is_some();
         let (policy, policy_idle, policy_total) = convert::policy(ask.expiry);
         let question = |session: Arc<Session>| async move {
-            let arguments: [&(dyn tokio_postgres::types::ToSql + Sync); 12] = [
+            let arguments: [&(dyn tokio_postgres::types::ToSql + Sync); 13] = [
                 &shared.namespace,
                 &entity,
                 &key,
@@ -247,6 +247,7 @@ impl Engine for Postgres {
                 &policy,
                 &policy_idle,
                 &policy_total,
+                &shared.channel,
             ];
             session.client.query_one(&session.acquire, &arguments).await
         };

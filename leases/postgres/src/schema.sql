@@ -16,21 +16,31 @@ CREATE TABLE IF NOT EXISTS keylatch_lease (
     token bigint NOT NULL,
     since timestamptz NOT NULL, -- when the tenure began; once it has been released, when that was
     until timestamptz NOT NULL, -- 'infinity': it never expires; '-infinity': it has been released
-    wanted boolean NOT NULL, -- somebody waits: a release is to be told
+    wanted boolean NOT NULL, -- somebody waits: a release is to be told, and an end that comes nearer
     policy "char" NOT NULL, -- f(ixed), s(liding), u(p to), n(ever), or - for another one
     idle bigint, -- of the policy, in nanoseconds
     total bigint,
     PRIMARY KEY (ns, entity, key)
 ) WITH (fillfactor = 70);
+-- One row of each namespace is no lease: its entity is the byte ff, which no text contains, and its token the greatest that has been swept.
 
--- There is none on `until`, so that a renewal writes to no index.
-CREATE INDEX IF NOT EXISTS keylatch_lease_owner ON keylatch_lease (ns, owner);
+-- There is none on `until`, so that a renewal writes to no index. `IF NOT EXISTS` would lock the table before it looks.
+DO $$
+BEGIN
+    IF NOT EXISTS (
+        SELECT FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+            WHERE i.indrelid = 'keylatch_lease'::regclass AND c.relname = 'keylatch_lease_owner'
+    ) THEN
+        CREATE INDEX IF NOT EXISTS keylatch_lease_owner ON keylatch_lease (ns, owner);
+    END IF;
+END
+$$;
 
 -- want: a(ny), f(resh), m(ine), n(ew). term: the lease has a new end, `idle` from now and `total` from its start at the latest, in microseconds.
 -- what: g(ranted), r(esumed), b(usy), f(ree), t(ransaction: a guarded one is open).
 CREATE OR REPLACE FUNCTION keylatch_lease_acquire_v1(
     a_ns text, a_entity bytea, a_key bytea, a_owner bytea, a_want "char", a_waiting boolean,
-    a_term boolean, a_idle bigint, a_total bigint, a_policy "char", a_policy_idle bigint, a_policy_total bigint,
+    a_term boolean, a_idle bigint, a_total bigint, a_policy "char", a_policy_idle bigint, a_policy_total bigint, a_channel text,
     OUT what "char", OUT who bytea, OUT tok bigint, OUT held bigint, OUT remaining bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -51,7 +61,10 @@ BEGIN
                 RETURN;
             END IF;
             now := clock_timestamp();
-            tok := floor(extract(epoch FROM now) * 1000000);
+            -- The clock may have been set back since a row of this resource was swept.
+            tok := greatest(
+                floor(extract(epoch FROM now) * 1000000),
+                (SELECT token + 1 FROM keylatch_lease WHERE ns = a_ns AND entity = decode('ff', 'hex') AND key = ''));
             tail := least(now + a_idle * interval '1 microsecond', now + a_total * interval '1 microsecond', 'infinity');
             INSERT INTO keylatch_lease VALUES
                 (a_ns, a_entity, a_key, a_owner, tok, now, tail, false, a_policy, a_policy_idle, a_policy_total)
@@ -71,11 +84,14 @@ BEGIN
 
         now := clock_timestamp();
         IF l.until <= now THEN
-            IF NOT a_term OR a_want = 'm' THEN
-                what := 'f';
-                RETURN;
-            END IF;
             begins := true;
+            IF NOT a_term OR a_want = 'm' THEN
+                IF is_locked OR l.until = '-infinity' THEN
+                    what := 'f';
+                    RETURN;
+                END IF;
+                begins := NULL; -- as read with no lock: it may have been renewed before the clock was read
+            END IF;
         ELSIF l.owner = a_owner AND a_want IN ('a', 'm') THEN
             begins := false;
         ELSIF l.owner = a_owner AND a_want = 'f' AND a_term THEN
@@ -137,6 +153,10 @@ BEGIN
             SET owner = a_owner, token = tok, since = now, until = tail,
                 policy = a_policy, idle = a_policy_idle, total = a_policy_total
             WHERE ns = a_ns AND entity = a_entity AND key = a_key;
+        IF l.wanted AND tail < l.until THEN
+            -- Another tenure of the same owner, which ends earlier than they know.
+            PERFORM pg_notify(a_channel, encode(a_entity, 'hex') || '/' || encode(a_key, 'hex'));
+        END IF;
         what := 'g';
         held := 0;
         remaining := extract(epoch FROM nullif(tail, 'infinity') - now) * 1000000;
@@ -203,10 +223,11 @@ BEGIN
             SELECT * INTO l FROM keylatch_lease WHERE ns = a_ns AND entity = a_entity AND key = a_key;
         END IF;
         now := clock_timestamp();
-        IF l.ns IS NULL OR l.until <= now THEN
+        -- What has expired, as read with no lock, may have been renewed before the clock was read.
+        IF l.ns IS NULL OR l.until <= now AND (is_locked OR l.until = '-infinity') THEN
             what := 'f';
             RETURN;
-        ELSIF l.owner <> a_owner OR l.token <> a_token THEN
+        ELSIF l.until > now AND (l.owner <> a_owner OR l.token <> a_token) THEN
             what := 'b';
             who := l.owner;
             RETURN;
@@ -268,20 +289,31 @@ BEGIN
 END
 $$;
 
--- A row must outlive the slowest acquire, or that one could grant a smaller token; and it stays while its token is ahead of the clock.
+-- A row must outlive the slowest acquire, or that one could grant a smaller token; and it stays while its token is ahead of the clock. The
+-- greatest token that is swept is written down.
 CREATE OR REPLACE FUNCTION keylatch_lease_sweep_v1(a_ns text, a_limit bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     past timestamptz := clock_timestamp() - interval '1 minute';
     swept bigint;
+    last bigint;
 BEGIN
     WITH due AS MATERIALIZED (
         SELECT entity, key FROM keylatch_lease
             WHERE ns = a_ns AND until < past AND since < past AND token < extract(epoch FROM past) * 1000000
+                AND entity <> decode('ff', 'hex')
             LIMIT a_limit
             FOR UPDATE SKIP LOCKED
+    ), gone AS (
+        DELETE FROM keylatch_lease l USING due WHERE l.ns = a_ns AND l.entity = due.entity AND l.key = due.key
+            RETURNING l.token
     )
-    DELETE FROM keylatch_lease l USING due WHERE l.ns = a_ns AND l.entity = due.entity AND l.key = due.key;
-    GET DIAGNOSTICS swept = ROW_COUNT;
+    SELECT count(*), max(token) INTO swept, last FROM gone;
+    IF swept > 0 THEN
+        INSERT INTO keylatch_lease VALUES
+            (a_ns, decode('ff', 'hex'), '', '', last, '-infinity', '-infinity', false, '-', NULL, NULL)
+            ON CONFLICT (ns, entity, key) DO UPDATE SET token = excluded.token
+                WHERE keylatch_lease.token < excluded.token;
+    END IF;
     RETURN swept;
 END
 $$;

@@ -16,7 +16,7 @@ use tokio_postgres::{Client, Error, Statement};
 /// ```
 pub const SCHEMA: &str = include_str!("schema.sql");
 
-const ACQUIRE: &str = "SELECT * FROM keylatch_lease_acquire_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+const ACQUIRE: &str = "SELECT * FROM keylatch_lease_acquire_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
 const RENEW: &str = "SELECT * FROM keylatch_lease_renew_v1($1, $2, $3, $4, $5, $6, $7, $8)";
 const RELEASE: &str = "SELECT * FROM keylatch_lease_release_v1($1, $2, $3, $4, $5, $6)";
 const RELEASE_ALL: &str = "SELECT * FROM keylatch_lease_release_all_v1($1, $2, $3)";

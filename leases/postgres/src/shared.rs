@@ -82,7 +82,9 @@ impl Shared {
             if let Some(error @ Error::Missing { .. }) = &state.failure {
                 return Poll::Ready(Err(error.clone()));
             }
-            state.asking.insert(asking.id, cx.waker().clone());
+            let before = state.asking.insert(asking.id, cx.waker().clone());
+            drop(state);
+            drop(before); // with which another request may go
             Poll::Pending
         })
         .await
@@ -173,7 +175,9 @@ impl Shared {
         let waker = cx.waker();
         let mut state = self.lock();
         if !state.driver.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            state.driver = Some(waker.clone());
+            let before = state.driver.replace(waker.clone());
+            drop(state);
+            drop(before);
         }
     }
 

@@ -73,7 +73,9 @@ impl Future for Watch<'_> {
         if state.0 {
             return Poll::Ready(());
         }
-        state.1 = Some(cx.waker().clone());
+        let before = state.1.replace(cx.waker().clone());
+        drop(state);
+        drop(before);
         Poll::Pending
     }
 }

@@ -66,8 +66,9 @@ impl Desk {
         self.client.execute(sql, &[&self.namespace, &time.as_secs_f64()]).await.unwrap();
     }
 
+    /// How many there are of resources.
     async fn rows(&self) -> i64 {
-        let sql = "SELECT count(*) FROM keylatch_lease WHERE ns = $1";
+        let sql = "SELECT count(*) FROM keylatch_lease WHERE ns = $1 AND entity <> '\\xff'";
         self.client.query_one(sql, &[&self.namespace]).await.unwrap().get(0)
     }
 
@@ -1262,4 +1263,221 @@ fn a_row_that_is_locked_by_hand_is_an_error_in_time() {
         desk.client.batch_execute("ROLLBACK").await.unwrap();
         leases.renew(&grant).await.unwrap();
     });
+}
+
+/// A tenure may end before the one that it replaces. Who waits in another process learns of that, and is served at the new end.
+#[test]
+fn who_waits_is_told_of_a_tenure_that_ends_sooner() {
+    at_desk(|desk| async move {
+        let Desk { here, jane, joe, .. } = &desk;
+        let leases = desk.server.leases(options(&desk.namespace).fallback(LATE));
+        here.try_acquire("report", jane, Expiry::Never).await.unwrap();
+        let mut waiting = leases.acquire("report", joe, MINUTE);
+        while !(desk.is_wanted("report").await) {
+            assert!(poll_once(&mut waiting).await.is_none());
+            sleep(millis(5)).await;
+        }
+        let started = Instant::now();
+        let (served, fresh) = zip(waiting, async {
+            sleep(millis(50)).await;
+            here.try_acquire("report", jane, millis(500)).fresh_token().await.unwrap()
+        })
+        .await;
+        assert!(served.unwrap().token() > fresh.token());
+        assert!(started.elapsed() < 3 * SECOND, "{:?}", started.elapsed());
+    });
+}
+
+#[test]
+fn nobody_is_told_of_a_tenure_that_ends_later() {
+    at_desk(|desk| async move {
+        let Desk { here, there, jane, joe, .. } = &desk;
+        let mut told = listen(&desk).await;
+        let (expiry, term) = sliding(MINUTE);
+        let report = Resource::from("report");
+        here.try_acquire(&report, jane, MINUTE).await.unwrap();
+        let waits = Ask { waiting: true, ..ask(&report, joe, Want::Any, &expiry, term) };
+        there.engine().acquire(waits).await.unwrap();
+        here.try_acquire(&report, jane, 2 * MINUTE).fresh_token().await.unwrap();
+        here.try_acquire(&report, jane, Expiry::Never).fresh_token().await.unwrap();
+        sleep(millis(200)).await;
+        assert!(told.try_recv().is_err());
+        // Again and again, for they wait still.
+        for time in [2 * MINUTE, MINUTE] {
+            here.try_acquire(&report, jane, time).fresh_token().await.unwrap();
+            assert_eq!(told.recv().await.unwrap(), "/7265706f7274");
+        }
+        assert!(desk.is_wanted("report").await);
+    });
+}
+
+/// What is given back, or swept, waits for an answer no longer than an operation does.
+#[test]
+fn the_driver_of_nobody_ends_although_the_server_does_not_answer() {
+    let server = Server::start();
+    on_tokio(async {
+        Postgres::create_table(&server.client().await).await.unwrap();
+        for sweeps in [None, Some(millis(300))] {
+            let config = server.config();
+            let options = Postgres::in_namespace("n").sweeps(sweeps).timeout(5 * SECOND);
+            let (engine, driver) = options.connect_with(move || {
+                let config = config.clone();
+                async move { Ok(config.connect(NoTls).await?) }
+            });
+            let mut driver = tokio::spawn(driver);
+            let leases = Leases::with_engine(engine);
+            let held = leases.hold("report", &Owner::named("jane"), MINUTE).await.unwrap();
+            server.run("pause");
+            if sweeps.is_some() {
+                sleep(millis(600)).await;
+            }
+            drop(held);
+            drop(leases);
+            let ended = tokio::time::timeout(15 * SECOND, &mut driver).await;
+            server.run("resume");
+            ended.expect("it ends").unwrap();
+        }
+    });
+}
+
+/// However many resources there were: those that are over do not become more and more.
+#[test]
+fn the_driver_sweeps_as_much_as_there_is() {
+    at_desk(|desk| async move {
+        let sql = "INSERT INTO keylatch_lease
+            SELECT $1, '', i::text::bytea, 'x', 1, '2020-01-01', '-infinity', false, 's', null, null FROM generate_series(1, 5000) i";
+        desk.client.execute(sql, &[&desk.namespace]).await.unwrap();
+        let started = Instant::now();
+        let _sweeper = desk.server.leases(options(&desk.namespace).sweeps(Some(2 * SECOND)));
+        while desk.rows().await > 0 {
+            assert!(started.elapsed() < 5 * SECOND, "{} are left", desk.rows().await);
+            sleep(millis(20)).await;
+        }
+    });
+}
+
+/// An engine on whose connection a function of one's own tells the time.
+async fn with_clock(desk: &Desk, clock: &str) -> Leases<Postgres> {
+    let schema = format!("clock_{}", desk.namespace.replace('-', "_"));
+    let sql = format!(
+        "CREATE SCHEMA {schema}; CREATE FUNCTION {schema}.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql VOLATILE AS $$ {clock} $$"
+    );
+    desk.client.batch_execute(&sql).await.unwrap();
+    let mut config = desk.server.config();
+    config.options(format!("-c search_path={schema},pg_catalog,public"));
+    Leases::with_engine(options(&desk.namespace).connect(config, NoTls))
+}
+
+/// The row is gone, and the clock shows an earlier time than the token.
+#[test]
+fn tokens_grow_although_the_clock_is_set_back_after_a_sweep() {
+    at_desk(|desk| async move {
+        let Desk { here, jane, joe, .. } = &desk;
+        let back = with_clock(&desk, "BEGIN RETURN pg_catalog.clock_timestamp() - interval '1 hour'; END").await;
+        let first = here.try_acquire("report", jane, MINUTE).await.unwrap();
+        here.release(&first).await.unwrap();
+        // Ten minutes later.
+        desk.pass(10 * MINUTE).await;
+        let sql = "UPDATE keylatch_lease SET token = token - 600000000, since = until WHERE ns = $1 RETURNING token";
+        let last: i64 = desk.client.query_one(sql, &[&desk.namespace]).await.unwrap().get(0);
+        assert_eq!(here.release_expired().await.unwrap(), 1);
+        assert_eq!(desk.rows().await, 0);
+        let next = back.try_acquire("report", joe, MINUTE).await.unwrap();
+        assert!(next.token().get() > last as u64, "{} after {last}", next.token());
+        let other = back.try_acquire("other", joe, MINUTE).await.unwrap();
+        assert!(other.token().get() > last as u64);
+        // What it is written in is nobody's lease.
+        assert_eq!(back.release_expired().await.unwrap(), 0);
+        assert_eq!(back.release_all(joe).await.unwrap(), 2);
+    });
+}
+
+/// It reads the row, and is late to read the clock. Meanwhile the lease was renewed.
+#[test]
+fn a_release_that_is_late_does_not_take_a_renewed_lease_for_an_expired_one() {
+    at_desk(|desk| async move {
+        let Desk { here, jane, .. } = &desk;
+        let slow = with_clock(&desk, "BEGIN PERFORM pg_sleep(1.5); RETURN pg_catalog.clock_timestamp(); END").await;
+        slow.engine().ready().await.unwrap();
+        let grant = here.try_acquire("report", jane, SECOND).await.unwrap();
+        let renewed = async {
+            sleep(millis(500)).await;
+            here.renew(&here.try_acquire("report", jane, MINUTE).await.unwrap()).await.unwrap();
+        };
+        let (released, ()) = zip(slow.release(&grant), renewed).await;
+        released.unwrap();
+        assert_eq!(here.status("report").await.unwrap(), None);
+    });
+}
+
+/// The same of an owner who asks whether the lease is its own.
+#[test]
+fn a_look_that_is_late_does_not_take_a_renewed_lease_for_an_expired_one() {
+    at_desk(|desk| async move {
+        let Desk { here, jane, .. } = &desk;
+        let slow = with_clock(&desk, "BEGIN PERFORM pg_sleep(1.5); RETURN pg_catalog.clock_timestamp(); END").await;
+        slow.engine().ready().await.unwrap();
+        let report = Resource::from("report");
+        let grant = here.try_acquire(&report, jane, SECOND).await.unwrap();
+        let renewed = async {
+            sleep(millis(500)).await;
+            here.try_acquire(&report, jane, MINUTE).await.unwrap();
+        };
+        let looks = slow.engine().acquire(ask(&report, jane, Want::Mine, &Expiry::Never, None));
+        let (looked, ()) = zip(looks, renewed).await;
+        assert_eq!(token_of(&looked.unwrap()), grant.token());
+    });
+}
+
+/// It can be run as one migration among others, in a transaction that takes its time.
+#[test]
+fn leases_go_on_while_the_schema_is_run_again() {
+    let server = Server::start();
+    on_tokio(async {
+        let mut client = server.client().await;
+        Postgres::create_table(&client).await.unwrap();
+        let leases = server.leases(Postgres::in_namespace("n").timeout(2 * SECOND));
+        let jane = Owner::named("jane");
+        let grant = leases.try_acquire("report", &jane, MINUTE).await.unwrap();
+        let migration = client.transaction().await.unwrap();
+        migration.batch_execute(keylatch_lease_postgres::SCHEMA).await.unwrap();
+        leases.renew(&grant).await.unwrap();
+        leases.try_acquire("other", &jane, MINUTE).await.unwrap();
+        leases.release(&grant).await.unwrap();
+        migration.commit().await.unwrap();
+    });
+}
+
+/// A waker that owns a request, as that of a task does.
+struct Owning(#[allow(dead_code, reason = "it is dropped")] std::sync::Mutex<Box<dyn Future<Output = ()> + Send>>);
+
+impl std::task::Wake for Owning {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// To drop a waker may be to drop another request.
+#[test]
+fn no_waker_is_dropped_under_a_lock() {
+    use std::task::{Context, Waker};
+
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let dial = || async { std::future::pending::<Result<_, keylatch_lease_postgres::BoxError>>().await };
+        // So that no timer has the waker as well.
+        let options = Postgres::in_namespace("n").timeout(Duration::MAX);
+        let (engine, _driver) = options.connect_with::<_, _, tokio::net::TcpStream, tokio::net::TcpStream>(dial);
+        let asks = || {
+            let engine = engine.clone();
+            Box::pin(async move { drop(engine.ready().await) })
+        };
+        let mut other = asks();
+        assert!(other.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let owning = Waker::from(Arc::new(Owning(std::sync::Mutex::new(Box::new(other)))));
+        let mut asked = asks();
+        assert!(asked.as_mut().poll(&mut Context::from_waker(&owning)).is_pending());
+        drop(owning);
+        assert!(asked.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        done.send(()).unwrap();
+    });
+    is_done.recv_timeout(20 * SECOND).expect("it comes to an end");
 }
