@@ -1,7 +1,7 @@
 //! Postgres: a private server, the engine, and advisory locks.
 
 use std::{
-    env, fs,
+    env,
     net::TcpListener,
     path::PathBuf,
     process::{self, Child, Command, Stdio},
@@ -54,7 +54,6 @@ impl Server {
         let folder = env::temp_dir().join(format!("keylatch-payroll-{}", process::id()));
         // Somebody else may take the port before the server does: then it does not start, and says so.
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
-        fs::create_dir_all(&folder)?;
         let watchdog = Watchdog::start(folder)?;
         // It says itself what is missing.
         let output = Command::new(SCRIPT)
