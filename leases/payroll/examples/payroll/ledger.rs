@@ -25,7 +25,7 @@ use keylatch_lease::{Fence, Token};
 use crate::lock::payment;
 
 /// How long the bank takes.
-const BANK: Duration = Duration::from_millis(20);
+pub(crate) const BANK: Duration = Duration::from_millis(20);
 
 pub(crate) struct Ledger {
     fence: Fence,

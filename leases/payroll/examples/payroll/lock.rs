@@ -1,10 +1,10 @@
 //! What keeps two workers from paying one account at the same time, or does not.
 
-use std::{thread, time::Duration};
+use std::{error, thread, time::Duration};
 
 use keylatch_lease::{AcquireError, Held, Leases, Owner, ReleaseError, Resource, Token, engine::Engine};
 
-use crate::Error;
+pub(crate) type Error = Box<dyn error::Error + Send + Sync>;
 
 /// What is leased when an account is paid.
 pub(crate) fn payment(account: usize) -> Resource {

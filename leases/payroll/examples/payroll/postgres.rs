@@ -12,10 +12,7 @@ use keylatch_lease_postgres::{NoTls, Postgres};
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::{Client, Config};
 
-use crate::{
-    Error,
-    lock::{Lock, Taken},
-};
+use crate::lock::{Error, Lock, Taken};
 
 /// In the checkout that this was built in.
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../servers/run");

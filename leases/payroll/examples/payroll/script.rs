@@ -12,15 +12,15 @@ use std::{
 use keylatch_lease_conformance::served::{Remote, Served};
 
 use crate::{
-    Args, Error, Locking,
-    ledger::{Book, Ledger, Scene},
-    lock,
+    args::{Args, Locking},
+    ledger::{BANK, Book, Ledger, Scene},
+    lock::{self, Error},
 };
 
 /// What a take-over may take beyond the time of the lease, on a machine that has other things to do.
 const SLACK: Duration = Duration::from_millis(500);
 
-/// Nothing in here takes so long, unless something is wrong.
+/// Nothing takes so long, beside what the bank does, unless something is wrong.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whether every number is what it must be.
@@ -55,7 +55,7 @@ impl Server {
     fn start(args: &Args) -> Result<Self, Error> {
         match args.engine {
             #[cfg(feature = "postgres")]
-            crate::Engine::Postgres => Ok(Server::Postgres(crate::postgres::Server::start()?)),
+            crate::args::Engine::Postgres => Ok(Server::Postgres(crate::postgres::Server::start()?)),
             _ => Ok(Server::Memory(Served::start(Duration::ZERO)?)),
         }
     }
@@ -100,6 +100,7 @@ impl Server {
 struct Company {
     ledger: Arc<Ledger>,
     workers: Vec<(String, Child)>,
+    patience: Duration,
 }
 
 /// Somebody else has read the account.
@@ -117,7 +118,9 @@ impl Company {
     fn start(args: &Args, ledger: Arc<Ledger>, server: &str) -> Result<Self, Error> {
         let address = ledger.listen()?.to_string();
         let program = env::current_exe()?;
-        let mut company = Company { ledger, workers: Vec::new() };
+        // As if there were but one worker.
+        let patience = PATIENCE + BANK * u32::try_from(args.accounts)?;
+        let mut company = Company { ledger, workers: Vec::new(), patience };
         for name in ('A'..='Z').take(args.workers).map(String::from) {
             let mut command = Command::new(&program);
             command.args(args.for_workers()).args([&name, &address, server]).stdin(Stdio::null());
@@ -157,7 +160,7 @@ impl Company {
         go_on(&self.workers[place].1)?;
         // It writes, and sees what comes of it, before it asks for the next account.
         let is_through = |book: &Book| (book.asked.get(worker).copied() != asked).then_some(());
-        match self.wait_until(Instant::now() + PATIENCE, is_through)? {
+        match self.wait_until(Instant::now() + self.patience, is_through)? {
             Some(()) => Ok(Paused { for_, taken_over }),
             None => Err(format!("worker {worker} does not go on").into()),
         }
@@ -173,7 +176,7 @@ impl Company {
             let mut scenes = book.scenes.iter();
             scenes.any(|scene| scene.account == account && scene.has_begun).then_some(())
         };
-        let begun = self.wait_until(Instant::now() + PATIENCE, has_begun)?;
+        let begun = self.wait_until(Instant::now() + self.patience, has_begun)?;
         begun.ok_or_else(|| format!("nobody comes to account #{account}").into())
     }
 
@@ -213,7 +216,7 @@ impl Company {
 
     /// Waits until all have ended.
     fn finish(&mut self) -> Result<(), Error> {
-        let limit = Instant::now() + PATIENCE;
+        let limit = Instant::now() + self.patience;
         while !self.workers.is_empty() {
             let mut left = Vec::new();
             for (name, mut child) in self.workers.drain(..) {

@@ -9,8 +9,8 @@ use keylatch_lease::Token;
 use keylatch_lease_conformance::served::Remote;
 
 use crate::{
-    Args, Engine, Error, Locking, Worker,
-    lock::{Leased, Lock, Taken, Unlocked},
+    args::{Args, Engine, Locking, Worker},
+    lock::{Error, Leased, Lock, Taken, Unlocked},
 };
 
 pub(crate) fn run(args: &Args, worker: &Worker) -> Result<(), Error> {
