@@ -57,6 +57,8 @@
 //! The client that it connects should ask a server that does not answer for no more than a few seconds, and connect anew when a connection
 //! breaks: cases 21 to 25, 33, 34 and 36 break them.
 //!
+//! [`served`] is an engine with all of that, for tests and demonstrations: the one in memory, behind a server.
+//!
 //! # What comes of it
 //! A case has an [`Outcome`]. It *passed*, or it *failed*. It was *weakened*, if something was wrong that the engine does not promise: see below.
 //! Or it *does not apply*, since the fixture lacks the means. The tests of [`conformance!`] pass in these two cases, and say on the standard
@@ -126,6 +128,7 @@ mod fixture;
 mod history;
 mod observed;
 mod proxy;
+pub mod served;
 mod suite;
 mod trial;
 pub mod worker;

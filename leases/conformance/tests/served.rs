@@ -2,11 +2,9 @@
 
 mod common;
 
-use std::time::Duration;
+use common::served::{OnServed, be_a_worker};
 
-use common::served::{Served, be_a_worker};
-
-keylatch_lease_conformance::conformance!(Served::start(Duration::from_millis(1500)).expect("a server"));
+keylatch_lease_conformance::conformance!(OnServed::start().expect("a server"));
 
 /// In another process this is one; here it is nothing.
 #[test]

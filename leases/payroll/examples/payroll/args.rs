@@ -1,0 +1,130 @@
+//! What is asked for.
+
+use std::{fmt::Display, str::FromStr, time::Duration};
+
+pub(crate) const HELP: &str = "\
+Accounts that are to be paid exactly once, by worker processes: A is killed while it pays, B is stopped while it pays.
+
+Usage: payroll [OPTIONS]
+
+  --engine NAME  where the leases are (default: memory)
+                   memory    in this process, served to the workers over TCP
+                   postgres  in a private server, which is started for it (needs the feature postgres)
+  --lock NAME    what keeps workers from paying the same account at the same time (default: lease)
+                   lease     leases of keylatch-lease
+                   none      nothing; what must be seen then is that accounts are paid twice
+                   advisory  pg_advisory_lock of Postgres
+  --no-fence     the ledger admits whatever is written; what must be seen then is that an account is paid twice
+  --workers N    how many processes, 3 to 26 (default: 4)
+  --accounts N   how many accounts, 10 to 10000 (default: 300)
+  --ttl MS       how long a lease lasts that is not renewed, at least 300 ms (default: 2000)
+  --help         this text
+
+Exit code: 0; 1 if a number is not what it must be, as with --no-fence, --lock none and --lock advisory; 2 if an argument is no
+good, or the run could not be made.";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Engine {
+    Memory,
+    Postgres,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Locking {
+    Lease,
+    None,
+    Advisory,
+}
+
+#[derive(Debug)]
+pub(crate) struct Args {
+    pub(crate) engine: Engine,
+    pub(crate) lock: Locking,
+    pub(crate) is_fenced: bool,
+    pub(crate) workers: usize,
+    pub(crate) accounts: usize,
+    pub(crate) ttl: Duration,
+    /// What the program tells itself when it starts a worker.
+    pub(crate) worker: Option<Worker>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Worker {
+    pub(crate) name: String,
+    /// Where the ledger is.
+    pub(crate) ledger: String,
+    /// Where the engine is.
+    pub(crate) server: String,
+}
+
+impl Args {
+    /// `None` if help is asked for.
+    pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
+        let mut parsed = Args {
+            engine: Engine::Memory,
+            lock: Locking::Lease,
+            is_fenced: true,
+            workers: 4,
+            accounts: 300,
+            ttl: Duration::from_secs(2),
+            worker: None,
+        };
+        while let Some(flag) = args.next() {
+            let mut value = || args.next().ok_or_else(|| format!("{flag} needs a value"));
+            match &*flag {
+                "--engine" => {
+                    parsed.engine = match &*value()? {
+                        "memory" => Engine::Memory,
+                        "postgres" => Engine::Postgres,
+                        other => return Err(format!("--engine {other}: must be memory or postgres")),
+                    }
+                }
+                "--lock" => {
+                    parsed.lock = match &*value()? {
+                        "lease" => Locking::Lease,
+                        "none" => Locking::None,
+                        "advisory" => Locking::Advisory,
+                        other => return Err(format!("--lock {other}: must be lease, none or advisory")),
+                    }
+                }
+                "--no-fence" => parsed.is_fenced = false,
+                "--workers" => parsed.workers = number(&flag, &value()?, 3, 26)?,
+                "--accounts" => parsed.accounts = number(&flag, &value()?, 10, 10_000)?,
+                "--ttl" => parsed.ttl = Duration::from_millis(number(&flag, &value()?, 300, 60_000)?),
+                "--help" => return Ok(None),
+                "--worker" => {
+                    parsed.worker = Some(Worker { name: value()?, ledger: value()?, server: value()? });
+                }
+                _ => return Err(format!("{flag}: no such option")),
+            }
+        }
+        if parsed.lock == Locking::Advisory && parsed.engine != Engine::Postgres {
+            return Err("--lock advisory needs --engine postgres".to_owned());
+        }
+        if parsed.engine == Engine::Postgres && cfg!(not(feature = "postgres")) {
+            let command = "cargo run --release --example payroll --features postgres -- --engine postgres";
+            return Err(format!("--engine postgres is not built in: {command}"));
+        }
+        Ok(Some(parsed))
+    }
+
+    /// The same for a worker, whose own arguments come after these.
+    pub(crate) fn for_workers(&self) -> Vec<String> {
+        let engine = match self.engine {
+            Engine::Memory => "memory",
+            Engine::Postgres => "postgres",
+        };
+        let lock = match self.lock {
+            Locking::Lease => "lease",
+            Locking::None => "none",
+            Locking::Advisory => "advisory",
+        };
+        let ttl = self.ttl.as_millis().to_string();
+        ["--engine", engine, "--lock", lock, "--ttl", &ttl, "--worker"].map(str::to_owned).to_vec()
+    }
+}
+
+fn number<T: FromStr + PartialOrd + Display>(flag: &str, text: &str, least: T, most: T) -> Result<T, String> {
+    let number = text.parse().ok().filter(|number| *number >= least && *number <= most);
+    number.ok_or_else(|| format!("{flag} {text}: must be a number from {least} to {most}"))
+}

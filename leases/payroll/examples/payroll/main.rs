@@ -1,0 +1,51 @@
+//! A payroll: accounts that are to be paid exactly once, by several worker processes, of which one is killed in the midst of a
+//! payment, and another one is stopped in the midst of one and goes on when somebody else has long done it.
+//!
+//! ```text
+//! cargo run --release --example payroll                  # needs nothing: the engine in memory, served to the workers over TCP
+//! cargo run --release --example payroll -- --no-fence    # the ledger admits any write: one account is paid twice
+//! cargo run --release --example payroll -- --lock none   # no leases: very many are
+//! cargo run --release --example payroll --features postgres -- --engine postgres
+//! cargo run --release --example payroll --features postgres -- --engine postgres --lock advisory
+//! ```
+//!
+//! What to look at: `worker.rs` is how a program uses leases, [`worker::pay`] above all; [`ledger::Ledger::read`] and
+//! [`ledger::Ledger::pay`] are the fence at work, where the data is; [`script::run`] is what befalls the workers.
+
+mod args;
+mod ledger;
+mod lock;
+#[cfg(feature = "postgres")]
+mod postgres;
+mod script;
+mod worker;
+
+use std::{env, process::ExitCode};
+
+use args::{Args, HELP};
+
+fn main() -> ExitCode {
+    let args = match Args::parse(env::args().skip(1)) {
+        Ok(Some(args)) => args,
+        Ok(None) => {
+            println!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        Err(complaint) => {
+            eprintln!("payroll: {complaint} (see --help)");
+            return ExitCode::from(2);
+        }
+    };
+    let outcome = match &args.worker {
+        Some(worker) => worker::run(&args, worker).map(|()| true).map_err(|error| (format!(" {}", worker.name), error)),
+        None => script::run(&args).map_err(|error| (String::new(), error)),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err((who, error)) => {
+            eprintln!("payroll{who}: {error}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! What befalls the workers, and what comes of it.
+
+use std::{
+    env,
+    fmt::Display,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use keylatch_lease_conformance::served::{Remote, Served};
+
+use crate::{
+    args::{Args, Locking},
+    ledger::{BANK, Book, Ledger, Scene},
+    lock::{self, Error},
+};
+
+/// What a take-over may take beyond the time of the lease, on a machine that has other things to do.
+const SLACK: Duration = Duration::from_millis(500);
+
+/// Nothing takes so long, beside what the bank does, unless something is wrong.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whether every number is what it must be.
+pub(crate) fn run(args: &Args) -> Result<bool, Error> {
+    // Dropped on every way out, the workers before the server.
+    let server = Server::start(args)?;
+    let (killed_at, paused_at) = (args.accounts * 39 / 100, args.accounts * 2 / 3);
+    let scene = |worker, account| Scene { worker, account, has_begun: false, is_over: false };
+    let scenes = vec![scene("A", killed_at), scene("B", paused_at)];
+    let ledger = Ledger::new(args.accounts, args.workers, args.is_fenced, scenes);
+
+    let begin = Instant::now();
+    let mut company = Company::start(args, Arc::clone(&ledger), &server.address())?;
+    let killed = company.kill("A", killed_at, args.ttl)?;
+    let paused = company.pause("B", paused_at, args.ttl)?;
+    company.finish()?;
+    let wall = begin.elapsed();
+    let leases_left = server.count(args)?;
+
+    let run = Run { killed_at, killed, paused_at, paused, leases_left, wall };
+    Ok(run.report(args, &server.name(), &ledger.book()))
+}
+
+/// Where the leases are.
+enum Server {
+    Memory(Served),
+    #[cfg(feature = "postgres")]
+    Postgres(crate::postgres::Server),
+}
+
+impl Server {
+    fn start(args: &Args) -> Result<Self, Error> {
+        match args.engine {
+            #[cfg(feature = "postgres")]
+            crate::args::Engine::Postgres => Ok(Server::Postgres(crate::postgres::Server::start()?)),
+            _ => Ok(Server::Memory(Served::start(Duration::ZERO)?)),
+        }
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Server::Memory(_) => "memory".to_owned(),
+            #[cfg(feature = "postgres")]
+            Server::Postgres(server) => server.name(),
+        }
+    }
+
+    /// Where workers find it.
+    fn address(&self) -> String {
+        match self {
+            Server::Memory(served) => served.address().to_string(),
+            #[cfg(feature = "postgres")]
+            Server::Postgres(server) => server.address(),
+        }
+    }
+
+    /// How many locks are left.
+    fn count(&self, args: &Args) -> Result<Option<usize>, Error> {
+        match (args.lock, self) {
+            (Locking::None, _) => Ok(None),
+            (_, Server::Memory(served)) => {
+                Ok(Some(lock::count(Remote::connect("payroll", served.address())?, args.accounts)?))
+            }
+            #[cfg(feature = "postgres")]
+            (Locking::Advisory, Server::Postgres(server)) => Ok(Some(server.count_advisory()?)),
+            #[cfg(feature = "postgres")]
+            (Locking::Lease, Server::Postgres(server)) => {
+                Ok(Some(lock::count(crate::postgres::engine(&server.address())?, args.accounts)?))
+            }
+        }
+    }
+}
+
+// --- The workers -----------------------------------------------------------------------------------------------------
+
+/// All workers. Dropped, it kills those that are left.
+struct Company {
+    ledger: Arc<Ledger>,
+    workers: Vec<(String, Child)>,
+    patience: Duration,
+}
+
+/// Somebody else has read the account.
+struct TakenOver {
+    by: String,
+    after: Duration,
+}
+
+struct Paused {
+    for_: Duration,
+    taken_over: Option<TakenOver>,
+}
+
+impl Company {
+    fn start(args: &Args, ledger: Arc<Ledger>, server: &str) -> Result<Self, Error> {
+        let address = ledger.listen()?.to_string();
+        let program = env::current_exe()?;
+        // As if there were but one worker.
+        let patience = PATIENCE + BANK * u32::try_from(args.accounts)?;
+        let mut company = Company { ledger, workers: Vec::new(), patience };
+        for name in ('A'..='Z').take(args.workers).map(String::from) {
+            let mut command = Command::new(&program);
+            command.args(args.for_workers()).args([&name, &address, server]).stdin(Stdio::null());
+            let child = command.spawn().map_err(|error| format!("worker {name} cannot be started: {error}"))?;
+            company.workers.push((name, child));
+        }
+        Ok(company)
+    }
+
+    /// Kills it, as `kill -9` does, as soon as it is between reading and writing this account.
+    fn kill(&mut self, worker: &'static str, account: usize, ttl: Duration) -> Result<Option<TakenOver>, Error> {
+        self.wait_for_scene(account)?;
+        let since = Instant::now();
+        let place = self.place(worker)?;
+        let (_, child) = &mut self.workers[place];
+        child.kill()?;
+        child.wait()?;
+        self.workers.remove(place);
+        self.ledger.redo(account);
+        self.ledger.end_scene(account);
+        self.taken_over(worker, account, since, since + ttl + 10 * SLACK)
+    }
+
+    /// Stops it as soon as it is between reading and writing this account, for twice the time of a lease.
+    fn pause(&mut self, worker: &'static str, account: usize, ttl: Duration) -> Result<Paused, Error> {
+        self.wait_for_scene(account)?;
+        let since = Instant::now();
+        let place = self.place(worker)?;
+        let asked = self.ledger.book().asked.get(worker).copied();
+        stop(&self.workers[place].1)?;
+        self.ledger.redo(account);
+        // The bank answers, and nobody is there to hear it.
+        self.ledger.end_scene(account);
+        let taken_over = self.taken_over(worker, account, since, since + 2 * ttl)?;
+        thread::sleep((since + 2 * ttl).saturating_duration_since(Instant::now()));
+        let for_ = since.elapsed();
+        go_on(&self.workers[place].1)?;
+        // It writes, and sees what comes of it, before it asks for the next account.
+        let is_through = |book: &Book| (book.asked.get(worker).copied() != asked).then_some(());
+        match self.wait_until(Instant::now() + self.patience, is_through)? {
+            Some(()) => Ok(Paused { for_, taken_over }),
+            None => Err(format!("worker {worker} does not go on").into()),
+        }
+    }
+
+    fn place(&self, worker: &str) -> Result<usize, Error> {
+        let place = self.workers.iter().position(|(name, _)| name == worker);
+        place.ok_or_else(|| format!("worker {worker} is not there").into())
+    }
+
+    fn wait_for_scene(&mut self, account: usize) -> Result<(), Error> {
+        let has_begun = |book: &Book| {
+            let mut scenes = book.scenes.iter();
+            scenes.any(|scene| scene.account == account && scene.has_begun).then_some(())
+        };
+        let begun = self.wait_until(Instant::now() + self.patience, has_begun)?;
+        begun.ok_or_else(|| format!("nobody comes to account #{account}").into())
+    }
+
+    /// Waits until somebody else has read the account, so long at most.
+    fn taken_over(
+        &mut self,
+        worker: &str,
+        account: usize,
+        since: Instant,
+        limit: Instant,
+    ) -> Result<Option<TakenOver>, Error> {
+        self.wait_until(limit, |book: &Book| {
+            let read = book.reads.iter().find(|read| read.account == account && read.worker != worker)?;
+            Some(TakenOver { by: read.worker.clone(), after: read.at.saturating_duration_since(since) })
+        })
+    }
+
+    /// Waits until there is something to be seen in the book; `None` if it is too late. An error if a worker fails meanwhile.
+    fn wait_until<T>(&mut self, limit: Instant, look: impl Fn(&Book) -> Option<T>) -> Result<Option<T>, Error> {
+        let ledger = Arc::clone(&self.ledger);
+        let mut book = ledger.book();
+        loop {
+            if let Some(seen) = look(&book) {
+                return Ok(Some(seen));
+            }
+            let left = limit.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            for (name, child) in &mut self.workers {
+                is_well(name, child.try_wait()?)?;
+            }
+            // Those who fail say nothing to the ledger: somebody has to look after them from time to time.
+            book = ledger.wait(book, left.min(Duration::from_millis(50)));
+        }
+    }
+
+    /// Waits until all have ended.
+    fn finish(&mut self) -> Result<(), Error> {
+        let limit = Instant::now() + self.patience;
+        while !self.workers.is_empty() {
+            let mut left = Vec::new();
+            for (name, mut child) in self.workers.drain(..) {
+                match child.try_wait()? {
+                    None => left.push((name, child)),
+                    status => is_well(&name, status)?,
+                }
+            }
+            self.workers = left;
+            if Instant::now() > limit {
+                return Err(format!("{} workers do not end", self.workers.len()).into());
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Company {
+    fn drop(&mut self) {
+        for (_, child) in &mut self.workers {
+            // Fails if it has ended.
+            _ = child.kill();
+            _ = child.wait();
+        }
+    }
+}
+
+fn is_well(name: &str, status: Option<ExitStatus>) -> Result<(), Error> {
+    match status {
+        Some(status) if !status.success() => Err(format!("worker {name} has failed: {status}").into()),
+        _ => Ok(()),
+    }
+}
+
+/// Returns when it stands.
+#[cfg(unix)]
+fn stop(child: &Child) -> Result<(), Error> {
+    use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+    let id = Pid::from_child(child);
+    kill_process(id, Signal::STOP)?;
+    match waitpid(Some(id), WaitOptions::UNTRACED)? {
+        Some((_, status)) if status.stopped() => Ok(()),
+        _ => Err("a worker that was to be stopped has ended".into()),
+    }
+}
+
+#[cfg(unix)]
+fn go_on(child: &Child) -> Result<(), Error> {
+    use rustix::process::{Pid, Signal, kill_process};
+
+    Ok(kill_process(Pid::from_child(child), Signal::CONT)?)
+}
+
+#[cfg(not(unix))]
+fn stop(_: &Child) -> Result<(), Error> {
+    Err("a process cannot be stopped here: this needs Unix".into())
+}
+
+#[cfg(not(unix))]
+fn go_on(_: &Child) -> Result<(), Error> {
+    Ok(())
+}
+
+// --- The table -------------------------------------------------------------------------------------------------------
+
+struct Run {
+    killed_at: usize,
+    killed: Option<TakenOver>,
+    paused_at: usize,
+    paused: Paused,
+    leases_left: Option<usize>,
+    wall: Duration,
+}
+
+#[derive(Default)]
+struct Table {
+    is_unsound: bool,
+}
+
+impl Table {
+    fn row(&mut self, label: &str, value: impl Display, must: &str, is_met: bool) {
+        self.is_unsound |= !is_met;
+        let must = if must.is_empty() { String::new() } else { format!("  must be {must}") };
+        println!("{label:<34}{value:>16}{must}{}", if is_met { "" } else { ": FAILED" });
+    }
+
+    fn take_over(&mut self, taken_over: Option<&TakenOver>, limit: Duration) {
+        let must = format!("below {}", seconds(limit));
+        match taken_over {
+            Some(TakenOver { by, after }) => {
+                self.row(&format!("  taken over by {by} after"), seconds(*after), &must, *after < limit);
+            }
+            None => self.row("  taken over after", "not at all", &must, false),
+        }
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}
+
+impl Run {
+    fn report(&self, args: &Args, engine: &str, book: &Book) -> bool {
+        let mut table = Table::default();
+        let lock = match (args.lock, args.is_fenced) {
+            (Locking::Lease, true) => "lease and fence",
+            (Locking::Lease, false) => "lease, no fence",
+            (Locking::None, _) => "none",
+            (Locking::Advisory, _) => "advisory",
+        };
+        table.row("engine", engine, "", true);
+        table.row("lock", lock, "", true);
+        table.row("workers", args.workers, "", true);
+        let payments = book.payments.len();
+        table.row("payments", payments, &args.accounts.to_string(), payments == args.accounts);
+        let (twice, never) = (book.count(|paid| paid > 1), book.count(|paid| paid == 0));
+        table.row("accounts paid more than once", twice, "0", twice == 0);
+        table.row("accounts not paid", never, "0", never == 0);
+
+        let limit = args.ttl + SLACK;
+        table.row("A killed while paying", format!("#{}", self.killed_at), "", true);
+        table.take_over(self.killed.as_ref(), limit);
+        let Paused { for_, taken_over } = &self.paused;
+        table.row(&format!("B stopped while paying #{} for", self.paused_at), seconds(*for_), "", true);
+        table.take_over(taken_over.as_ref(), limit);
+        let is_it = |worker: &str, account| worker == "B" && account == self.paused_at;
+        let refused = book.refused.iter().find(|refused| is_it(&refused.worker, refused.account));
+        let lost = book.lost.iter().find(|lost| is_it(&lost.worker, lost.account));
+        let is_paid = book.payments.iter().any(|payment| is_it(&payment.worker, payment.account));
+        match (refused, taken_over) {
+            (Some(refused), _) => {
+                table.row("  its late write", "refused", "refused", true);
+                table.row("  with the token", refused.token, "", true);
+                table.row("  which is behind the newest,", refused.newest, "", true);
+            }
+            (None, _) if !is_paid => table.row("  its late write", "not made", "refused", false),
+            (None, Some(_)) => table.row("  its late write", "admitted", "refused", false),
+            // Nobody has taken it over: then it is not late.
+            (None, None) => table.row("  its write when it goes on", "admitted", "", true),
+        }
+        if args.lock == Locking::Lease {
+            let said = lost.map_or("nothing", |lost| &*lost.why);
+            table.row("  its own look at the lease says", said, "that it is lost", lost.is_some());
+        }
+        if let Some(left) = self.leases_left {
+            table.row("locks left", left, "0", left == 0);
+        }
+        table.row("wall time", seconds(self.wall), "", true);
+        !table.is_unsound
+    }
+}
