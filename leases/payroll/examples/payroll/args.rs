@@ -18,6 +18,7 @@ Usage: payroll [OPTIONS]
   --workers N    how many processes, 3 to 26 (default: 4)
   --accounts N   how many accounts, 10 to 10000 (default: 300)
   --ttl MS       how long a lease lasts that is not renewed, at least 300 ms (default: 2000)
+  --slack MS     how much later than that an account may be taken over (default: 500)
   --help         this text
 
 Exit code: 0; 1 if a number is not what it must be, as with --no-fence, --lock none and --lock advisory; 2 if an argument is no
@@ -44,6 +45,7 @@ pub(crate) struct Args {
     pub(crate) workers: usize,
     pub(crate) accounts: usize,
     pub(crate) ttl: Duration,
+    pub(crate) slack: Duration,
     /// What the program tells itself when it starts a worker.
     pub(crate) worker: Option<Worker>,
 }
@@ -67,6 +69,7 @@ impl Args {
             workers: 4,
             accounts: 300,
             ttl: Duration::from_secs(2),
+            slack: Duration::from_millis(500),
             worker: None,
         };
         while let Some(flag) = args.next() {
@@ -91,6 +94,7 @@ impl Args {
                 "--workers" => parsed.workers = number(&flag, &value()?, 3, 26)?,
                 "--accounts" => parsed.accounts = number(&flag, &value()?, 10, 10_000)?,
                 "--ttl" => parsed.ttl = Duration::from_millis(number(&flag, &value()?, 300, 60_000)?),
+                "--slack" => parsed.slack = Duration::from_millis(number(&flag, &value()?, 0, 60_000)?),
                 "--help" => return Ok(None),
                 "--worker" => {
                     parsed.worker = Some(Worker { name: value()?, ledger: value()?, server: value()? });

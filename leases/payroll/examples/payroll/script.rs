@@ -17,9 +17,6 @@ use crate::{
     lock::{self, Error},
 };
 
-/// What a take-over may take beyond the time of the lease, on a machine that has other things to do.
-const SLACK: Duration = Duration::from_millis(500);
-
 /// Nothing takes so long, beside what the bank does, unless something is wrong.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -141,7 +138,7 @@ impl Company {
         self.workers.remove(place);
         self.ledger.redo(account);
         self.ledger.end_scene(account);
-        self.taken_over(worker, account, since, since + ttl + 10 * SLACK)
+        self.taken_over(worker, account, since, since + ttl + PATIENCE)
     }
 
     /// Stops it as soon as it is between reading and writing this account, for twice the time of a lease.
@@ -338,7 +335,7 @@ impl Run {
         table.row("accounts paid more than once", twice, "0", twice == 0);
         table.row("accounts not paid", never, "0", never == 0);
 
-        let limit = args.ttl + SLACK;
+        let limit = args.ttl + args.slack;
         table.row("A killed while paying", format!("#{}", self.killed_at), "", true);
         table.take_over(self.killed.as_ref(), limit);
         let Paused { for_, taken_over } = &self.paused;
