@@ -212,6 +212,16 @@ impl Request {
         self.owner.check()
     }
 
+    /// Under which conditions it takes the lease.
+    #[inline]
+    fn want(&self, turn: Turn) -> Want {
+        match (self.is_fresh, turn) {
+            (false, _) => Want::Any,
+            (true, Turn::Outside) => Want::Fresh,
+            (true, Turn::First) => Want::New,
+        }
+    }
+
     #[inline]
     pub(crate) fn into_grant(self, facts: Facts) -> Grant {
         let Facts { token, resumed, start, end } = facts;
@@ -440,6 +450,25 @@ fn deadline(remaining: Option<Duration>, at: Duration, is_local: bool) -> Option
     at.checked_add(if is_local { remaining } else { remaining - remaining / 100 })
 }
 
+/// How long a lease lasts that is not over; `Some(None)`: it never ends.
+#[inline]
+fn remaining(left: Left) -> Option<Option<Duration>> {
+    match left {
+        Left::Nothing => None,
+        Left::For(left) => Some(Some(left)),
+        Left::Forever => Some(None),
+    }
+}
+
+/// By how much renewing extends a lease with this policy, if that depends on nothing else.
+#[inline]
+fn term_of_renewal(expiry: Option<&Expiry>) -> Option<Term> {
+    match expiry {
+        None | Some(Expiry::Fixed(_) | Expiry::Custom(_)) => None,
+        Some(expiry) => expiry.term(),
+    }
+}
+
 /// Asking the engine.
 impl<E: Engine> Leases<E> {
     /// Asks the engine, once those who wait have been served; and again, if the answer got lost. Says whether one was.
@@ -554,11 +583,7 @@ impl<E: Engine> Leases<E> {
     pub(crate) async fn attempt(&self, request: &Request, turn: Turn) -> Result<Asked, AcquireError<E::Error>> {
         request.check()?;
         let Request { resource, expiry, is_fresh, .. } = request;
-        let as_it_comes = match turn {
-            Turn::First if *is_fresh => Want::New,
-            _ if *is_fresh => Want::Fresh,
-            _ => Want::Any,
-        };
+        let as_it_comes = request.want(turn);
         // Where the engine does not know of those in line, they go first.
         let is_behind = !E::LOCAL && turn == Turn::Outside && self.first_in_line(resource).is_some();
         let mut question = match expiry.term() {
@@ -642,11 +667,7 @@ impl<E: Engine> Leases<E> {
             }
         };
         let (left, _) = self.ask_with(Some(resource), at, |_| None, &renew, know).await?;
-        let remaining = match left {
-            Left::Nothing => return Ok(Err(self.lost(held).await)),
-            Left::For(left) => Some(left),
-            Left::Forever => None,
-        };
+        let Some(remaining) = remaining(left) else { return Ok(Err(self.lost(held).await)) };
         self.extended(resource, *token, at);
         let Some(end) = deadline(remaining, at, E::LOCAL) else { return Ok(Ok(None)) };
         if E::LOCAL {
@@ -678,10 +699,10 @@ impl<E: Engine> Leases<E> {
     pub(crate) async fn renewed(&self, grant: &Grant) -> Result<Option<Duration>, RenewError<E::Error>> {
         grant.resource.check()?;
         grant.owner.check()?;
-        let (mut term, mut policy) = match &grant.expiry {
-            Some(Expiry::Fixed(_)) | None => (None, None),
-            Some(Expiry::Custom(policy)) => (None, Some(policy)),
-            Some(expiry) => (expiry.term(), None),
+        let mut term = term_of_renewal(grant.expiry.as_ref());
+        let mut policy = match &grant.expiry {
+            Some(Expiry::Custom(policy)) => Some(policy),
+            _ => None,
         };
         loop {
             let end = self.extend(grant, term).await.map_err(RenewError::Engine)?.map_err(RenewError::Lost)?;
@@ -826,14 +847,14 @@ impl<E: Engine> Leases<E> {
 
     #[inline]
     pub(crate) fn acquired_at_once(&self, request: &Request) -> Option<Facts> {
-        let Request { resource, owner, expiry, is_fresh } = request;
+        let Request { resource, owner, expiry, .. } = request;
         let arrived = self.arrivals();
         if !self.is_at_once(resource, owner) {
             return None;
         }
         let term = Some(expiry.term()?);
         let at = self.engine.now();
-        let want = if *is_fresh { Want::Fresh } else { Want::Any };
+        let want = request.want(Turn::Outside);
         let answer = at_once(self.engine.acquire(Ask { resource, owner, want, term, expiry, waiting: false, at }));
         self.engine.tidy();
         let facts = Facts::new(&answer.ok()?, at, E::LOCAL)?;
@@ -849,10 +870,8 @@ impl<E: Engine> Leases<E> {
     /// The lease's new end.
     #[inline]
     pub(crate) fn renewed_at_once(&self, grant: &Grant) -> Option<Option<Duration>> {
-        match &grant.expiry {
-            None | Some(Expiry::Fixed(_) | Expiry::Custom(_)) => None,
-            Some(expiry) => self.extended_at_once(grant, expiry.term()),
-        }
+        let term = term_of_renewal(grant.expiry.as_ref())?;
+        self.extended_at_once(grant, Some(term))
     }
 
     #[inline]
@@ -866,11 +885,7 @@ impl<E: Engine> Leases<E> {
         let renewed = at_once(self.engine.renew(&mut batch, at));
         self.engine.tidy();
         renewed.ok()?;
-        let remaining = match batch[0].left {
-            Left::Nothing => return None,
-            Left::For(left) => Some(left),
-            Left::Forever => None,
-        };
+        let remaining = remaining(batch[0].left)?;
         self.extended(resource, *token, at);
         Some(deadline(remaining, at, E::LOCAL))
     }

@@ -4,7 +4,10 @@
 
 use std::{
     convert::Infallible,
-    sync::atomic::{AtomicBool, Ordering::SeqCst},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     time::Duration,
 };
 
@@ -14,12 +17,22 @@ use keylatch_lease::{
     engine::{Answer, Ask, Engine, Fail, Gone, Owned, Record, Renewal},
 };
 
+const TTL: Duration = Duration::from_secs(60);
+
 type Never<T> = Result<T, Fail<Infallible>>;
 
 /// The engine in memory, in another process; while it is shut no answer comes back to who has renewed.
 struct Slow {
     memory: Memory<ManualClock>,
     is_shut: AtomicBool,
+    /// Done while an answer to a renewal comes.
+    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Slow {
+    fn new() -> Self {
+        Slow { memory: Memory::new(ManualClock::new()), is_shut: AtomicBool::new(false), meanwhile: Mutex::new(None) }
+    }
 }
 
 impl Engine for Slow {
@@ -42,6 +55,8 @@ impl Engine for Slow {
         while self.is_shut.load(SeqCst) {
             yield_now().await;
         }
+        let meanwhile = self.meanwhile.lock().unwrap().take();
+        meanwhile.into_iter().for_each(|run| run());
         Ok(())
     }
 
@@ -69,9 +84,7 @@ impl Engine for Slow {
 /// Guarantee 10: once `lost` has been ready it stays so, though the answer to a renewal comes after all.
 #[test]
 fn what_is_lost_stays_lost() {
-    const TTL: Duration = Duration::from_secs(60);
-    let slow = Slow { memory: Memory::new(ManualClock::new()), is_shut: AtomicBool::new(false) };
-    let leases = Leases::with_engine(slow);
+    let leases = Leases::with_engine(Slow::new());
     let clock = leases.engine().memory.clock();
     let held = leases.hold_blocking("report", &Owner::named("ann"), TTL).expect("it is free");
     block_on(async {
@@ -86,5 +99,45 @@ fn what_is_lost_stays_lost() {
         leases.engine().is_shut.store(false, SeqCst); // the answer comes
         assert_eq!(poll_once(&mut renewal).await, Some(Lost::Expired));
         assert_eq!(held.check(), Err(Lost::Expired));
+    });
+}
+
+/// The same, though nobody has looked between the deadline and the answer.
+#[test]
+fn an_answer_after_the_deadline_is_none() {
+    let leases = Leases::with_engine(Slow::new());
+    let clock = leases.engine().memory.clock();
+    let held = leases.hold_blocking("report", &Owner::named("ann"), TTL).expect("it is free");
+    block_on(async {
+        let mut renewal = held.renewal();
+        assert!(poll_once(&mut renewal).await.is_none());
+        leases.engine().is_shut.store(true, SeqCst);
+        clock.advance(TTL / 2);
+        assert!(poll_once(&mut renewal).await.is_none());
+        clock.advance(TTL / 2);
+        leases.engine().is_shut.store(false, SeqCst);
+        assert_eq!(poll_once(&mut renewal).await, Some(Lost::Expired));
+        assert_eq!(held.check(), Err(Lost::Expired));
+    });
+}
+
+/// The deadline passes, and somebody sees that, in the midst of an answer.
+#[test]
+fn what_is_seen_to_be_lost_while_an_answer_comes_stays_lost() {
+    let leases = Arc::new(Leases::with_engine(Slow::new()));
+    let held = Arc::new(leases.hold_arc("report", &Owner::named("ann"), TTL).wait().expect("it is free"));
+    let clock = leases.engine().memory.clock().clone();
+    block_on(async {
+        let mut renewal = held.renewal();
+        assert!(poll_once(&mut renewal).await.is_none());
+        let (seen, time) = (Arc::clone(&held), clock.clone());
+        *leases.engine().meanwhile.lock().unwrap() = Some(Box::new(move || {
+            time.advance(TTL / 2);
+            assert_eq!(seen.check(), Err(Lost::Expired));
+        }));
+        clock.advance(TTL / 2);
+        let _ = poll_once(&mut renewal).await; // the answer comes
+        assert_eq!(held.check(), Err(Lost::Expired));
+        assert_eq!(poll_once(&mut renewal).await, Some(Lost::Expired));
     });
 }

@@ -194,7 +194,9 @@ async fn chores(shared: &Shared, session: &Session) {
             Some(Chore::Sweep) => {
                 // Whatever comes of it: there will be another.
                 let parameters: [&(dyn ToSql + Sync); 2] = [&shared.namespace, &SWEEP];
-                let row = in_time(shared, session, session.client.query_one(&session.sweep, &parameters)).await;
+                let question = session.client.query_one(&session.sweep, &parameters);
+                // Nobody else may be there to notice that the server is silent.
+                let row = shared.answer(session, &mut Limit::after(shared.timeout), question).await;
                 let is_more = row.is_some_and(|row| row.is_ok_and(|row| row.get::<_, i64>(0) >= SWEEP));
                 let pause = |time: Duration| if is_more { time.min(PAUSE) } else { time };
                 until_sweep = shared.sweeps.map(|time| Box::pin(sleep(pause(time))));
@@ -226,18 +228,7 @@ async fn give_back(shared: &Shared, session: &Session, abandoned: Option<&Abando
     let Ok(token) = i64::try_from(token.get()) else { return true };
     let (entity, key, owner) = (resource.entity().as_bytes(), resource.key().as_bytes(), owner.id().as_bytes());
     let parameters: [&(dyn ToSql + Sync); 6] = [&shared.namespace, &entity, &key, &owner, &token, &shared.channel];
-    let row = in_time(shared, session, session.client.query_one(&session.release, &parameters)).await;
+    let question = session.client.query_one(&session.release, &parameters);
+    let row = shared.answer(session, &mut Limit::after(shared.timeout), question).await;
     row.is_some_and(|row| row.is_ok_and(|row| row.get::<_, i8>(0) != b't' as i8))
-}
-
-/// What the server answers; `None` if it does not. Nobody else may be there to notice that it is silent.
-async fn in_time<F: Future>(shared: &Shared, session: &Session, question: F) -> Option<F::Output> {
-    let answers = session.answers();
-    let answer = Limit::after(shared.timeout).of(question).await;
-    if answer.is_some() {
-        session.has_answered();
-    } else if session.answers() == answers {
-        shared.give_up(session);
-    }
-    answer
 }

@@ -73,7 +73,8 @@
 //! | the server's clock is set forward | 2: leases expire early; who writes with a token is refused (3) |
 //! | it is set back | 8: leases last longer, by as much; 6: one that had just expired may be there again, if nobody has taken it. 1 and 3 hold |
 //! | `fsync = off`, an `UNLOGGED` table | not supported: a crash forgets leases (1) and perhaps tokens (3) |
-//! | an operation is given up after its timeout | 11: a lease that was granted unheard stays until it expires, or its owner asks again |
+//! | an operation is given up after its timeout, or its future is dropped | 11: a lease that was granted unheard stays until it expires, or its owner asks again; with `Expiry::Never`, until its owner asks again or is released by name |
+//! | the server stands still for longer than that, and goes on | 5, for one owner: a request of the connection that was given up may be done late. Without a token (`release_as`, `release_all`) it may end a tenure that the same owner has begun since |
 //! | nobody sweeps ([`Options::sweeps`] is `None` everywhere) | 12: a row for each resource that was ever leased |
 //! | many processes wait for one resource | 9: in each process in order of arrival; among them who is first to ask |
 //!

@@ -138,15 +138,10 @@ impl Postgres {
         let mut tries = 1;
         loop {
             let session = self.session(limit).await.map_err(Fail::NotDone)?;
-            let answers = session.answers();
-            let Some(answer) = limit.of(question(Arc::clone(&session))).await else {
-                // It may be busy with what others have asked.
-                if session.answers() == answers {
-                    self.shared().give_up(&session);
-                }
+            let question = question(Arc::clone(&session));
+            let Some(answer) = self.shared().answer(&session, limit, question).await else {
                 return Err(Fail::Unknown(Error::Timeout));
             };
-            session.has_answered();
             match answer.map_err(judge) {
                 Ok(answer) => return Ok(answer),
                 Err(Verdict::Again(_)) if tries < TRIES => tries += 1,
@@ -188,7 +183,7 @@ fn owner(row: &Row, column: usize) -> Owner {
 
 fn token(row: &Row, column: usize) -> Token {
     let number = u64::try_from(row.get::<_, i64>(column)).ok();
-    number.and_then(Token::new).unwrap_or_else(|| unreachable!("tokens start at the time since 1970"))
+    number.and_then(Token::new).unwrap_or_else(|| unreachable!("the table has no other tokens"))
 }
 
 fn remaining(row: &Row, column: usize) -> Option<Duration> {

@@ -13,7 +13,7 @@ CREATE TABLE IF NOT EXISTS keylatch_lease (
     entity bytea NOT NULL,
     key bytea NOT NULL,
     owner bytea NOT NULL,
-    token bigint NOT NULL,
+    token bigint NOT NULL CHECK (token > 0),
     since timestamptz NOT NULL, -- when the tenure began; once it has been released, when that was
     until timestamptz NOT NULL, -- 'infinity': it never expires; '-infinity': it has been released
     wanted boolean NOT NULL, -- somebody waits: a release is to be told, and an end that comes nearer

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    future::poll_fn,
+    future::{Future, poll_fn},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker},
     time::Duration,
@@ -10,7 +10,7 @@ use std::{
 
 use keylatch_lease::{Owner, Resource, Token};
 
-use crate::{error::Error, session::Session, watch::Watchers};
+use crate::{error::Error, session::Session, wait::Limit, watch::Watchers};
 
 /// A tenure that is to be released when there is time.
 pub(crate) struct Abandoned {
@@ -165,10 +165,23 @@ impl Shared {
         !self.lock().abandoned.is_empty()
     }
 
-    /// The connection is not to be used any more.
-    pub(crate) fn give_up(&self, session: &Session) {
-        session.mark_silent();
-        self.wake_driver();
+    /// What the server answers; `None` if it does not in time. If it has not answered anybody meanwhile, the connection is given up: it may
+    /// only be busy with what others have asked.
+    pub(crate) async fn answer<F: Future>(
+        &self,
+        session: &Session,
+        limit: &mut Limit,
+        question: F,
+    ) -> Option<F::Output> {
+        let answers = session.answers();
+        let answer = limit.of(question).await;
+        if answer.is_some() {
+            session.has_answered();
+        } else if session.answers() == answers {
+            session.mark_silent();
+            self.wake_driver();
+        }
+        answer
     }
 
     pub(crate) fn set_driver(&self, cx: &Context<'_>) {
