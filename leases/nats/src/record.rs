@@ -1,0 +1,258 @@
+//! What the messages of a resource say, and who has it by that.
+//!
+//! The last message of a resource's subject decides, and the time at which the server stored it: all durations in it count from there. So everybody
+//! who reads it comes to the same end, and no clock but the server's is in it.
+
+use std::time::Duration;
+
+use keylatch_lease::{Expiry, Term};
+use serde::{Deserialize, Serialize};
+
+/// An end that does not come. Times are nanoseconds since 1970, by the server.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+const VERSION: u8 = 1;
+
+/// A message, as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Message {
+    v: u8,
+    /// Whose. `None`: nobody's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    owner: Option<String>,
+    /// The sequence of the message with which the tenure began; `None`: this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    token: Option<u64>,
+    /// When it began; `None`: with this message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    since: Option<u64>,
+    /// How long it lasts from this message on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    idle: Option<u64>,
+    /// And from its beginning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    total: Option<u64>,
+    /// It does not end before: the end that it had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    least: Option<u64>,
+    /// What was stored later than this came too late, and the tenure is over: again the end that it had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    by: Option<u64>,
+    /// The policy, where it can be kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    policy: Option<Policy>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Policy {
+    Fixed(u64),
+    Sliding(u64),
+    SlidingUpTo { idle: u64, total: u64 },
+    Never,
+}
+
+impl Policy {
+    fn of(expiry: &Expiry) -> Option<Self> {
+        Some(match expiry {
+            Expiry::Fixed(total) => Policy::Fixed(nanos(*total)?),
+            Expiry::Sliding(idle) => Policy::Sliding(nanos(*idle)?),
+            Expiry::SlidingUpTo { idle, total } => Policy::SlidingUpTo { idle: nanos(*idle)?, total: nanos(*total)? },
+            Expiry::Never => Policy::Never,
+            Expiry::Custom(_) => return None,
+        })
+    }
+
+    fn expiry(&self) -> Expiry {
+        let time = Duration::from_nanos;
+        match *self {
+            Policy::Fixed(total) => Expiry::Fixed(time(total)),
+            Policy::Sliding(idle) => Expiry::Sliding(time(idle)),
+            Policy::SlidingUpTo { idle, total } => Expiry::SlidingUpTo { idle: time(idle), total: time(total) },
+            Policy::Never => Expiry::Never,
+        }
+    }
+}
+
+/// `None`: for longer than there are numbers, which is for ever.
+fn nanos(time: Duration) -> Option<u64> {
+    u64::try_from(time.as_nanos()).ok()
+}
+
+impl Message {
+    pub(crate) fn free() -> Self {
+        Message {
+            v: VERSION,
+            owner: None,
+            token: None,
+            since: None,
+            idle: None,
+            total: None,
+            least: None,
+            by: None,
+            policy: None,
+        }
+    }
+
+    /// A tenure begins.
+    pub(crate) fn begin(owner: &str, term: Term, expiry: &Expiry) -> Self {
+        Message {
+            owner: Some(owner.to_owned()),
+            idle: term.idle.and_then(nanos),
+            total: term.total.and_then(nanos),
+            policy: Policy::of(expiry),
+            ..Message::free()
+        }
+    }
+
+    /// A tenure goes on, and ends no earlier; unless this is stored too late. Without a policy it keeps the one that it has.
+    pub(crate) fn go_on(tenure: &Tenure, term: Term, expiry: Option<&Expiry>) -> Self {
+        Message {
+            owner: Some(tenure.owner.clone()),
+            token: Some(tenure.token),
+            since: Some(tenure.since),
+            idle: term.idle.and_then(nanos),
+            total: term.total.and_then(nanos),
+            least: Some(tenure.end),
+            by: Some(tenure.end),
+            policy: expiry.map_or_else(|| tenure.policy.clone(), Policy::of),
+            ..Message::free()
+        }
+    }
+
+    /// `None`: it is not one of ours, or of a later version.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let message: Message = serde_json::from_slice(bytes).ok()?;
+        (message.v == VERSION && message.token != Some(0)).then_some(message)
+    }
+
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_else(|_| unreachable!("it has strings and numbers only"))
+    }
+
+    /// Whose it is by this message, stored at that place and time; it may have ended since. `None`: nobody's.
+    pub(crate) fn tenure(self, sequence: u64, at: u64) -> Option<Tenure> {
+        let owner = self.owner?;
+        if self.by.is_some_and(|by| at > by) {
+            return None;
+        }
+        let since = self.since.unwrap_or(at);
+        let end = |from: u64, lasts: Option<u64>| lasts.map_or(NEVER, |lasts| from.saturating_add(lasts));
+        let end = end(at, self.idle).min(end(since, self.total)).max(self.least.unwrap_or(0));
+        Some(Tenure { owner, token: self.token.unwrap_or(sequence), since, end, policy: self.policy })
+    }
+}
+
+/// Somebody's lease, by the server's time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Tenure {
+    pub(crate) owner: String,
+    pub(crate) token: u64,
+    pub(crate) since: u64,
+    /// Maybe [`NEVER`].
+    pub(crate) end: u64,
+    policy: Option<Policy>,
+}
+
+impl Tenure {
+    /// What is left at this time. `None`: it never ends.
+    pub(crate) fn remaining(&self, at: u64) -> Option<Duration> {
+        (self.end != NEVER).then(|| Duration::from_nanos(self.end.saturating_sub(at)))
+    }
+
+    pub(crate) fn held_for(&self, at: u64) -> Duration {
+        Duration::from_nanos(at.saturating_sub(self.since))
+    }
+
+    pub(crate) fn expiry(&self) -> Option<Expiry> {
+        self.policy.as_ref().map(Policy::expiry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use keylatch_lease::{Expiry, Term};
+
+    use super::{Message, NEVER, Tenure};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn seconds(idle: u64) -> Term {
+        Term { idle: Some(Duration::from_secs(idle)), total: None }
+    }
+
+    fn begun(term: Term, expiry: &Expiry, at: u64) -> Tenure {
+        let message = Message::begin("ann", term, expiry);
+        Message::from_bytes(&message.to_bytes()).unwrap().tenure(7, at).unwrap()
+    }
+
+    #[test]
+    fn a_tenure_counts_from_when_it_was_stored() {
+        let tenure = begun(seconds(2), &Expiry::Sliding(Duration::from_secs(2)), SECOND);
+        assert_eq!((tenure.token, tenure.since, tenure.end), (7, SECOND, 3 * SECOND));
+        assert_eq!(tenure.remaining(2 * SECOND), Some(Duration::from_secs(1)));
+        assert_eq!(tenure.remaining(4 * SECOND), Some(Duration::ZERO));
+        assert_eq!(tenure.held_for(2 * SECOND), Duration::from_secs(1));
+        assert_eq!(tenure.expiry(), Some(Expiry::Sliding(Duration::from_secs(2))));
+    }
+
+    #[test]
+    fn it_goes_on_with_its_token_and_never_ends_earlier() {
+        let tenure = begun(seconds(9), &Expiry::Never, SECOND);
+        let on = |term, at| Message::go_on(&tenure, term, None).tenure(8, at).unwrap();
+        let longer = on(seconds(9), 4 * SECOND);
+        assert_eq!((longer.token, longer.since, longer.end), (7, SECOND, 13 * SECOND));
+        assert_eq!(longer.expiry(), Some(Expiry::Never));
+        assert_eq!(on(seconds(1), 4 * SECOND).end, tenure.end);
+        let capped = Term { idle: Some(Duration::from_secs(20)), total: Some(Duration::from_secs(11)) };
+        assert_eq!(on(capped, 4 * SECOND).end, 12 * SECOND);
+        assert_eq!(on(Term::FOREVER, 4 * SECOND).end, NEVER);
+    }
+
+    #[test]
+    fn what_is_stored_after_the_end_revives_nothing() {
+        let tenure = begun(seconds(2), &Expiry::Never, SECOND);
+        let on = Message::go_on(&tenure, seconds(2), None);
+        assert!(on.clone().tenure(8, 3 * SECOND).is_some());
+        assert_eq!(on.tenure(8, 3 * SECOND + 1), None);
+    }
+
+    #[test]
+    fn what_is_free_is_nobodys() {
+        let free = Message::from_bytes(&Message::free().to_bytes()).unwrap();
+        assert_eq!(free.tenure(7, SECOND), None);
+    }
+
+    #[test]
+    fn what_is_longer_than_there_are_numbers_never_ends() {
+        let term = Term { idle: Some(Duration::MAX), total: None };
+        let tenure = begun(term, &Expiry::Sliding(Duration::MAX), SECOND);
+        assert_eq!((tenure.end, tenure.remaining(SECOND), tenure.expiry()), (NEVER, None, None));
+        let term = Term { idle: Some(Duration::from_nanos(u64::MAX - 1)), total: None };
+        assert_eq!(begun(term, &Expiry::Never, SECOND).end, NEVER);
+    }
+
+    #[test]
+    fn policies_come_back() {
+        let second = Duration::new(1, 1);
+        let kept = [
+            Expiry::Fixed(second),
+            Expiry::Sliding(second),
+            Expiry::SlidingUpTo { idle: second, total: 2 * second },
+            Expiry::Never,
+        ];
+        for before in kept {
+            assert_eq!(begun(seconds(1), &before, SECOND).expiry(), Some(before));
+        }
+        assert_eq!(begun(seconds(1), &Expiry::custom(Some), SECOND).expiry(), None);
+    }
+
+    #[test]
+    fn what_others_wrote_is_not_taken_for_a_lease() {
+        for nonsense in ["", "{}", "null", "[1]", "{\"v\":2}", "{\"v\":1,\"owner\":7}", "{\"v\":1,\"token\":0}", "\u{0}"] {
+            assert_eq!(Message::from_bytes(nonsense.as_bytes()), None, "{nonsense}");
+        }
+    }
+}
