@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use keylatch_lease::{Expiry, Term};
+use keylatch_lease_remote::Policy;
 use serde::{Deserialize, Serialize};
 
 /// An end that does not come. Times are nanoseconds since 1970, by the server.
@@ -38,39 +39,24 @@ pub(crate) struct Message {
     /// What was stored later than this came too late, and the tenure is over: again the end that it had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     by: Option<u64>,
-    /// The policy, where it can be kept.
+    /// The policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    policy: Option<Policy>,
+    policy: Option<Kept>,
 }
 
+/// A policy as the crate in common has it: kind, idle, total.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Policy {
-    Fixed(u64),
-    Sliding(u64),
-    SlidingUpTo { idle: u64, total: u64 },
-    Never,
-}
+struct Kept(u8, Option<i64>, Option<i64>);
 
-impl Policy {
-    fn of(expiry: &Expiry) -> Option<Self> {
-        Some(match expiry {
-            Expiry::Fixed(total) => Policy::Fixed(nanos(*total)?),
-            Expiry::Sliding(idle) => Policy::Sliding(nanos(*idle)?),
-            Expiry::SlidingUpTo { idle, total } => Policy::SlidingUpTo { idle: nanos(*idle)?, total: nanos(*total)? },
-            Expiry::Never => Policy::Never,
-            Expiry::Custom(_) => return None,
-        })
+impl Kept {
+    fn of(expiry: &Expiry) -> Self {
+        let Policy { kind, idle, total } = Policy::of(expiry);
+        Kept(kind, idle, total)
     }
 
-    fn expiry(&self) -> Expiry {
-        let time = Duration::from_nanos;
-        match *self {
-            Policy::Fixed(total) => Expiry::Fixed(time(total)),
-            Policy::Sliding(idle) => Expiry::Sliding(time(idle)),
-            Policy::SlidingUpTo { idle, total } => Expiry::SlidingUpTo { idle: time(idle), total: time(total) },
-            Policy::Never => Expiry::Never,
-        }
+    fn expiry(&self) -> Option<Expiry> {
+        let Kept(kind, idle, total) = *self;
+        Policy { kind, idle, total }.expiry()
     }
 }
 
@@ -100,7 +86,7 @@ impl Message {
             owner: Some(owner.to_owned()),
             idle: term.idle.and_then(nanos),
             total: term.total.and_then(nanos),
-            policy: Policy::of(expiry),
+            policy: Some(Kept::of(expiry)),
             ..Message::free()
         }
     }
@@ -115,7 +101,7 @@ impl Message {
             total: term.total.and_then(nanos),
             least: Some(tenure.end),
             by: Some(tenure.end),
-            policy: expiry.map_or_else(|| tenure.policy.clone(), Policy::of),
+            policy: expiry.map(Kept::of).or_else(|| tenure.policy.clone()),
             ..Message::free()
         }
     }
@@ -151,7 +137,7 @@ pub(crate) struct Tenure {
     pub(crate) since: u64,
     /// Maybe [`NEVER`].
     pub(crate) end: u64,
-    policy: Option<Policy>,
+    policy: Option<Kept>,
 }
 
 impl Tenure {
@@ -165,7 +151,7 @@ impl Tenure {
     }
 
     pub(crate) fn expiry(&self) -> Option<Expiry> {
-        self.policy.as_ref().map(Policy::expiry)
+        self.policy.as_ref().and_then(Kept::expiry)
     }
 }
 
@@ -251,7 +237,9 @@ mod tests {
 
     #[test]
     fn what_others_wrote_is_not_taken_for_a_lease() {
-        for nonsense in ["", "{}", "null", "[1]", "{\"v\":2}", "{\"v\":1,\"owner\":7}", "{\"v\":1,\"token\":0}", "\u{0}"] {
+        for nonsense in
+            ["", "{}", "null", "[1]", "{\"v\":2}", "{\"v\":1,\"owner\":7}", "{\"v\":1,\"token\":0}", "\u{0}"]
+        {
             assert_eq!(Message::from_bytes(nonsense.as_bytes()), None, "{nonsense}");
         }
     }

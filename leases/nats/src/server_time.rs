@@ -8,8 +8,8 @@ use std::{
     time::Duration,
 };
 
-/// How old a reading may be. Until then clocks differ by 10 ms at most, and a clock that was set is noticed.
-const FRESH: Duration = Duration::from_secs(1);
+/// How old a reading may be, usually. Until then clocks differ by 10 ms at most, and one that was set is noticed.
+pub(crate) const FRESH: Duration = Duration::from_secs(1);
 
 /// By as many parts two clocks run apart at most.
 const PARTS: u32 = 100;
@@ -59,11 +59,11 @@ impl ServerTime {
         }
     }
 
-    /// `None`: it is not known well enough.
-    pub(crate) fn now(&self, here: Duration) -> Option<Now> {
+    /// By a reading of this age at most; `None`: there is none.
+    pub(crate) fn now(&self, here: Duration, age: Duration) -> Option<Now> {
         let Reading { time, from, to } = (*self.lock())?;
         let (most, least) = (here.checked_sub(from)?, here.checked_sub(to)?);
-        if most > FRESH {
+        if most > age {
             return None;
         }
         let after = |passed: Duration| time.saturating_add(u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX));
@@ -75,19 +75,19 @@ impl ServerTime {
 mod tests {
     use std::time::Duration;
 
-    use super::{Now, ServerTime};
+    use super::{FRESH, Now, ServerTime};
 
     #[test]
     fn it_is_known_between_two_bounds() {
         let (time, at) = (ServerTime::default(), Duration::from_millis);
-        assert_eq!(time.now(at(0)), None);
+        assert_eq!(time.now(at(0), FRESH), None);
         time.read(5_000_000_000, at(100), at(200));
-        assert_eq!(time.now(at(200)), Some(Now { earliest: 5_000_000_000, latest: 5_101_000_000 }));
-        assert_eq!(time.now(at(300)), Some(Now { earliest: 5_099_000_000, latest: 5_202_000_000 }));
-        assert_eq!(time.now(at(1200)), None, "too old");
+        assert_eq!(time.now(at(200), FRESH), Some(Now { earliest: 5_000_000_000, latest: 5_101_000_000 }));
+        assert_eq!(time.now(at(300), FRESH), Some(Now { earliest: 5_099_000_000, latest: 5_202_000_000 }));
+        assert_eq!(time.now(at(1200), FRESH), None, "too old");
         // A question that was answered earlier says nothing new.
         time.read(1, at(0), at(150));
-        assert_eq!(time.now(at(200)).map(|now| now.earliest), Some(5_000_000_000));
+        assert_eq!(time.now(at(200), FRESH).map(|now| now.earliest), Some(5_000_000_000));
     }
 
     #[test]

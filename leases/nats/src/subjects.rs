@@ -32,6 +32,11 @@ impl Subjects {
         format!("{}.told.{}.*.*", self.stream, self.namespace)
     }
 
+    /// A message that says when the last sweep was.
+    pub(crate) fn swept(&self) -> String {
+        format!("{}.clock.{}.swept", self.stream, self.namespace)
+    }
+
     /// A message for the sake of its time.
     pub(crate) fn clock(&self) -> String {
         format!("{}.clock.{}", self.stream, self.namespace)

@@ -1,0 +1,76 @@
+//! What connects, and hears what is told.
+
+use std::{future::Future, pin::pin, sync::Arc};
+
+use async_nats::{Client, ConnectOptions, Event, ServerAddr, Subscriber};
+use futures_util::{
+    StreamExt,
+    future::{Either, select},
+};
+use keylatch_lease_remote::{Driving, Failure, Watchers};
+use tokio::sync::watch::{self, Receiver};
+
+use crate::{
+    error::Error,
+    session::{Place, Session, freed},
+};
+
+/// How often the client tries each server when it has lost one. It is soon dropped: there is a new one for each connection.
+const TRIES: usize = 32;
+
+/// Runs until nobody has the engine any more.
+pub(crate) async fn drive<O>(driving: Driving<Session>, place: Arc<Place>, addresses: Vec<ServerAddr>, options: O)
+where
+    O: Fn() -> ConnectOptions,
+{
+    keylatch_lease_remote::drive(driving, |link| {
+        let (link, place) = (Arc::clone(link), Arc::clone(&place));
+        let dialled = dial(addresses.clone(), options());
+        async move {
+            let (client, over) = dialled.await?;
+            // Before anybody can ask, who waits can be told.
+            let told = client.subscribe(place.subjects.told()).await.map_err(unusable)?;
+            let session = Session::open(client, place, over.clone()).await?;
+            Ok((session, async move { hear(told, over, link.watchers()).await }))
+        }
+    })
+    .await;
+}
+
+fn unusable(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::unconnected(Some(Box::new(error)))
+}
+
+/// A client, and whether it has lost its connection. What it makes after that is not used: what was told meanwhile nobody heard.
+fn dial(
+    addresses: Vec<ServerAddr>,
+    options: ConnectOptions,
+) -> impl Future<Output = Result<(Client, Receiver<bool>), Error>> {
+    let (tell, over) = watch::channel(false);
+    let tell = Arc::new(tell);
+    let options = options.max_reconnects(TRIES).event_callback(move |event| {
+        let tell = Arc::clone(&tell);
+        async move {
+            // A slow consumer has missed something, too.
+            if matches!(event, Event::Disconnected | Event::Closed | Event::SlowConsumer(_)) {
+                tell.send_replace(true);
+            }
+        }
+    });
+    async move { Ok((options.connect(addresses).await.map_err(unusable)?, over)) }
+}
+
+/// Tells who waits, until the connection is lost.
+async fn hear(mut told: Subscriber, mut over: Receiver<bool>, watchers: &Watchers) -> Error {
+    let mut over = pin!(over.wait_for(|over| *over));
+    loop {
+        match select(told.next(), over.as_mut()).await {
+            Either::Left((Some(message), _)) => {
+                if let Some(resource) = freed(&message) {
+                    watchers.tell(&resource);
+                }
+            }
+            Either::Left((None, _)) | Either::Right(_) => return Error::unconnected(None),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+use std::{io, sync::Arc, time::Duration};
+
+use async_nats::{ConnectOptions, ToServerAddrs};
+use keylatch_lease_remote::Link;
+
+use crate::{driver::drive, nats::Nats, session::Place, subjects::Subjects};
+
+/// Settings of the engine, and how it connects: see [`Nats::in_namespace`].
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+///
+/// use keylatch_lease_nats::Nats;
+///
+/// let options = Nats::in_namespace("shop")
+///     .stream("leases") // instead of "keylatch_lease"
+///     .timeout(Duration::from_secs(2)) // of each operation, instead of 5 s
+///     .fallback(Duration::from_secs(10)) // between two looks of who waits, instead of 5 s
+///     .sweeps(None); // another program sweeps
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "nothing is connected until `connect` is called"]
+pub struct Options {
+    namespace: String,
+    stream: String,
+    timeout: Duration,
+    fallback: Duration,
+    sweeps: Option<Duration>,
+}
+
+impl Nats {
+    /// The leases of this namespace. Those of different namespaces have nothing to do with each other; a program that has the stream
+    /// for itself may take `""`.
+    ///
+    /// # Panics
+    /// If the name is longer than 255 bytes.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylatch_lease_nats::Nats;
+    ///
+    /// let options = Nats::in_namespace("shop").timeout(Duration::from_secs(2));
+    /// ```
+    pub fn in_namespace(name: impl Into<String>) -> Options {
+        let namespace = name.into();
+        assert!(namespace.len() <= 255, "the name of a namespace must not be longer than 255 bytes");
+        Options {
+            namespace,
+            stream: "keylatch_lease".into(),
+            timeout: Duration::from_secs(5),
+            fallback: Duration::from_secs(5),
+            sweeps: Some(Duration::from_secs(300)),
+        }
+    }
+}
+
+impl Options {
+    /// The stream: `keylatch_lease` if not set. It has to be there: see [`Nats::stream`].
+    ///
+    /// # Panics
+    /// If it is empty, longer than 255 bytes, or has other characters than ASCII letters, digits, `_` and `-`.
+    ///
+    /// # Examples
+    /// ```
+    /// # use keylatch_lease_nats::Nats;
+    /// let options = Nats::in_namespace("shop").stream("leases-of-the-shop");
+    /// ```
+    pub fn stream(mut self, name: impl Into<String>) -> Self {
+        let name = name.into();
+        let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
+        assert!(is_plain && !name.is_empty(), "the name of a stream must have ASCII letters, digits, `_` and `-` only");
+        assert!(name.len() <= 255, "the name of a stream must not be longer than 255 bytes");
+        self.stream = name;
+        self
+    }
+
+    /// How long an operation takes at most, the wait for a connection included: 5 s if not set. Then it is an error. What concerns all
+    /// leases of an owner, and sweeps, takes that long for each thousand leases of the namespace.
+    ///
+    /// The calls of `Leases` ask up to three times if it may have been done all the same, so that they end after three times as long.
+    ///
+    /// # Panics
+    /// If it is zero.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::time::Duration;
+    /// # use keylatch_lease_nats::Nats;
+    /// let options = Nats::in_namespace("shop").timeout(Duration::from_secs(2));
+    /// ```
+    pub fn timeout(mut self, time: Duration) -> Self {
+        assert!(!time.is_zero(), "the timeout must not be zero");
+        self.timeout = time;
+        self
+    }
+
+    /// How long somebody who waits sleeps at most before it asks again, although nobody has told it to: 5 s if not set.
+    ///
+    /// It matters only where a message is not heard: when a server that does not answer keeps its connections open, or where the
+    /// stream's leader changes at the moment of a release.
+    ///
+    /// # Panics
+    /// If it is zero.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::time::Duration;
+    /// # use keylatch_lease_nats::Nats;
+    /// let options = Nats::in_namespace("shop").fallback(Duration::from_secs(30));
+    /// ```
+    pub fn fallback(mut self, time: Duration) -> Self {
+        assert!(!time.is_zero(), "the fallback must not be zero");
+        self.fallback = time;
+        self
+    }
+
+    /// How often the messages of leases that have ended are deleted, by one of the processes of the namespace: every 5 minutes if not
+    /// set. Each time it asks for the last message of each resource. `None`: this process never does. Then
+    /// `Leases::release_expired` is to be called now and then, by whatever program.
+    ///
+    /// # Panics
+    /// If it is zero.
+    ///
+    /// # Examples
+    /// ```
+    /// # use keylatch_lease_nats::Nats;
+    /// let options = Nats::in_namespace("shop").sweeps(None);
+    /// ```
+    pub fn sweeps(mut self, every: Option<Duration>) -> Self {
+        assert!(!every.is_some_and(|time| time.is_zero()), "the time between sweeps must not be zero");
+        self.sweeps = every;
+        self
+    }
+
+    /// An engine, whose connection is driven on tokio. This call itself does not wait for it: see [`Nats::ready`].
+    ///
+    /// The function is called for each connection, when one is lost for another; `ConnectOptions::new` is one for servers without
+    /// authentication. Its `event_callback` and `max_reconnects` are the engine's. Connections are not shared with other clients: a
+    /// client hides that it was disconnected, and those who wait have to know.
+    ///
+    /// # Errors
+    /// The addresses are none.
+    ///
+    /// # Panics
+    /// If it is called outside a tokio runtime.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example(password: String) -> Result<(), Box<dyn std::error::Error>> {
+    /// use keylatch_lease_nats::{ConnectOptions, Nats};
+    ///
+    /// let options = move || ConnectOptions::with_user_and_password("shop".into(), password.clone());
+    /// let nats = Nats::in_namespace("shop").connect("tls://nats.example", options)?;
+    /// nats.ready().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connect<O>(self, addresses: impl ToServerAddrs, options: O) -> io::Result<Nats>
+    where
+        O: Fn() -> ConnectOptions + Send + Sync + 'static,
+    {
+        let Options { namespace, stream, timeout, fallback, sweeps } = self;
+        let addresses = addresses.to_server_addrs()?.collect();
+        let subjects = Subjects::new(&stream, &namespace);
+        let place = Arc::new(Place { stream, namespace, subjects, sweeps });
+        let (link, driving) = Link::new(timeout, sweeps);
+        tokio::spawn(drive(driving, Arc::clone(&place), addresses, options));
+        Ok(Nats::new(link, place, fallback))
+    }
+}

@@ -1,0 +1,710 @@
+//! A connection that is ready for use, and what is asked on it.
+//!
+//! Whatever changes a lease is one message, that the server stores only if the last one of the resource is still the expected one.
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    pin::pin,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use async_nats::{Client, HeaderMap, Request, jetstream};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use futures_util::{
+    StreamExt,
+    future::{Either, select},
+    stream,
+};
+use jetstream::stream::{Config, DiscardPolicy, RawMessage, RetentionPolicy, StorageType};
+use keylatch_lease::{
+    Clock, Expiry, Owner, Resource, StdClock, Term, Token,
+    engine::{Answer, Ask, Fail, Gone, Left, Owned, Record, Want},
+};
+use keylatch_lease_remote::Tenure as Dropped;
+use serde::Deserialize;
+use tokio::sync::watch::Receiver;
+
+use crate::{
+    error::{Error, refused},
+    known::{Known, Memory},
+    record::{Message, NEVER, Tenure},
+    server_time::{FRESH, Now, ServerTime},
+    subjects::{Subjects, resource},
+};
+
+/// So many requests of one operation are under way at a time.
+const LANES: usize = 64;
+
+/// So many leases are looked at in one go, by what looks at all of them.
+pub(crate) const PART: usize = 1000;
+
+/// What a message has on it by which its resource may have come free, or will earlier than it was to.
+const FREED: &str = "Keylatch-Freed";
+const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";
+
+/// Where the leases are.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) stream: String,
+    pub(crate) namespace: String,
+    pub(crate) subjects: Subjects,
+    /// How long after the last sweep of whatever process the next is due.
+    pub(crate) sweeps: Option<Duration>,
+}
+
+pub(crate) struct Session {
+    client: Client,
+    place: Arc<Place>,
+    /// Whether the connection is.
+    over: Receiver<bool>,
+    clock: StdClock,
+    time: ServerTime,
+    memory: Memory,
+    /// What the driver's sweep has still to look at.
+    unswept: Mutex<Vec<String>>,
+}
+
+/// The last message of a resource.
+#[derive(Debug)]
+struct Last {
+    /// Zero: there is none.
+    sequence: u64,
+    tenure: Option<Tenure>,
+}
+
+/// What became of a message.
+enum Put {
+    Stored(u64),
+    /// Another came first.
+    Changed,
+}
+
+/// What becomes of a tenure that is to go on.
+enum On {
+    /// It lasts so long from then on.
+    Goes {
+        tenure: Tenure,
+        at: u64,
+    },
+    Over,
+    /// The message is not the last one.
+    Changed,
+}
+
+#[derive(Deserialize)]
+struct Answered<T> {
+    error: Option<jetstream::Error>,
+    #[serde(flatten)]
+    value: Option<T>,
+}
+
+#[derive(Deserialize)]
+struct Acknowledged {
+    seq: u64,
+}
+
+#[derive(Deserialize)]
+struct Found {
+    message: RawMessage,
+}
+
+#[derive(Deserialize)]
+struct Deleted {
+    success: bool,
+}
+
+#[derive(Deserialize)]
+struct Described {
+    config: Config,
+}
+
+#[derive(Deserialize)]
+struct Listed {
+    #[serde(default)]
+    total: usize,
+    state: Subjected,
+}
+
+#[derive(Deserialize)]
+struct Subjected {
+    subjects: Option<HashMap<String, u64>>,
+}
+
+fn not_done(error: Error) -> Fail<Error> {
+    Fail::NotDone(error)
+}
+
+/// A connection that broke may have done it; what the server has refused it has not done.
+fn perhaps(error: Error) -> Fail<Error> {
+    match error {
+        Error::Closed | Error::Timeout => Fail::Unknown(error),
+        error => Fail::NotDone(error),
+    }
+}
+
+pub(crate) fn stream_config(name: &str) -> Config {
+    Config {
+        name: name.to_owned(),
+        description: Some("Leases of keylatch-lease-nats".into()),
+        subjects: vec![format!("{name}.lease.>"), format!("{name}.clock.>")],
+        max_messages_per_subject: 1,
+        discard: DiscardPolicy::New,
+        storage: StorageType::File,
+        num_replicas: 1,
+        republish: Some(jetstream::stream::Republish {
+            source: format!("{name}.lease.>"),
+            destination: format!("{name}.told.>"),
+            headers_only: true,
+        }),
+        ..Config::default()
+    }
+}
+
+/// What would lose leases, or tell nobody.
+fn unsuitable(is: &Config, name: &str) -> Option<&'static str> {
+    let must = stream_config(name);
+    let is_limited = is.max_messages > 0 || is.max_bytes > 0;
+    let wrong = [
+        (is.storage != StorageType::File, "storage"),
+        (is.retention != RetentionPolicy::Limits, "retention"),
+        (is.max_messages_per_subject != 1, "max_msgs_per_subject"),
+        (!is.max_age.is_zero(), "max_age"),
+        (is_limited && is.discard != DiscardPolicy::New, "discard"),
+        (is.discard_new_per_subject, "discard_new_per_subject"),
+        (is.no_ack, "no_ack"),
+        (is.sealed, "sealed"),
+        (is.deny_delete, "deny_delete"),
+        (is.mirror.is_some(), "mirror"),
+        (must.subjects.iter().any(|subject| !is.subjects.contains(subject)), "subjects"),
+        (is.republish != must.republish, "republish"),
+    ];
+    wrong.into_iter().find_map(|(is_wrong, setting)| is_wrong.then_some(setting))
+}
+
+/// What a republished message is about, if anybody who waits should look.
+pub(crate) fn freed(message: &async_nats::Message) -> Option<Resource> {
+    message.headers.as_ref()?.get(FREED)?;
+    resource(&message.subject)
+}
+
+impl Session {
+    /// The stream must be there, and suitable.
+    pub(crate) async fn open(client: Client, place: Arc<Place>, over: Receiver<bool>) -> Result<Self, Error> {
+        let session = Session {
+            client,
+            place,
+            over,
+            clock: StdClock::new(),
+            time: ServerTime::default(),
+            memory: Memory::default(),
+            unswept: Mutex::default(),
+        };
+        let described: Described = match session.api("INFO", &serde_json::json!({})).await {
+            // It may be there in a moment.
+            Err(Error::Closed) => return Err(Error::Unconnected { source: None }),
+            described => described?,
+        };
+        match unsuitable(&described.config, &session.place.stream) {
+            Some(setting) => Err(Error::Unsuitable { setting }),
+            None => Ok(session),
+        }
+    }
+
+    async fn request(&self, subject: String, headers: HeaderMap, payload: Vec<u8>) -> Result<Vec<u8>, Error> {
+        if keylatch_lease_remote::Session::is_closed(self) {
+            return Err(Error::Unconnected { source: None });
+        }
+        // The engine has timers of its own, so that it runs everywhere.
+        let request = Request::new().headers(headers).payload(payload.into()).timeout(None);
+        let asked = pin!(self.client.send_request(subject, request));
+        let mut over = self.over.clone();
+        let over = pin!(over.wait_for(|over| *over));
+        match select(asked, over).await {
+            Either::Left((Ok(answer), _)) => Ok(answer.payload.to_vec()),
+            Either::Left((Err(error), _)) => match error.kind() {
+                // Nobody got it.
+                async_nats::RequestErrorKind::NoResponders => Err(Error::Unconnected { source: Some(Arc::new(error)) }),
+                _ => Err(Error::Closed),
+            },
+            Either::Right(_) => Err(Error::Closed),
+        }
+    }
+
+    fn read<T: serde::de::DeserializeOwned>(answer: &[u8]) -> Result<T, Error> {
+        let answered: Answered<T> = serde_json::from_slice(answer).map_err(|_| Error::Closed)?;
+        match (answered.error, answered.value) {
+            (Some(error), _) => Err(refused(error)),
+            (None, Some(value)) => Ok(value),
+            (None, None) => Err(Error::Closed),
+        }
+    }
+
+    /// A question about the stream.
+    async fn api<T: serde::de::DeserializeOwned>(&self, what: &str, about: &serde_json::Value) -> Result<T, Error> {
+        let subject = format!("$JS.API.STREAM.{what}.{}", self.place.stream);
+        Self::read(&self.request(subject, HeaderMap::new(), about.to_string().into_bytes()).await?)
+    }
+
+    async fn message(&self, which: &serde_json::Value) -> Result<Option<RawMessage>, Error> {
+        const NONE: u64 = 10037;
+        match self.api("MSG.GET", which).await {
+            Ok(Found { message }) => Ok(Some(message)),
+            Err(Error::Refused { source }) if source.error_code().0 == NONE => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Behind that one; zero: behind none; `None`: whatever there is.
+    async fn put(&self, subject: String, behind: Option<u64>, payload: Vec<u8>, frees: bool) -> Result<Put, Error> {
+        const CHANGED: [u64; 2] = [10071, 10164];
+        let mut headers = HeaderMap::new();
+        if let Some(sequence) = behind {
+            headers.insert(EXPECTED, sequence.to_string().as_str());
+        }
+        if frees {
+            headers.insert(FREED, "1");
+        }
+        let answer = self.request(subject, headers, payload).await?;
+        match Self::read(&answer) {
+            Ok(Acknowledged { seq }) => Ok(Put::Stored(seq)),
+            Err(Error::Refused { source }) if CHANGED.contains(&source.error_code().0) => Ok(Put::Changed),
+            // It is not known how far it got.
+            Err(Error::Refused { source }) if source.code() >= 500 => Err(Error::Closed),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn put_lease(&self, resource: &Resource, behind: u64, message: &Message, frees: bool) -> Result<Put, Error> {
+        self.put(self.place.subjects.lease(resource), Some(behind), message.to_bytes(), frees).await
+    }
+
+    async fn last(&self, resource: &Resource) -> Result<Last, Error> {
+        self.last_of(&self.place.subjects.lease(resource)).await
+    }
+
+    async fn last_of(&self, subject: &str) -> Result<Last, Error> {
+        match self.message(&serde_json::json!({ "last_by_subj": subject })).await? {
+            None => Ok(Last { sequence: 0, tenure: None }),
+            Some(raw) => {
+                let message = STANDARD.decode(&raw.payload).ok().and_then(|bytes| Message::from_bytes(&bytes));
+                let tenure = message.ok_or(Error::Foreign)?.tenure(raw.sequence, stored_at(&raw));
+                Ok(Last { sequence: raw.sequence, tenure })
+            }
+        }
+    }
+
+    /// Reads the server's clock. Gives the sequence of the message that is there for that.
+    async fn read_time(&self) -> Result<u64, Error> {
+        let subject = self.place.subjects.clock();
+        let from = self.clock.now();
+        self.put(subject.clone(), None, Vec::new(), false).await?;
+        // It may be another's, and later, by now.
+        let raw = self.message(&serde_json::json!({ "last_by_subj": subject })).await?.ok_or(Error::Closed)?;
+        self.time.read(stored_at(&raw), from, self.clock.now());
+        Ok(raw.sequence)
+    }
+
+    async fn now(&self) -> Result<Now, Error> {
+        match self.time.now(self.clock.now(), FRESH) {
+            Some(now) => Ok(now),
+            None => self.now_anew().await,
+        }
+    }
+
+    async fn now_anew(&self) -> Result<Now, Error> {
+        self.read_time().await?;
+        self.time.now(self.clock.now(), Duration::MAX).ok_or(Error::Closed)
+    }
+
+    /// What time it is, and whether the tenure has ended.
+    async fn is_over(&self, tenure: &Tenure) -> Result<(bool, Now), Error> {
+        let now = self.now().await?;
+        match now.is_past(tenure.end) {
+            _ if tenure.end == NEVER => Ok((false, now)),
+            Some(is_past) => Ok((is_past, now)),
+            None => {
+                let now = self.now_anew().await?;
+                Ok((now.earliest >= tenure.end, now))
+            }
+        }
+    }
+
+    /// Whether it is known, without asking, that the tenure has ended.
+    fn is_surely_over(&self, tenure: &Tenure) -> bool {
+        let now = self.time.now(self.clock.now(), FRESH);
+        tenure.end != NEVER && now.is_some_and(|now| now.earliest >= tenure.end)
+    }
+
+    /// Until when, by the clock of this process, something has surely not ended that lasts so long from `from` on at least.
+    fn sure(from: Duration, remaining: Option<Duration>) -> Duration {
+        remaining.map_or(Duration::MAX, |left| from.saturating_add(left - left / 100))
+    }
+
+    /// The last message is of this tenure; another is put behind it, which counts if the server stores it before the end.
+    async fn go_on(
+        &self,
+        resource: &Resource,
+        behind: u64,
+        tenure: &Tenure,
+        term: Term,
+        expiry: Option<&Expiry>,
+    ) -> Result<On, Fail<Error>> {
+        if self.is_surely_over(tenure) {
+            return Ok(On::Over);
+        }
+        let message = Message::go_on(tenure, term, expiry);
+        let from = self.clock.now();
+        let sequence = match self.put_lease(resource, behind, &message, false).await.map_err(perhaps)? {
+            Put::Stored(sequence) => sequence,
+            Put::Changed => return Ok(On::Changed),
+        };
+        let to = self.clock.now();
+        // When it was.
+        let raw = self.message(&serde_json::json!({ "seq": sequence })).await.map_err(Fail::Unknown)?;
+        let Some(raw) = raw else { return Ok(On::Changed) };
+        let at = stored_at(&raw);
+        self.time.read(at, from, to);
+        let Some(tenure) = message.tenure(sequence, at) else { return Ok(On::Over) };
+        let known = Known::Held {
+            sequence,
+            owner: tenure.owner.clone(),
+            token: tenure.token,
+            until: Self::sure(from, tenure.remaining(at)),
+            tenure: Some(tenure.clone()),
+        };
+        self.memory.keep(resource, known);
+        Ok(On::Goes { tenure, at })
+    }
+
+    pub(crate) async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<Error>> {
+        let Ask { resource, want, term, .. } = ask;
+        let mut last = match self.memory.take(resource) {
+            Some(Known::Free(sequence)) if want != Want::Mine => Last { sequence, tenure: None },
+            _ => self.last(resource).await.map_err(not_done)?,
+        };
+        loop {
+            let begins = match &last.tenure {
+                None => true,
+                Some(tenure) if tenure.owner != ask.owner.id() => {
+                    let (is_over, now) = self.is_over(tenure).await.map_err(not_done)?;
+                    if !is_over {
+                        let owner = Owner::from_id(&tenure.owner);
+                        return Ok(Answer::Busy { owner, remaining: tenure.remaining(now.earliest) });
+                    }
+                    true
+                }
+                Some(tenure) => match (want, term) {
+                    (Want::Fresh, _) => true,
+                    (Want::Any | Want::Mine, Some(term)) => {
+                        match self.go_on(resource, last.sequence, tenure, term, Some(ask.expiry)).await? {
+                            On::Goes { tenure, at } => return Ok(granted(&tenure, true, at, at)),
+                            On::Changed => {
+                                last = self.last(resource).await.map_err(not_done)?;
+                                continue;
+                            }
+                            On::Over if want == Want::Mine => return Ok(Answer::Free),
+                            On::Over => {
+                                // What came too late may be the last message now.
+                                last = Last { tenure: None, ..self.last(resource).await.map_err(not_done)? };
+                                true
+                            }
+                        }
+                    }
+                    (Want::Any | Want::Mine, None) | (Want::New, _) => {
+                        let (is_over, now) = self.is_over(tenure).await.map_err(not_done)?;
+                        match want {
+                            _ if is_over => true,
+                            Want::New => {
+                                let owner = Owner::from_id(&tenure.owner);
+                                return Ok(Answer::Busy { owner, remaining: tenure.remaining(now.earliest) });
+                            }
+                            _ => return Ok(granted(tenure, true, now.latest, now.latest)),
+                        }
+                    }
+                },
+            };
+            let (true, Want::Any | Want::Fresh | Want::New, Some(term)) = (begins, want, term) else {
+                return Ok(Answer::Free);
+            };
+            // Those who wait for an own tenure that ends here may have to wait for less.
+            let frees = last.tenure.is_some() && want == Want::Fresh;
+            let message = Message::begin(ask.owner.id(), term, ask.expiry);
+            let from = self.clock.now();
+            match self.put_lease(resource, last.sequence, &message, frees).await.map_err(perhaps)? {
+                Put::Changed => last = self.last(resource).await.map_err(not_done)?,
+                Put::Stored(sequence) => {
+                    // As of the time at which it was stored, whenever that was.
+                    let Some(tenure) = message.tenure(sequence, 0) else { return Ok(Answer::Free) };
+                    let known = Known::Held {
+                        sequence,
+                        owner: tenure.owner.clone(),
+                        token: tenure.token,
+                        until: Self::sure(from, tenure.remaining(0)),
+                        tenure: None,
+                    };
+                    self.memory.keep(resource, known);
+                    return Ok(granted(&tenure, false, 0, 0));
+                }
+            }
+        }
+    }
+
+    pub(crate) async fn renew(
+        &self,
+        resource: &Resource,
+        owner: &Owner,
+        token: Token,
+        term: Option<Term>,
+    ) -> Result<Left, Fail<Error>> {
+        let is_it = |tenure: &Tenure| tenure.owner == owner.id() && tenure.token == token.get();
+        let mut last = match self.memory.take(resource) {
+            Some(Known::Held { sequence, tenure: Some(tenure), .. })
+                if is_it(&tenure) && term.is_some() && tenure.end != NEVER =>
+            {
+                Last { sequence, tenure: Some(tenure) }
+            }
+            _ => self.last(resource).await.map_err(not_done)?,
+        };
+        loop {
+            let Some(tenure) = last.tenure.filter(is_it) else { return Ok(Left::Nothing) };
+            if tenure.end == NEVER {
+                return Ok(Left::Forever);
+            }
+            let Some(term) = term else {
+                let (is_over, now) = self.is_over(&tenure).await.map_err(not_done)?;
+                return Ok(if is_over { Left::Nothing } else { left(&tenure, now.latest) });
+            };
+            match self.go_on(resource, last.sequence, &tenure, term, None).await? {
+                On::Goes { tenure, at } => return Ok(left(&tenure, at)),
+                On::Over => return Ok(Left::Nothing),
+                On::Changed => last = self.last(resource).await.map_err(not_done)?,
+            }
+        }
+    }
+
+    /// Puts the end behind the last message.
+    async fn end(&self, resource: &Resource, behind: u64) -> Result<bool, Fail<Error>> {
+        match self.put_lease(resource, behind, &Message::free(), true).await.map_err(perhaps)? {
+            Put::Stored(sequence) => {
+                self.memory.keep(resource, Known::Free(sequence));
+                Ok(true)
+            }
+            Put::Changed => Ok(false),
+        }
+    }
+
+    pub(crate) async fn release(
+        &self,
+        resource: &Resource,
+        owner: &Owner,
+        token: Option<Token>,
+    ) -> Result<Gone, Fail<Error>> {
+        let is_it = |number: u64| token.is_none_or(|token| token.get() == number);
+        if let Some(Known::Held { sequence, owner: whose, token, until, .. }) = self.memory.take(resource) {
+            let is_mine = whose == owner.id() && is_it(token) && self.clock.now() < until;
+            if is_mine && self.end(resource, sequence).await? {
+                return Ok(Gone::Released);
+            }
+        }
+        loop {
+            let last = self.last(resource).await.map_err(not_done)?;
+            let Some(tenure) = last.tenure else { return Ok(Gone::NotHeld) };
+            if self.is_over(&tenure).await.map_err(not_done)?.0 {
+                return Ok(Gone::NotHeld);
+            }
+            if tenure.owner != owner.id() || !is_it(tenure.token) {
+                return Ok(Gone::NotOwner(Owner::from_id(&tenure.owner)));
+            }
+            if self.end(resource, last.sequence).await? {
+                return Ok(Gone::Released);
+            }
+        }
+    }
+
+    pub(crate) async fn look(&self, resource: &Resource) -> Result<Option<Record>, Error> {
+        match self.last(resource).await?.tenure {
+            None => Ok(None),
+            Some(tenure) => self.record(&tenure).await,
+        }
+    }
+
+    async fn record(&self, tenure: &Tenure) -> Result<Option<Record>, Error> {
+        let (is_over, now) = self.is_over(tenure).await?;
+        Ok((!is_over).then(|| Record {
+            owner: Owner::from_id(&tenure.owner),
+            token: number(tenure.token),
+            held_for: tenure.held_for(now.latest),
+            remaining: tenure.remaining(now.latest),
+        }))
+    }
+
+    /// The subjects of all resources that have a message.
+    pub(crate) async fn subjects(&self) -> Result<Vec<String>, Error> {
+        let mut all: Vec<String> = Vec::new();
+        loop {
+            let about = serde_json::json!({ "subjects_filter": self.place.subjects.leases(), "offset": all.len() });
+            let Listed { total, state } = self.api("INFO", &about).await?;
+            let subjects = state.subjects.unwrap_or_default();
+            let is_last = subjects.is_empty() || all.len() + subjects.len() >= total;
+            all.extend(subjects.into_keys());
+            if is_last {
+                all.sort_unstable();
+                all.dedup();
+                return Ok(all);
+            }
+        }
+    }
+
+    /// The last messages of these, side by side. What others have written there is nobody's.
+    async fn all_of(&self, subjects: &[String]) -> Result<Vec<(Resource, Last)>, Error> {
+        let each = subjects.iter().map(|subject| async move {
+            let Some(resource) = resource(subject) else { return Ok(None) };
+            match self.last_of(subject).await {
+                Ok(last) => Ok(Some((resource, last))),
+                Err(Error::Foreign) => Ok(None),
+                Err(error) => Err(error),
+            }
+        });
+        side_by_side(each.collect(), LANES).await.into_iter().filter_map(Result::transpose).collect()
+    }
+
+    pub(crate) async fn owned_by(&self, owner: &Owner, subjects: &[String]) -> Result<Vec<Owned>, Error> {
+        let mut owned = Vec::new();
+        for (resource, last) in self.all_of(subjects).await? {
+            if let Some(tenure) = last.tenure.filter(|tenure| tenure.owner == owner.id()) {
+                let expiry = tenure.expiry();
+                owned.extend(self.record(&tenure).await?.map(|record| Owned { resource, record, expiry }));
+            }
+        }
+        Ok(owned)
+    }
+
+    /// What this releases it adds, whatever comes of the rest.
+    pub(crate) async fn release_all(
+        &self,
+        owner: &Owner,
+        subjects: &[String],
+        released: &mut Vec<Resource>,
+    ) -> Result<(), Fail<Error>> {
+        let all = self.all_of(subjects).await.map_err(not_done)?;
+        let mine = all.into_iter().filter_map(|(resource, last)| {
+            let tenure = last.tenure.filter(|tenure| tenure.owner == owner.id())?;
+            Some((resource, Token::new(tenure.token)?))
+        });
+        let each = mine.map(|(resource, token)| async move {
+            let gone = self.release(&resource, owner, Some(token)).await?;
+            Ok((gone == Gone::Released).then_some(resource))
+        });
+        let mut failed = Ok(());
+        for one in side_by_side(each.collect(), LANES).await {
+            match one {
+                Ok(one) => released.extend(one),
+                Err(fail) => failed = Err(fail),
+            }
+        }
+        failed
+    }
+
+    /// Deletes up to so many messages of what is free or has expired.
+    pub(crate) async fn sweep_some(&self, subjects: &[String], limit: usize) -> Result<usize, Error> {
+        // The stream's last message is never deleted, so that a server that crashes knows its number.
+        let newest = self.read_time().await?;
+        let now = self.now().await?;
+        let mut old = Vec::new();
+        for (_, last) in self.all_of(subjects).await? {
+            let is_over = last.tenure.is_none_or(|tenure| tenure.end != NEVER && now.earliest >= tenure.end);
+            if is_over && last.sequence > 0 && last.sequence < newest {
+                old.push(last.sequence);
+            }
+        }
+        let each = old.into_iter().take(limit).map(|sequence| async move {
+            match self.api("MSG.DELETE", &serde_json::json!({ "seq": sequence, "no_erase": true })).await {
+                Ok(Deleted { success }) => Ok(usize::from(success)),
+                // Something came behind it meanwhile, and it is gone already.
+                Err(Error::Refused { .. }) => Ok(0),
+                Err(error) => Err(error),
+            }
+        });
+        side_by_side(each.collect(), LANES).await.into_iter().sum()
+    }
+
+    /// The driver's sweep, in parts. One process sweeps, the others see that it has.
+    async fn sweep_part(&self, every: Duration) -> Result<bool, Error> {
+        let mut part = self.take_unswept();
+        if part.is_empty() && self.is_sweep_due(every).await? {
+            let all = self.subjects().await?;
+            *self.unswept.lock().unwrap_or_else(PoisonError::into_inner) = all;
+            part = self.take_unswept();
+        }
+        if !part.is_empty() {
+            self.sweep_some(&part, part.len()).await?;
+        }
+        Ok(!self.unswept.lock().unwrap_or_else(PoisonError::into_inner).is_empty())
+    }
+
+    fn take_unswept(&self) -> Vec<String> {
+        let mut unswept = self.unswept.lock().unwrap_or_else(PoisonError::into_inner);
+        let rest = unswept.len().saturating_sub(PART);
+        unswept.split_off(rest)
+    }
+
+    async fn is_sweep_due(&self, every: Duration) -> Result<bool, Error> {
+        let subject = self.place.subjects.swept();
+        let last = self.message(&serde_json::json!({ "last_by_subj": subject })).await?;
+        let now = self.now().await?;
+        // Half of the time, as nobody's timers are exact.
+        let half = u64::try_from(every.as_nanos() / 2).unwrap_or(u64::MAX);
+        let is_due = last.as_ref().is_none_or(|last| now.earliest.saturating_sub(stored_at(last)) >= half);
+        let behind = last.map_or(0, |last| last.sequence);
+        Ok(is_due && matches!(self.put(subject, Some(behind), Vec::new(), false).await?, Put::Stored(_)))
+    }
+}
+
+/// What they give, in their order, with so many of them under way at a time.
+pub(crate) async fn side_by_side<F: Future>(each: Vec<F>, lanes: usize) -> Vec<F::Output> {
+    stream::iter(each).buffered(lanes).collect().await
+}
+
+/// Nanoseconds since 1970.
+fn stored_at(raw: &RawMessage) -> u64 {
+    u64::try_from(raw.time.unix_timestamp_nanos()).unwrap_or(0)
+}
+
+fn number(token: u64) -> Token {
+    Token::new(token).unwrap_or_else(|| unreachable!("sequences begin with 1, and another token is not read"))
+}
+
+fn granted(tenure: &Tenure, resumed: bool, now: u64, at: u64) -> Answer {
+    Answer::Granted {
+        token: number(tenure.token),
+        resumed,
+        held_for: tenure.held_for(now),
+        remaining: tenure.remaining(at),
+    }
+}
+
+fn left(tenure: &Tenure, at: u64) -> Left {
+    tenure.remaining(at).map_or(Left::Forever, Left::For)
+}
+
+impl keylatch_lease_remote::Session for Session {
+    type Error = Error;
+
+    fn is_closed(&self) -> bool {
+        // If what tells is gone, it is over as well.
+        *self.over.borrow() || self.over.has_changed().is_err()
+    }
+
+    async fn give_back(&self, dropped: &Dropped) -> bool {
+        self.release(&dropped.resource, &dropped.owner, Some(dropped.token)).await.is_ok()
+    }
+
+    async fn sweep(&self) -> bool {
+        match self.place.sweeps {
+            Some(every) => self.sweep_part(every).await.unwrap_or(false),
+            None => false,
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The suite for engines, on a private server that is killed, paused and cut off.
+
+mod common;
+
+use std::{env, net::SocketAddr, process::Command, sync::Arc, time::Duration};
+
+use keylatch_lease_conformance::{Caps, Failure, Fixture, Proxy, Server, worker};
+use keylatch_lease_nats::{ConnectOptions, Nats};
+use tokio::runtime::Runtime;
+
+/// What a worker finds in its environment.
+const NAMESPACE: &str = "LEASE_WORKER";
+const ADDRESS: &str = "LEASE_SERVER";
+
+keylatch_lease_conformance::conformance!(OnNats::start());
+
+/// In another process this is one; here it is nothing.
+#[test]
+fn is_a_worker() {
+    let (Ok(namespace), Ok(address)) = (env::var(NAMESPACE), env::var(ADDRESS)) else { return };
+    let runtime = runtime();
+    let engine = {
+        let _context = runtime.enter();
+        connected(&namespace, address.parse().expect("an address"))
+    };
+    worker::serve_on(engine, move |future| runtime.block_on(future)).expect("the suite is there");
+}
+
+struct OnNats {
+    server: Arc<common::Server>,
+    runtime: Runtime,
+}
+
+impl OnNats {
+    fn start() -> Self {
+        OnNats { server: common::shared(), runtime: runtime() }
+    }
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+}
+
+/// The namespace is what the server calls its connection.
+fn connected(namespace: &str, address: SocketAddr) -> Nats {
+    let name = namespace.to_owned();
+    let options = Nats::in_namespace(namespace).timeout(Duration::from_secs(3));
+    options.connect(address.to_string(), move || ConnectOptions::new().name(&name)).expect("an address")
+}
+
+impl Fixture for OnNats {
+    type Engine = Nats;
+
+    fn name(&self) -> String {
+        "NATS 2.9".into()
+    }
+
+    fn caps(&self) -> Caps {
+        let mut caps = Caps::new(Duration::from_secs(2));
+        caps.processes = 32;
+        caps
+    }
+
+    async fn connect(&self, namespace: &str, through: Option<&Proxy>) -> Result<Nats, Failure> {
+        let engine = connected(namespace, through.map_or(self.server.address(), Proxy::address));
+        engine.ready().await?;
+        Ok(engine)
+    }
+
+    fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        Some(self.server.address())
+    }
+
+    fn server(&self) -> Option<&dyn Server> {
+        Some(self)
+    }
+
+    fn connections(&self, namespace: &str) -> Option<u64> {
+        self.server.connections(namespace)
+    }
+
+    fn worker(&self, namespace: &str, address: Option<SocketAddr>) -> Option<Command> {
+        let mut command = worker::this_binary("is_a_worker").ok()?;
+        command.env(NAMESPACE, namespace).env(ADDRESS, address?.to_string());
+        Some(command)
+    }
+}
+
+impl Server for OnNats {
+    fn kill(&self) -> Result<(), Failure> {
+        self.server.run("kill");
+        Ok(())
+    }
+
+    fn restart(&self) -> Result<(), Failure> {
+        self.server.run("start");
+        Ok(())
+    }
+
+    fn forget(&self) -> Result<(), Failure> {
+        Err(Failure::does_not_apply("a stream that is kept in files keeps what it has confirmed"))
+    }
+
+    fn pause(&self) -> Result<(), Failure> {
+        self.server.run("pause");
+        Ok(())
+    }
+
+    fn resume(&self) -> Result<(), Failure> {
+        self.server.run("resume");
+        Ok(())
+    }
+}
