@@ -19,6 +19,8 @@ const MOST: usize = 1024;
 pub(crate) enum Known {
     /// It says that the resource is free.
     Free(u64),
+    /// There is one, but which was not written down.
+    Some,
     /// It is of this tenure.
     Held {
         sequence: u64,

@@ -108,7 +108,9 @@ impl Message {
 
     /// `None`: it is not one of ours, or of a later version.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let message: Message = serde_json::from_slice(bytes).ok()?;
+        // A list of the fields' values would be read as well.
+        let object = bytes.strip_prefix(b"{").map(|_| bytes)?;
+        let message: Message = serde_json::from_slice(object).ok()?;
         (message.v == VERSION && message.token != Some(0)).then_some(message)
     }
 

@@ -84,12 +84,10 @@ enum Put {
 /// What becomes of a tenure that is to go on.
 enum On {
     /// It lasts so long from then on.
-    Goes {
-        tenure: Tenure,
-        at: u64,
-    },
-    Over,
-    /// The message is not the last one.
+    Goes { tenure: Tenure, at: u64 },
+    /// It had ended. The last message by now is this one.
+    Over { last: u64 },
+    /// Another message came first.
     Changed,
 }
 
@@ -352,7 +350,7 @@ impl Session {
         expiry: Option<&Expiry>,
     ) -> Result<On, Fail<Error>> {
         if self.is_surely_over(tenure) {
-            return Ok(On::Over);
+            return Ok(On::Over { last: behind });
         }
         let message = Message::go_on(tenure, term, expiry);
         let from = self.clock.now();
@@ -366,7 +364,7 @@ impl Session {
         let Some(raw) = raw else { return Ok(On::Changed) };
         let at = stored_at(&raw);
         self.time.read(at, from, to);
-        let Some(tenure) = message.tenure(sequence, at) else { return Ok(On::Over) };
+        let Some(tenure) = message.tenure(sequence, at) else { return Ok(On::Over { last: sequence }) };
         let known = Known::Held {
             sequence,
             owner: tenure.owner.clone(),
@@ -382,57 +380,49 @@ impl Session {
         let Ask { resource, want, term, .. } = ask;
         let mut last = match self.memory.take(resource) {
             Some(Known::Free(sequence)) if want != Want::Mine => Last { sequence, tenure: None },
+            Some(Known::Held { sequence, owner, tenure: Some(tenure), .. })
+                if owner == ask.owner.id() && want != Want::New && term.is_some() =>
+            {
+                Last { sequence, tenure: Some(tenure) }
+            }
+            // Mostly there is none. If there is, it is asked for.
+            None if want != Want::Mine => Last { sequence: 0, tenure: None },
             _ => self.last(resource).await.map_err(not_done)?,
         };
         loop {
-            let begins = match &last.tenure {
-                None => true,
-                Some(tenure) if tenure.owner != ask.owner.id() => {
-                    let (is_over, now) = self.is_over(tenure).await.map_err(not_done)?;
-                    if !is_over {
-                        let owner = Owner::from_id(&tenure.owner);
-                        return Ok(Answer::Busy { owner, remaining: tenure.remaining(now.earliest) });
-                    }
-                    true
-                }
-                Some(tenure) => match (want, term) {
-                    (Want::Fresh, _) => true,
-                    (Want::Any | Want::Mine, Some(term)) => {
-                        match self.go_on(resource, last.sequence, tenure, term, Some(ask.expiry)).await? {
+            let (mut behind, mut frees) = (last.sequence, false);
+            if let Some(tenure) = last.tenure {
+                let is_mine = tenure.owner == ask.owner.id();
+                match (want, term) {
+                    // Those who wait until it ends may have to wait for less.
+                    (Want::Fresh, _) if is_mine => frees = true,
+                    (Want::Any | Want::Mine, Some(term)) if is_mine => {
+                        match self.go_on(resource, behind, &tenure, term, Some(ask.expiry)).await? {
                             On::Goes { tenure, at } => return Ok(granted(&tenure, true, at, at)),
+                            On::Over { last } => behind = last,
                             On::Changed => {
                                 last = self.last(resource).await.map_err(not_done)?;
                                 continue;
                             }
-                            On::Over if want == Want::Mine => return Ok(Answer::Free),
-                            On::Over => {
-                                // What came too late may be the last message now.
-                                last = Last { tenure: None, ..self.last(resource).await.map_err(not_done)? };
-                                true
-                            }
                         }
                     }
-                    (Want::Any | Want::Mine, None) | (Want::New, _) => {
-                        let (is_over, now) = self.is_over(tenure).await.map_err(not_done)?;
-                        match want {
-                            _ if is_over => true,
-                            Want::New => {
-                                let owner = Owner::from_id(&tenure.owner);
-                                return Ok(Answer::Busy { owner, remaining: tenure.remaining(now.earliest) });
-                            }
-                            _ => return Ok(granted(tenure, true, now.latest, now.latest)),
+                    _ => {
+                        let (is_over, now) = self.is_over(&tenure).await.map_err(not_done)?;
+                        if !is_over && is_mine && want != Want::New {
+                            return Ok(granted(&tenure, true, now.latest, now.latest));
+                        }
+                        if !is_over {
+                            self.memory.keep(resource, Known::Some);
+                            let owner = Owner::from_id(&tenure.owner);
+                            return Ok(Answer::Busy { owner, remaining: tenure.remaining(now.earliest) });
                         }
                     }
-                },
-            };
-            let (true, Want::Any | Want::Fresh | Want::New, Some(term)) = (begins, want, term) else {
-                return Ok(Answer::Free);
-            };
-            // Those who wait for an own tenure that ends here may have to wait for less.
-            let frees = last.tenure.is_some() && want == Want::Fresh;
+                }
+            }
+            let (Want::Any | Want::Fresh | Want::New, Some(term)) = (want, term) else { return Ok(Answer::Free) };
             let message = Message::begin(ask.owner.id(), term, ask.expiry);
             let from = self.clock.now();
-            match self.put_lease(resource, last.sequence, &message, frees).await.map_err(perhaps)? {
+            match self.put_lease(resource, behind, &message, frees).await.map_err(perhaps)? {
                 Put::Changed => last = self.last(resource).await.map_err(not_done)?,
                 Put::Stored(sequence) => {
                     // As of the time at which it was stored, whenever that was.
@@ -478,7 +468,7 @@ impl Session {
             };
             match self.go_on(resource, last.sequence, &tenure, term, None).await? {
                 On::Goes { tenure, at } => return Ok(left(&tenure, at)),
-                On::Over => return Ok(Left::Nothing),
+                On::Over { .. } => return Ok(Left::Nothing),
                 On::Changed => last = self.last(resource).await.map_err(not_done)?,
             }
         }
