@@ -230,7 +230,8 @@ impl<'a, E: Engine> Held<'a, E> {
     /// Works, and renews the lease meanwhile, as long as that takes. Before each poll of `work` it looks at the lease: once that is lost,
     /// `work` is polled no more, and dropped.
     ///
-    /// It is the task that works that renews: no other task, no thread. Work that does not come back from a poll for longer than
+    /// It is the task that works that renews: no other task, no thread. On an engine elsewhere it takes others of this process along that
+    /// are due soon, in one request; they do not depend on it. Work that does not come back from a poll for longer than
     /// two thirds of the lease's time keeps it from being renewed.
     ///
     /// That it gives `Ok` does not mean that the lease has lasted: work that did not come back in time may have outlived it in its
