@@ -1,4 +1,100 @@
-//! Leases in a JetStream stream.
+//! Leases in a JetStream stream of NATS: an engine for [`keylatch_lease`], for programs that have such a server already.
+//!
+//! The calls are those of [`Leases`](keylatch_lease::Leases); what is leased in one process is leased in all that use the same
+//! stream and namespace.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//!
+//! use keylatch_lease::{Leases, Owner};
+//! use keylatch_lease_nats::{ConnectOptions, Nats};
+//!
+//! let nats = Nats::in_namespace("shop").connect("nats.example", ConnectOptions::new)?;
+//! let leases = Leases::with_engine(nats);
+//!
+//! let worker = Owner::incarnation("worker-3");
+//! let mut held = leases.hold("nightly-report", &worker, Duration::from_secs(30)).await?;
+//! held.run(async { /* whatever takes its time */ }).await?;
+//! held.release().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The stream
+//! It has to be there: [`Nats::stream`] is how it is set up. It is called `keylatch_lease` unless [`Options::stream`] says otherwise, and has the
+//! leases of all namespaces. Each resource has a subject of its own, `keylatch_lease.lease.<namespace>.e<entity>.k<key>`, the last two in Base64, of
+//! which the stream keeps the last message. Without the stream calls fail with [`Error::Missing`], and with
+//! [`Error::Unsuitable`] if it is set up so that it would lose leases, or tell nobody of them.
+//!
+//! *The server* is 2.9 or later, tested with 2.9.10; one, or a cluster. *Permissions* that a program needs: to publish on `keylatch_lease.lease.<namespace>.>` and
+//! `keylatch_lease.clock.<namespace>.>`; on `$JS.API.STREAM.INFO`, `$JS.API.STREAM.MSG.GET` and `$JS.API.STREAM.MSG.DELETE`, each with `.keylatch_lease`; and to subscribe to
+//! `keylatch_lease.told.<namespace>.>` and to its inboxes. In the subject of a namespace, characters other than ASCII letters, digits, `_` and `-` are
+//! `=` and two hexadecimal digits.
+//!
+//! # How it works
+//! - **Clock**: the server's. It writes the time on each message that it stores, and all durations in a message count from there; the last
+//!   message of a resource decides who has it, and everybody who reads it comes to the same end. Clocks of clients do not matter. The
+//!   holder counts its own deadline from before it asked.
+//! - **One message, one change**: whatever changes a lease is one message, which the server stores only if the resource's last one is still that which the
+//!   sender knows (`Nats-Expected-Last-Subject-Sequence`). A message that prolongs a lease says until when that must have been
+//!   stored: one that came too late is there, and revives nothing.
+//! - **What time it is** the server does not say. Who has to know, since somebody else has the resource, has the server store a message, and
+//!   reads the time on it; that is good for a second.
+//! - **Token**: the sequence of the message with which the tenure began. The stream's sequences only grow, and its last message is never
+//!   deleted, so that a server that crashes knows its number.
+//! - **Who waits** is told by the stream itself, which republishes the headers of what it has stored. At an expiry nobody tells: each who
+//!   waits has a timer of its own. After a connection was lost, all who wait ask again.
+//! - **Connection**: one for each engine and its clones, with the requests of all tasks side by side on it. When it is lost there is
+//!   another one, after 50 ms to 2 s, at random.
+//! - **Requests**: to acquire what is free, and to release what was acquired on this connection, is one round trip each. To renew is two: the
+//!   message, and when it was stored; a batch goes side by side. To ask for what somebody else has is two or three, and two more if it is more than a second
+//!   since the server's clock was read. `release_all`, `owned_by` and a sweep are one for each resource of
+//!   the *namespace* that has a message, and one for each of those to be released or swept, 64 at a time.
+//!   Who waits asks once when it comes and once for each time it is told; also when the lease should have ended, and
+//!   every 5 s ([`Options::fallback`]). In each process that is the first in line alone. Each process gets the headers of each
+//!   message of its namespace, some 200 bytes.
+//! - **An answer that does not come**: after 5 s ([`Options::timeout`]) an operation fails, and a connection that has said nothing is given up.
+//!
+//! Why not a key-value bucket with an age limit: all of its leases would last equally long, and end up to a second late; and a renewal that comes
+//! meanwhile would revive what is over. With this, leases have any length and any policy, and the age of a message is used for nothing.
+//! From 2.11 on messages may have an age limit each, which would spare the sweeps; it is not used.
+//!
+//! # How late a waiter may be
+//! | the lease ends by | who waits has it after |
+//! |---|---|
+//! | release, `release_all`, a dropped `Held` | the message, and two round trips |
+//! | expiry | four round trips, by its own timer |
+//! | either, while the connection is lost | the next connection, and as above; or an error after the timeout |
+//! | release, and the server's machine is gone without a word | the fallback and the timeout, 10 s |
+//!
+//! # What weakens which guarantee
+//! The numbers are those of [`keylatch_lease`](keylatch_lease#what-it-guarantees).
+//!
+//! | | what may happen |
+//! |---|---|
+//! | always | 7: `release_all` releases one lease after the other, not all as of one instant; what its owner acquires meanwhile may be released or not. If it fails, some have been released |
+//! | restart of the server, `kill -9` | nothing: the operating system has what was confirmed. Leases go on expiring meanwhile |
+//! | the machine of a *single* server loses its power | 1, 3, 5: the last seconds or minutes may be lost, tokens included, unless the server has `sync_interval: always` (from 2.10 on; 2.9 has no such setting) |
+//! | a stream with 3 replicas (`num_replicas`), and one machine fails | nothing, once there is another leader; if all fail at once, as above |
+//! | another leader whose clock is ahead, or the server's clock is set forward | 2: leases expire early, by as much; who writes with a token is refused (3) |
+//! | its clock is behind, or is set back | 8: leases last longer, by as much; 6: one that had just expired may be there again, if nobody has taken it. 1 and 3 hold |
+//! | a clock of a client and the server's run apart by more than 1 % | 1, 2: as the deadlines of holders, so the clocks of those who take over rest on that, for a second at a time |
+//! | the stream is deleted and made again, or restored from an older backup | 1, 3: not supported; with `first_sequence` greater than any token before, 3 holds |
+//! | an operation is given up after its timeout, or its future is dropped | 11: a lease that was granted unheard stays until it expires, or its owner asks again; with `Expiry::Never`, until its owner asks again or is released by name |
+//! | nobody sweeps ([`Options::sweeps`] is `None` everywhere) | 12: a message for each resource that was ever leased |
+//! | many processes wait for one resource | 9: in each process in order of arrival; among them who is first to ask |
+//!
+//! What arrives late, after its operation was given up, does no harm: it is stored only if nothing has changed since. Times are kept in nanoseconds; a
+//! lease of more than 500 years never ends.
+//!
+//! # Writing under a lease
+//! A holder may stop for any length of time, and go on writing when its lease is long over. What it writes to has to check that: by the
+//! token, as [`keylatch_lease`](keylatch_lease#a-lease-is-not-enough-the-token) says.
+//!
+//! # Runtimes
+//! `async-nats` runs on tokio, and [`Options::connect`] has to be called there. The calls themselves may be made, and waited for, anywhere. Its
+//! features `ring` (default) and `aws-lc-rs` choose the cryptography of TLS.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -16,3 +112,8 @@ pub use async_nats::ConnectOptions;
 pub use error::Error;
 pub use nats::Nats;
 pub use options::Options;
+
+/// The README's examples are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -257,6 +257,7 @@ impl Session {
     /// Behind that one; zero: behind none; `None`: whatever there is.
     async fn put(&self, subject: String, behind: Option<u64>, payload: Vec<u8>, frees: bool) -> Result<Put, Error> {
         const CHANGED: [u64; 2] = [10071, 10164];
+        const FULL: u64 = 10077;
         let mut headers = HeaderMap::new();
         if let Some(sequence) = behind {
             headers.insert(EXPECTED, sequence.to_string().as_str());
@@ -269,7 +270,9 @@ impl Session {
             Ok(Acknowledged { seq }) => Ok(Put::Stored(seq)),
             Err(Error::Refused { source }) if CHANGED.contains(&source.error_code().0) => Ok(Put::Changed),
             // It is not known how far it got.
-            Err(Error::Refused { source }) if source.code() >= 500 => Err(Error::Closed),
+            Err(Error::Refused { source }) if source.code() >= 500 && source.error_code().0 != FULL => {
+                Err(Error::Closed)
+            }
             Err(error) => Err(error),
         }
     }

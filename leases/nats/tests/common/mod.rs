@@ -88,14 +88,23 @@ impl Server {
 
     /// How many connections it has from clients of this name.
     pub(crate) fn connections(&self, name: &str) -> Option<u64> {
+        u64::try_from(self.clients(name)?.len()).ok()
+    }
+
+    /// How many messages it has got from the one client of this name.
+    pub(crate) fn received(&self, name: &str) -> u64 {
+        self.clients(name).unwrap()[0]["in_msgs"].as_u64().unwrap()
+    }
+
+    fn clients(&self, name: &str) -> Option<Vec<serde_json::Value>> {
         let log = fs::read_to_string(self.folder.join("server.log")).ok()?;
         let address = log.lines().rev().find_map(|line| line.split("Starting http monitor on ").nth(1))?;
         let mut stream = TcpStream::connect(address.trim()).ok()?;
         stream.write_all(b"GET /connz?limit=10000 HTTP/1.0\r\n\r\n").ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
-        let count = answer.matches(&format!("\"name\": \"{name}\"")).count();
-        u64::try_from(count).ok()
+        let told: serde_json::Value = serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()?;
+        Some(told["connections"].as_array()?.iter().filter(|client| client["name"] == name).cloned().collect())
     }
 }
 

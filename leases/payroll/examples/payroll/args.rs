@@ -9,7 +9,8 @@ Usage: payroll [OPTIONS]
 
   --engine NAME  where the leases are (default: memory)
                    memory    in this process, served to the workers over TCP
-                   postgres  in a private server, which is started for it (needs the feature postgres)
+                   nats      in a private server, which is started for it (needs the feature nats)
+                   postgres  the same (needs the feature postgres)
   --lock NAME    what keeps workers from paying the same account at the same time (default: lease)
                    lease     leases of keylatch-lease
                    none      nothing; what must be seen then is that accounts are paid twice
@@ -27,6 +28,7 @@ good, or the run could not be made.";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Engine {
     Memory,
+    Nats,
     Postgres,
 }
 
@@ -78,8 +80,9 @@ impl Args {
                 "--engine" => {
                     parsed.engine = match &*value()? {
                         "memory" => Engine::Memory,
+                        "nats" => Engine::Nats,
                         "postgres" => Engine::Postgres,
-                        other => return Err(format!("--engine {other}: must be memory or postgres")),
+                        other => return Err(format!("--engine {other}: must be memory, nats or postgres")),
                     }
                 }
                 "--lock" => {
@@ -105,9 +108,14 @@ impl Args {
         if parsed.lock == Locking::Advisory && parsed.engine != Engine::Postgres {
             return Err("--lock advisory needs --engine postgres".to_owned());
         }
-        if parsed.engine == Engine::Postgres && cfg!(not(feature = "postgres")) {
-            let command = "cargo run --release --example payroll --features postgres -- --engine postgres";
-            return Err(format!("--engine postgres is not built in: {command}"));
+        let (name, is_built_in) = match parsed.engine {
+            Engine::Memory => ("memory", true),
+            Engine::Nats => ("nats", cfg!(feature = "nats")),
+            Engine::Postgres => ("postgres", cfg!(feature = "postgres")),
+        };
+        if !is_built_in {
+            let command = format!("cargo run --release --example payroll --features {name} -- --engine {name}");
+            return Err(format!("--engine {name} is not built in: {command}"));
         }
         Ok(Some(parsed))
     }
@@ -116,6 +124,7 @@ impl Args {
     pub(crate) fn for_workers(&self) -> Vec<String> {
         let engine = match self.engine {
             Engine::Memory => "memory",
+            Engine::Nats => "nats",
             Engine::Postgres => "postgres",
         };
         let lock = match self.lock {

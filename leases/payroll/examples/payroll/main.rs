@@ -7,6 +7,7 @@
 //! cargo run --release --example payroll -- --lock none   # no leases: very many are
 //! cargo run --release --example payroll --features postgres -- --engine postgres
 //! cargo run --release --example payroll --features postgres -- --engine postgres --lock advisory
+//! cargo run --release --example payroll --features nats -- --engine nats
 //! ```
 //!
 //! What to look at: `worker.rs` is how a program uses leases, [`worker::pay`] above all; [`ledger::Ledger::read`] and
@@ -15,8 +16,12 @@
 mod args;
 mod ledger;
 mod lock;
+#[cfg(feature = "nats")]
+mod nats;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(any(feature = "nats", feature = "postgres"))]
+mod private;
 mod script;
 mod worker;
 

@@ -44,6 +44,8 @@ pub(crate) fn run(args: &Args) -> Result<bool, Error> {
 /// Where the leases are.
 enum Server {
     Memory(Served),
+    #[cfg(feature = "nats")]
+    Nats(crate::nats::Server),
     #[cfg(feature = "postgres")]
     Postgres(crate::postgres::Server),
 }
@@ -51,6 +53,8 @@ enum Server {
 impl Server {
     fn start(args: &Args) -> Result<Self, Error> {
         match args.engine {
+            #[cfg(feature = "nats")]
+            crate::args::Engine::Nats => Ok(Server::Nats(crate::nats::Server::start()?)),
             #[cfg(feature = "postgres")]
             crate::args::Engine::Postgres => Ok(Server::Postgres(crate::postgres::Server::start()?)),
             _ => Ok(Server::Memory(Served::start(Duration::ZERO)?)),
@@ -60,6 +64,8 @@ impl Server {
     fn name(&self) -> String {
         match self {
             Server::Memory(_) => "memory".to_owned(),
+            #[cfg(feature = "nats")]
+            Server::Nats(server) => server.name(),
             #[cfg(feature = "postgres")]
             Server::Postgres(server) => server.name(),
         }
@@ -69,6 +75,8 @@ impl Server {
     fn address(&self) -> String {
         match self {
             Server::Memory(served) => served.address().to_string(),
+            #[cfg(feature = "nats")]
+            Server::Nats(server) => server.address(),
             #[cfg(feature = "postgres")]
             Server::Postgres(server) => server.address(),
         }
@@ -81,6 +89,8 @@ impl Server {
             (_, Server::Memory(served)) => {
                 Ok(Some(lock::count(Remote::connect("payroll", served.address())?, args.accounts)?))
             }
+            #[cfg(feature = "nats")]
+            (_, Server::Nats(server)) => Ok(Some(lock::count(crate::nats::engine(&server.address())?, args.accounts)?)),
             #[cfg(feature = "postgres")]
             (Locking::Advisory, Server::Postgres(server)) => Ok(Some(server.count_advisory()?)),
             #[cfg(feature = "postgres")]

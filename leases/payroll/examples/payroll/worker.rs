@@ -25,6 +25,10 @@ pub(crate) fn run(args: &Args, worker: &Worker) -> Result<(), Error> {
             let remote = Remote::connect("payroll", worker.server.parse()?)?;
             Box::new(Leased::new(remote, &worker.name, args.ttl))
         }
+        #[cfg(feature = "nats")]
+        (Locking::Lease, Engine::Nats) => {
+            Box::new(Leased::new(crate::nats::engine(&worker.server)?, &worker.name, args.ttl))
+        }
         #[cfg(feature = "postgres")]
         (Locking::Lease, Engine::Postgres) => {
             Box::new(Leased::new(crate::postgres::engine(&worker.server)?, &worker.name, args.ttl))

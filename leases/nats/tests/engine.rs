@@ -1,0 +1,544 @@
+//! The engine against a real server, which is started for these tests, and killed and paused by some of them.
+
+mod common;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use async_nats::jetstream::{
+    self,
+    stream::{Config, DiscardPolicy, RetentionPolicy, StorageType, Stream},
+};
+use common::{Server, namespace, on_tokio, shared};
+use futures_lite::future::{block_on, poll_once};
+use keylatch_lease::{
+    AcquireError, Expiry, Leases, LookError, Lost, Owner, ReleaseError, RenewError, Resource, engine::Engine,
+};
+use keylatch_lease_nats::{ConnectOptions, Error, Nats, Options};
+use tokio::{runtime::Runtime, time::sleep};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn millis(number: u64) -> Duration {
+    Duration::from_millis(number)
+}
+
+/// What most tests need: two engines on one namespace, as two processes would have them, and the stream to look into.
+struct Desk {
+    server: Arc<Server>,
+    namespace: String,
+    here: Leases<Nats>,
+    there: Leases<Nats>,
+    stream: Stream,
+    jane: Owner,
+    joe: Owner,
+}
+
+/// With time enough for a server to start on a busy machine, and nothing that helps who waits.
+fn options(namespace: &str) -> Options {
+    Nats::in_namespace(namespace).sweeps(None).timeout(20 * SECOND).fallback(60 * MINUTE)
+}
+
+async fn desk(server: Arc<Server>) -> Desk {
+    let namespace = namespace();
+    let stream = server.create_stream().await;
+    let here = server.leases(options(&namespace));
+    let there = server.leases(options(&namespace));
+    here.engine().ready().await.unwrap();
+    there.engine().ready().await.unwrap();
+    Desk { server, namespace, here, there, stream, jane: Owner::named("jane"), joe: Owner::named("joe") }
+}
+
+/// A test on the shared server.
+fn at_desk<F: Future<Output = ()>>(test: impl FnOnce(Desk) -> F) {
+    let server = shared();
+    on_tokio(async { test(desk(Arc::clone(&server)).await).await });
+}
+
+/// A test on a server of its own.
+fn alone<F: Future<Output = ()>>(test: impl FnOnce(Desk) -> F) {
+    let server = Arc::new(Server::start());
+    on_tokio(async { test(desk(Arc::clone(&server)).await).await });
+}
+
+impl Desk {
+    /// How many messages there are of resources.
+    async fn messages(&self) -> usize {
+        let filter = format!("keylatch_lease.lease.{}.>", self.namespace);
+        let mut info = self.stream.info_with_subjects(filter).await.unwrap();
+        let mut count = 0;
+        while let Some(subject) = futures_lite::StreamExt::next(&mut info).await {
+            count += subject.unwrap().1;
+        }
+        count
+    }
+
+    async fn last_sequence(&self) -> u64 {
+        self.stream.get_info().await.unwrap().state.last_sequence
+    }
+
+    /// Where the messages of this resource are, which has no entity.
+    fn subject(&self, key_in_base64: &str) -> String {
+        format!("keylatch_lease.lease.{}.e.k{key_in_base64}", self.namespace)
+    }
+}
+
+#[test]
+fn what_is_stored_is_what_the_page_says() {
+    at_desk(|desk| async move {
+        let Desk { here, stream, jane, .. } = &desk;
+        let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
+        let subject = desk.subject("cmVwb3J0");
+        let message = stream.get_last_raw_message_by_subject(&subject).await.unwrap();
+        assert_eq!(message.sequence, grant.token().get());
+        let stored: serde_json::Value = serde_json::from_slice(&message.payload).unwrap();
+        assert_eq!(stored["owner"], jane.id());
+        assert_eq!(stored["idle"], 60_000_000_000_u64);
+        here.renew(&grant).await.unwrap();
+        let message = stream.get_last_raw_message_by_subject(&subject).await.unwrap();
+        let stored: serde_json::Value = serde_json::from_slice(&message.payload).unwrap();
+        assert_eq!(stored["token"], grant.token().get());
+        here.release(&grant).await.unwrap();
+        assert_eq!(desk.messages().await, 1);
+    });
+}
+
+#[test]
+fn a_lease_that_is_taken_and_given_back_again_and_again_is_one_message_each_time() {
+    at_desk(|desk| async move {
+        let name = desk.namespace.clone();
+        let engine = options(&name).connect(desk.server.address().to_string(), {
+            let name = name.clone();
+            move || ConnectOptions::new().name(&name)
+        });
+        let leases = Leases::with_engine(engine.unwrap());
+        for _ in 0..2 {
+            let grant = leases.try_acquire("report", &desk.jane, MINUTE).await.unwrap();
+            leases.release(&grant).await.unwrap();
+        }
+        let before = desk.server.received(&name);
+        for _ in 0..10 {
+            let grant = leases.try_acquire("report", &desk.jane, MINUTE).await.unwrap();
+            leases.release(&grant).await.unwrap();
+        }
+        assert_eq!(desk.server.received(&name) - before, 20);
+    });
+}
+
+#[test]
+fn a_renewal_that_is_stored_after_the_end_revives_nothing() {
+    at_desk(|desk| async move {
+        let Desk { here, there, jane, joe, .. } = &desk;
+        let grant = here.try_acquire("report", jane, SECOND).await.unwrap();
+        let grant = here.renew(&grant).await.unwrap();
+        // So long that it no longer knows what time it is there, and has to send it.
+        sleep(millis(2500)).await;
+        let before = desk.last_sequence().await;
+        let engine = here.engine();
+        let mut batch = [keylatch_lease::engine::Renewal {
+            resource: grant.resource(),
+            owner: jane,
+            token: grant.token(),
+            term: grant_term(),
+            left: keylatch_lease::engine::Left::Forever,
+        }];
+        engine.renew(&mut batch, engine.now()).await.unwrap();
+        assert_eq!(batch[0].left, keylatch_lease::engine::Left::Nothing);
+        assert!(desk.last_sequence().await > before, "it was not sent");
+        assert!(there.status("report").await.unwrap().is_none());
+        let renewed = there.renew(&grant).await;
+        assert!(matches!(renewed, Err(RenewError::Lost(Lost::Expired))), "{renewed:?}");
+        let next = there.try_acquire("report", joe, MINUTE).await.unwrap();
+        assert!(next.token() > grant.token());
+    });
+}
+
+fn grant_term() -> Option<keylatch_lease::Term> {
+    Some(keylatch_lease::Term { idle: Some(MINUTE), total: None })
+}
+
+#[test]
+fn who_comes_back_after_its_end_does_not_take_it_from_a_successor() {
+    at_desk(|desk| async move {
+        let Desk { here, there, jane, joe, .. } = &desk;
+        for pause in [0, 2500] {
+            let grant = here.try_acquire("report", jane, SECOND).await.unwrap();
+            here.renew(&grant).await.unwrap();
+            sleep(SECOND + millis(200)).await;
+            let next = there.try_acquire("report", joe, MINUTE).await.unwrap();
+            sleep(millis(pause)).await;
+            let again = here.try_acquire("report", jane, MINUTE).await;
+            assert!(matches!(&again, Err(AcquireError::Busy { owner, .. }) if owner == joe), "{again:?}");
+            assert_eq!(there.status("report").await.unwrap().unwrap().token(), next.token());
+            there.release(&next).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn of_all_who_race_for_it_one_has_it_at_a_time() {
+    at_desk(|desk| async move {
+        let desk = &desk;
+        let inside = &std::sync::atomic::AtomicUsize::new(0);
+        let visits = (0..40).map(|at| async move {
+            let leases = if at % 2 == 0 { &desk.here } else { &desk.there };
+            let grant = leases.acquire("report", &Owner::named(format!("owner {at}")), MINUTE).await.unwrap();
+            assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
+            tokio::task::yield_now().await;
+            inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+            leases.release(&grant).await.unwrap();
+            grant.token()
+        });
+        let mut tokens = futures_util::future::join_all(visits).await;
+        tokens.sort();
+        tokens.dedup();
+        assert_eq!(tokens.len(), 40);
+    });
+}
+
+#[test]
+fn tokens_grow_over_sweeps_and_crashes() {
+    alone(|desk| async move {
+        let Desk { server, here, jane, .. } = &desk;
+        let mut last = None;
+        for _ in 0..4 {
+            for key in ["a", "b"] {
+                let grant = here.try_acquire(key, jane, MINUTE).await.unwrap();
+                assert!(last < Some(grant.token()), "{} after {last:?}", grant.token());
+                last = Some(grant.token());
+                here.release(&grant).await.unwrap();
+            }
+            assert_eq!(here.release_expired().await.unwrap(), 2);
+            assert_eq!(desk.messages().await, 0);
+            let before = desk.last_sequence().await;
+            server.run("kill");
+            server.run("start");
+            here.engine().ready().await.unwrap();
+            assert!(server.create_stream().await.get_info().await.unwrap().state.last_sequence >= before);
+        }
+    });
+}
+
+#[test]
+fn tokens_grow_over_a_purge_of_the_stream() {
+    alone(|desk| async move {
+        let Desk { here, there, stream, jane, joe, .. } = &desk;
+        let old = here.try_acquire("report", jane, MINUTE).await.unwrap();
+        stream.purge().await.unwrap();
+        let new = there.try_acquire("report", joe, MINUTE).await.unwrap();
+        assert!(new.token() > old.token());
+        let released = here.release(&old).await;
+        assert!(matches!(&released, Err(ReleaseError::NotOwner { owner, .. }) if owner == joe), "{released:?}");
+    });
+}
+
+#[test]
+fn a_sweep_deletes_what_has_ended_and_nothing_else() {
+    at_desk(|desk| async move {
+        let Desk { here, there, jane, joe, .. } = &desk;
+        let kept = here.try_acquire("kept", jane, MINUTE).await.unwrap();
+        let never = here.try_acquire("never", jane, Expiry::Never).await.unwrap();
+        let short = here.try_acquire("short", joe, millis(300)).await.unwrap();
+        let gone = here.try_acquire("gone", joe, MINUTE).await.unwrap();
+        here.release(&gone).await.unwrap();
+        sleep(millis(500)).await;
+        assert_eq!(there.release_expired().await.unwrap(), 2);
+        assert_eq!(desk.messages().await, 2);
+        for grant in [&kept, &never] {
+            assert_eq!(there.status(grant.resource()).await.unwrap().unwrap().token(), grant.token());
+        }
+        // What this connection knew of them is no longer so.
+        for old in [short, gone] {
+            assert!(here.try_acquire(old.resource(), joe, MINUTE).await.unwrap().token() > old.token());
+        }
+    });
+}
+
+#[test]
+fn the_driver_of_one_process_sweeps_by_itself() {
+    at_desk(|desk| async move {
+        let every = options(&desk.namespace).sweeps(Some(millis(200)));
+        let others = [desk.server.leases(every.clone()), desk.server.leases(every)];
+        for at in 0..20 {
+            let grant = others[at % 2].try_acquire(at.to_string(), &desk.jane, MINUTE).await.unwrap();
+            others[at % 2].release(&grant).await.unwrap();
+        }
+        let kept = desk.here.try_acquire("kept", &desk.jane, MINUTE).await.unwrap();
+        while desk.messages().await > 1 {
+            sleep(millis(50)).await;
+        }
+        assert_eq!(desk.there.status("kept").await.unwrap().unwrap().token(), kept.token());
+    });
+}
+
+#[test]
+fn who_waits_is_told_of_a_release() {
+    at_desk(|desk| async move {
+        let Desk { here, there, jane, joe, .. } = &desk;
+        for _ in 0..20 {
+            let grant = here.try_acquire("report", jane, 60 * MINUTE).await.unwrap();
+            let mut waiting = Box::pin(there.acquire("report", joe, MINUTE));
+            assert!(poll_once(tokio::time::timeout(millis(20), &mut waiting)).await.is_none());
+            here.release(&grant).await.unwrap();
+            there.release(&waiting.await.unwrap()).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn who_waits_when_the_server_dies_looks_again() {
+    alone(|desk| async move {
+        let Desk { server, here, there, jane, joe, .. } = &desk;
+        let _grant = here.try_acquire("report", jane, 3 * SECOND).await.unwrap();
+        let other = Resource::from("other");
+        let watch = there.engine().watch(&other);
+        let waiting = there.acquire("report", joe, MINUTE);
+        let waits = async {
+            waiting.await.unwrap();
+            watch.await;
+        };
+        let dies = async {
+            sleep(millis(300)).await;
+            server.run("kill");
+            server.run("start");
+        };
+        futures_lite::future::zip(waits, dies).await;
+    });
+}
+
+#[test]
+fn a_held_lease_that_is_dropped_is_given_back() {
+    at_desk(|desk| async move {
+        let Desk { here, there, jane, joe, .. } = &desk;
+        drop(here.hold("report", jane, 60 * MINUTE).await.unwrap());
+        there.acquire("report", joe, MINUTE).await.unwrap();
+    });
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_an_error_in_time() {
+    alone(|desk| async move {
+        let leases = desk.server.leases(options(&desk.namespace).timeout(SECOND));
+        leases.engine().ready().await.unwrap();
+        desk.server.run("pause");
+        let start = Instant::now();
+        let looked = leases.status("report").await;
+        assert!(matches!(looked, Err(LookError::Engine(Error::Timeout | Error::Unconnected { .. }))), "{looked:?}");
+        assert!(start.elapsed() < 20 * SECOND);
+        desk.server.run("resume");
+        while leases.status("report").await.is_err() {
+            sleep(millis(20)).await;
+        }
+    });
+}
+
+#[test]
+fn a_server_that_is_not_there_is_an_error_in_time_that_does_not_say_where() {
+    on_tokio(async {
+        let options = Nats::in_namespace("x").timeout(millis(300));
+        let secret = || ConnectOptions::with_user_and_password("bob".into(), "hush".into());
+        let leases = Leases::with_engine(options.connect("127.0.0.1:1", secret).unwrap());
+        let looked = leases.status("report").await;
+        let Err(LookError::Engine(error @ Error::Unconnected { .. })) = looked else { panic!("{looked:?}") };
+        let text = error.to_string();
+        assert!(!text.contains("127") && !text.contains("hush") && !text.contains("bob"), "{text}");
+        assert!(std::error::Error::source(&error).is_some());
+    });
+}
+
+#[test]
+fn a_stream_that_is_missing_is_an_error_at_once_until_it_is_there() {
+    at_desk(|desk| async move {
+        let leases = desk.server.leases(options("x").stream("missing"));
+        let looked = leases.status("report").await;
+        assert!(matches!(looked, Err(LookError::Engine(Error::Missing { .. }))), "{looked:?}");
+        let context = jetstream::new(desk.server.client().await);
+        context.create_stream(Nats::stream("missing")).await.unwrap();
+        while leases.status("report").await.is_err() {
+            sleep(millis(20)).await;
+        }
+        leases.try_acquire("report", &desk.jane, MINUTE).await.unwrap();
+        context.delete_stream("missing").await.unwrap();
+        let asked = leases.try_acquire("other", &desk.jane, MINUTE).await;
+        assert!(matches!(asked, Err(AcquireError::Engine(_))), "{asked:?}");
+    });
+}
+
+#[test]
+fn a_stream_that_would_lose_leases_is_refused() {
+    at_desk(|desk| async move {
+        let context = jetstream::new(desk.server.client().await);
+        let good = || Nats::stream("odd");
+        let cases = [
+            ("storage", Config { storage: StorageType::Memory, ..good() }),
+            ("retention", Config { retention: RetentionPolicy::Interest, ..good() }),
+            ("max_msgs_per_subject", Config { max_messages_per_subject: 2, ..good() }),
+            ("max_age", Config { max_age: MINUTE, ..good() }),
+            ("discard", Config { max_messages: 10, discard: DiscardPolicy::Old, ..good() }),
+            ("deny_delete", Config { deny_delete: true, ..good() }),
+            ("subjects", Config { subjects: vec!["odd.lease.>".into()], ..good() }),
+            ("republish", Config { republish: None, ..good() }),
+        ];
+        for (setting, config) in cases {
+            context.create_stream(config).await.unwrap();
+            let leases = desk.server.leases(options("x").stream("odd"));
+            let ready = leases.engine().ready().await;
+            assert!(
+                matches!(ready, Err(Error::Unsuitable { setting: told }) if told == setting),
+                "{setting}: {ready:?}"
+            );
+            context.delete_stream("odd").await.unwrap();
+        }
+        context.create_stream(Config { max_bytes: 1_000_000, ..good() }).await.unwrap();
+        desk.server.leases(options("x").stream("odd")).engine().ready().await.unwrap();
+    });
+}
+
+#[test]
+fn a_stream_that_is_full_refuses_and_keeps_what_it_has() {
+    at_desk(|desk| async move {
+        let context = jetstream::new(desk.server.client().await);
+        context.create_stream(Config { max_messages: 3, ..Nats::stream("full") }).await.unwrap();
+        let leases = desk.server.leases(options("x").stream("full"));
+        let first = leases.try_acquire("0", &desk.jane, MINUTE).await.unwrap();
+        let mut refused = 0;
+        for key in 1..5 {
+            match leases.try_acquire(key.to_string(), &desk.jane, MINUTE).await {
+                Ok(_) => {}
+                Err(AcquireError::Engine(Error::Refused { .. })) => refused += 1,
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(refused, 2);
+        leases.renew(&first).await.unwrap();
+        leases.release(&first).await.unwrap();
+    });
+}
+
+#[test]
+fn what_others_wrote_there_is_an_error_and_stays() {
+    at_desk(|desk| async move {
+        let Desk { here, stream, jane, .. } = &desk;
+        let context = jetstream::new(desk.server.client().await);
+        let subject = desk.subject("cmVwb3J0");
+        let mine = here.try_acquire("mine", jane, MINUTE).await.unwrap();
+        for payload in ["", "hello", "{\"v\":2}"] {
+            let sequence = context.publish(subject.clone(), payload.into()).await.unwrap().await.unwrap().sequence;
+            let asked = here.try_acquire("report", jane, MINUTE).await;
+            assert!(matches!(asked, Err(AcquireError::Engine(Error::Foreign))), "{asked:?}");
+            assert_eq!(here.owned_by(jane).await.unwrap().len(), 1);
+            assert_eq!(here.release_expired().await.unwrap(), 0);
+            assert_eq!(stream.get_last_raw_message_by_subject(&subject).await.unwrap().sequence, sequence);
+        }
+        // And of no resource at all.
+        let odd = format!("keylatch_lease.lease.{}.x.y", desk.namespace);
+        context.publish(odd, "hello".into()).await.unwrap().await.unwrap();
+        assert_eq!(here.release_all(jane).await.unwrap(), 1);
+        assert!(matches!(here.release(&mine).await, Err(ReleaseError::NotHeld { .. })));
+    });
+}
+
+#[test]
+fn any_name_is_a_namespace_of_its_own() {
+    at_desk(|desk| async move {
+        let names = ["", ".", "*", ">", "a.b", "a b", "=", "=2E", "\u{1f512}", "A", "a", &"n".repeat(255)];
+        let mut tokens = Vec::new();
+        for name in names {
+            let leases = desk.server.leases(options(name));
+            let resource = Resource::new("form", &desk.namespace);
+            tokens.push(leases.try_acquire(&resource, &desk.jane, MINUTE).await.unwrap().token());
+            assert_eq!(leases.owned_by(&desk.jane).await.unwrap().len(), 1, "{name:?}");
+        }
+        tokens.dedup();
+        assert_eq!(tokens.len(), names.len());
+    });
+}
+
+#[test]
+fn release_all_and_owned_by_see_as_many_as_there_are() {
+    at_desk(|desk| async move {
+        let Desk { here, there, jane, joe, .. } = &desk;
+        let all = (0..1500).map(|at| async move {
+            let owner = if at % 3 == 0 { joe } else { jane };
+            here.try_acquire(("row", at.to_string()), owner, 10 * MINUTE).await.unwrap();
+        });
+        futures_util::future::join_all(all).await;
+        assert_eq!(there.owned_by(joe).await.unwrap().len(), 500);
+        assert_eq!(there.release_all(jane).await.unwrap(), 1000);
+        assert_eq!(there.owned_by(jane).await.unwrap().len(), 0);
+        assert_eq!(here.release_expired().await.unwrap(), 1000);
+        assert_eq!(here.owned_by(joe).await.unwrap().len(), 500);
+    });
+}
+
+#[test]
+fn it_can_be_asked_where_there_is_no_runtime() {
+    let server = shared();
+    let runtime = Runtime::new().unwrap();
+    let leases = {
+        let _context = runtime.enter();
+        server.leases(options(&namespace()))
+    };
+    let (jane, joe) = (Owner::named("jane"), Owner::named("joe"));
+    block_on(async {
+        let grant = leases.try_acquire("report", &jane, MINUTE).await.unwrap();
+        assert!(leases.try_acquire("report", &joe, MINUTE).await.is_err());
+        let grant = leases.renew(&grant).await.unwrap();
+        assert!(leases.status("report").await.unwrap().is_some());
+        assert_eq!(leases.owned_by(&jane).await.unwrap().len(), 1);
+        leases.release(&grant).await.unwrap();
+        assert_eq!(leases.release_all(&jane).await.unwrap(), 0);
+        assert_eq!(leases.release_expired().await.unwrap(), 1);
+        drop(leases.hold("report", &jane, MINUTE).await.unwrap());
+        leases.acquire("report", &joe, MINUTE).await.unwrap();
+    });
+    drop(leases);
+}
+
+#[test]
+fn without_a_runtime_nothing_is_done() {
+    let server = shared();
+    let runtime = Runtime::new().unwrap();
+    let leases = {
+        let _context = runtime.enter();
+        server.leases(options(&namespace()))
+    };
+    block_on(leases.engine().ready()).unwrap();
+    runtime.shutdown_timeout(10 * SECOND);
+    let looked = block_on(leases.status("report"));
+    assert!(matches!(looked, Err(LookError::Engine(Error::Stopped))), "{looked:?}");
+}
+
+#[test]
+fn the_last_engine_to_go_ends_the_connection() {
+    at_desk(|desk| async move {
+        let name = desk.namespace.clone();
+        let connect = {
+            let name = name.clone();
+            move || ConnectOptions::new().name(&name)
+        };
+        let engine = options(&name).connect(desk.server.address().to_string(), connect).unwrap();
+        let other = engine.clone();
+        engine.ready().await.unwrap();
+        drop(engine);
+        other.ready().await.unwrap();
+        assert_eq!(desk.server.connections(&name), Some(1));
+        drop(other);
+        while desk.server.connections(&name) != Some(0) {
+            sleep(millis(20)).await;
+        }
+    });
+}
+
+#[test]
+fn what_is_no_name_of_a_stream_is_refused() {
+    for name in ["", "a.b", "a b", "*", &"s".repeat(256)] {
+        let options = std::panic::catch_unwind(|| Nats::in_namespace("x").stream(name));
+        assert!(options.is_err(), "{name:?}");
+    }
+    assert!(std::panic::catch_unwind(|| Nats::in_namespace("n".repeat(256))).is_err());
+    assert!(std::panic::catch_unwind(|| Nats::in_namespace("x").timeout(Duration::ZERO)).is_err());
+}

@@ -1,0 +1,46 @@
+//! NATS: a private server, and the engine.
+
+use async_nats::jetstream;
+use keylatch_lease_nats::{ConnectOptions, Nats};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::{lock::Error, private::Private};
+
+/// The client needs one. It lives as long as the process.
+fn runtime() -> Result<&'static Runtime, Error> {
+    Ok(Box::leak(Box::new(Builder::new_multi_thread().worker_threads(1).enable_all().build()?)))
+}
+
+pub(crate) fn engine(address: &str) -> Result<Nats, Error> {
+    let runtime = runtime()?;
+    let _context = runtime.enter();
+    let engine = Nats::in_namespace("payroll").connect(address, ConnectOptions::new)?;
+    runtime.block_on(engine.ready())?;
+    Ok(engine)
+}
+
+pub(crate) struct Server {
+    private: Private,
+    version: String,
+}
+
+impl Server {
+    pub(crate) fn start() -> Result<Self, Error> {
+        let private = Private::start("nats")?;
+        let version = runtime()?.block_on(async {
+            let client = async_nats::connect(&private.address).await?;
+            let version = client.server_info().version;
+            jetstream::new(client).create_stream(Nats::stream("keylatch_lease")).await?;
+            Ok::<_, Error>(version)
+        })?;
+        Ok(Server { private, version })
+    }
+
+    pub(crate) fn name(&self) -> String {
+        format!("nats {}", self.version)
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.private.address.clone()
+    }
+}
