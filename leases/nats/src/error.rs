@@ -106,7 +106,7 @@ impl Failure for Error {
 /// What an error of JetStream means.
 pub(crate) fn refused(error: jetstream::Error) -> Error {
     const MISSING: [u64; 3] = [10039, 10059, 10076]; // JetStream for the account, the stream, JetStream
-    const UNAVAILABLE: [u64; 2] = [10008, 10009]; // for now
+    const UNAVAILABLE: [u64; 3] = [10008, 10009, 10163]; // for now: JetStream, its leader, the order of messages
     let (code, source) = (error.error_code().0, Arc::new(error));
     if MISSING.contains(&code) {
         Error::Missing { source }

@@ -27,7 +27,11 @@
 //! which the stream keeps the last message. Without the stream calls fail with [`Error::Missing`], and with
 //! [`Error::Unsuitable`] if it is set up so that it would lose leases, or tell nobody of them.
 //!
-//! *The server* is 2.9 or later, tested with 2.9.10; one, or a cluster. *Permissions* that a program needs: to publish on `keylatch_lease.lease.<namespace>.>` and
+//! *The server* is 2.9 or later; this is tested with 2.9.10, and without replicas. A stream with replicas needs 2.11 or later, and is refused on earlier
+//! servers: those could store two messages behind the same one ([#4320](https://github.com/nats-io/nats-server/issues/4320),
+//! [#6485](https://github.com/nats-io/nats-server/pull/6485)).
+//!
+//! *Permissions* that a program needs: to publish on `keylatch_lease.lease.<namespace>.>` and
 //! `keylatch_lease.clock.<namespace>.>`; on `$JS.API.STREAM.INFO`, `$JS.API.STREAM.MSG.GET` and `$JS.API.STREAM.MSG.DELETE`, each with `.keylatch_lease`; and to subscribe to
 //! `keylatch_lease.told.<namespace>.>` and to its inboxes. In the subject of a namespace, characters other than ASCII letters, digits, `_` and `-` are
 //! `=` and two hexadecimal digits.
@@ -76,7 +80,7 @@
 //! | always | 7: `release_all` releases one lease after the other, not all as of one instant; what its owner acquires meanwhile may be released or not. If it fails, some have been released |
 //! | restart of the server, `kill -9` | nothing: the operating system has what was confirmed. Leases go on expiring meanwhile |
 //! | the machine of a *single* server loses its power | 1, 3, 5: the last seconds or minutes may be lost, tokens included, unless the server has `sync_interval: always` (from 2.10 on; 2.9 has no such setting) |
-//! | a stream with 3 replicas (`num_replicas`), and one machine fails | nothing, once there is another leader; if all fail at once, as above |
+//! | a stream with 3 replicas (`num_replicas`; from 2.11 on), and one machine fails | nothing, once there is another leader, as far as the server keeps its word: not tested here. If all fail at once, as above |
 //! | another leader whose clock is ahead, or the server's clock is set forward | 2: leases expire early, by as much; who writes with a token is refused (3) |
 //! | its clock is behind, or is set back | 8: leases last longer, by as much; 6: one that had just expired may be there again, if nobody has taken it. 1 and 3 hold |
 //! | a clock of a client and the server's run apart by more than 1 % | 1, 2: as the deadlines of holders, so the clocks of those who take over rest on that, for a second at a time |
@@ -93,10 +97,8 @@
 //! token, as [`keylatch_lease`](keylatch_lease#a-lease-is-not-enough-the-token) says.
 //!
 //! # Runtimes
-//! `async-nats` runs on tokio, and [`Options::connect`] has to be called there. The calls themselves may be made, and waited for, anywhere. Its
-//! features `ring` (default) and `aws-lc-rs` choose the cryptography of TLS.
+//! `async-nats` runs on tokio, and [`Options::connect`] has to be called there. The calls themselves may be made, and waited for, anywhere.
 #![forbid(unsafe_code)]
-#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod driver;
 mod error;

@@ -160,8 +160,9 @@ pub(crate) fn stream_config(name: &str) -> Config {
     }
 }
 
-/// What would lose leases, or tell nobody.
-fn unsuitable(is: &Config, name: &str) -> Option<&'static str> {
+/// What would lose leases, or tell nobody. Before 2.11 a server may store two messages behind the same one, in a stream with replicas: both
+/// at once, or while another becomes the leader.
+fn unsuitable(is: &Config, name: &str, has_sound_replicas: bool) -> Option<&'static str> {
     let must = stream_config(name);
     let is_limited = is.max_messages > 0 || is.max_bytes > 0;
     let wrong = [
@@ -175,6 +176,7 @@ fn unsuitable(is: &Config, name: &str) -> Option<&'static str> {
         (is.sealed, "sealed"),
         (is.deny_delete, "deny_delete"),
         (is.mirror.is_some(), "mirror"),
+        (is.num_replicas > 1 && !has_sound_replicas, "num_replicas"),
         (must.subjects.iter().any(|subject| !is.subjects.contains(subject)), "subjects"),
         (is.republish != must.republish, "republish"),
     ];
@@ -204,7 +206,8 @@ impl Session {
             Err(Error::Closed) => return Err(Error::Unconnected { source: None }),
             described => described?,
         };
-        match unsuitable(&described.config, &session.place.stream) {
+        let has_sound_replicas = session.client.is_server_compatible(2, 11, 0);
+        match unsuitable(&described.config, &session.place.stream, has_sound_replicas) {
             Some(setting) => Err(Error::Unsuitable { setting }),
             None => Ok(session),
         }
@@ -699,5 +702,20 @@ impl keylatch_lease_remote::Session for Session {
             Some(every) => self.sweep_part(every).await.unwrap_or(false),
             None => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{stream_config, unsuitable};
+    use async_nats::jetstream::stream::Config;
+
+    #[test]
+    fn replicas_need_a_server_that_keeps_them_in_order() {
+        let one = stream_config("leases");
+        let three = Config { num_replicas: 3, ..one.clone() };
+        assert_eq!([true, false].map(|is_new| unsuitable(&one, "leases", is_new)), [None, None]);
+        assert_eq!([true, false].map(|is_new| unsuitable(&three, "leases", is_new)), [None, Some("num_replicas")]);
+        assert_eq!(unsuitable(&one, "other", true), Some("subjects"));
     }
 }

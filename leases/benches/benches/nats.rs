@@ -1,0 +1,74 @@
+//! What leases in NATS cost, beside the least that two changes of a stream can be: two messages, each with its acknowledgement.
+//!
+//! `cargo bench --bench nats`, half a minute. It starts a server of its own. `cargo test` runs every case once, quickly.
+
+use std::process::ExitCode;
+
+use async_nats::jetstream::{self, Context};
+use keylatch_lease::Grant;
+use keylatch_lease_benches::remote::{self, Lease};
+use keylatch_lease_benches::server::Server;
+use keylatch_lease_nats::{ConnectOptions, Nats};
+
+enum Candidate {
+    Lease(Box<Lease<Nats>>),
+    TwoMessages(Box<Context>),
+}
+
+fn address(server: &Server) -> String {
+    format!("127.0.0.1:{}", server.port)
+}
+
+async fn connect(server: &Server) -> Context {
+    jetstream::new(async_nats::connect(address(server)).await.expect("the server is there"))
+}
+
+/// Of what a lease has.
+async fn put(context: &Context, key: u64) {
+    let subject = format!("floor.lease.bench.{key}");
+    let payload = "x".repeat(150);
+    context.publish(subject, payload.into()).await.expect("it may").await.expect("there is room");
+}
+
+impl remote::Candidate for Candidate {
+    const SERVER: &'static str = "nats";
+    const NAMES: &'static [&'static str] = &["lease", "two messages"];
+    const WAITED_FOR: usize = 1;
+
+    async fn prepare(server: &Server) {
+        let context = connect(server).await;
+        for stream in ["keylatch_lease", "floor"] {
+            context.create_stream(Nats::stream(stream)).await.expect("it may");
+        }
+    }
+
+    async fn connect(name: &str, server: &Server) -> Self {
+        if name != Self::NAMES[0] {
+            return Candidate::TwoMessages(Box::new(connect(server).await));
+        }
+        let engine = Nats::in_namespace("bench").connect(address(server), ConnectOptions::new).expect("an address");
+        engine.ready().await.expect("the server is there");
+        Candidate::Lease(Box::new(Lease::new(engine)))
+    }
+
+    async fn enter(&self, key: u64) -> Option<Grant> {
+        match self {
+            Candidate::Lease(lease) => Some(lease.enter(key).await),
+            Candidate::TwoMessages(context) => {
+                put(context, key).await;
+                None
+            }
+        }
+    }
+
+    async fn leave(&self, key: u64, grant: Option<Grant>) {
+        match self {
+            Candidate::Lease(lease) => lease.leave(grant).await,
+            Candidate::TwoMessages(context) => put(context, key).await,
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    remote::main::<Candidate>()
+}
