@@ -32,9 +32,9 @@ where
             let moves = async move {
                 let heard = pin!(ear.listen(&place, |resource| link.watchers().tell(resource)));
                 let (revoked, ended) = (pin!(leftovers.revoke(&lease)), pin!(ended.wait()));
-                match select(heard, select(revoked, ended)).await {
-                    Either::Left((error, _)) => error,
-                    Either::Right((either, _)) => either.factor_first().0,
+                match select(select(heard, ended), revoked).await {
+                    Either::Left((error, _)) => error.factor_first().0,
+                    Either::Right((never, _)) => never,
                 }
             };
             Ok((session, moves))

@@ -1,4 +1,13 @@
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    future::Future,
+    hash::{BuildHasher, RandomState},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use futures_util::future::{join_all, try_join, try_join_all};
 use keylatch_lease::{
@@ -11,7 +20,7 @@ use crate::{
     error::{Error, Trouble},
     lock::{Lock, Value, seconds, token, whole},
     place::Place,
-    session::{Changed, Draft, Leftovers, MOST, Session},
+    session::{Changed, Draft, Leftovers, MOST, Session, Unused},
 };
 
 /// When to look again at what is about to go.
@@ -51,6 +60,16 @@ struct Shared {
     leftovers: Arc<Leftovers>,
     fallback: Duration,
     clock: StdClock,
+    random: RandomState,
+    last: AtomicU64,
+}
+
+impl Shared {
+    /// For an etcd lease: a number that nobody else has.
+    fn id(&self) -> i64 {
+        let random = self.random.hash_one((self.clock.now(), self.last.fetch_add(1, Relaxed)));
+        i64::try_from(random >> 1).unwrap_or(1).max(1)
+    }
 }
 
 impl fmt::Debug for Etcd {
@@ -59,23 +78,11 @@ impl fmt::Debug for Etcd {
     }
 }
 
-/// An etcd lease on which nothing hangs yet. Dropped, it is left over.
-struct Unused<'a> {
-    leftovers: &'a Leftovers,
-    lease: i64,
-}
-
-impl Unused<'_> {
-    /// Something may hang on it from now on.
-    fn used(mut self) -> i64 {
-        std::mem::take(&mut self.lease)
-    }
-}
-
-impl Drop for Unused<'_> {
-    fn drop(&mut self) {
-        self.leftovers.add(self.lease);
-    }
+/// What came of an attempt to begin a tenure.
+enum Begun {
+    Done(Answer),
+    /// What the resource has instead.
+    Not(Option<Lock>),
 }
 
 /// What came of an attempt to extend a tenure.
@@ -87,13 +94,9 @@ enum Extended {
 }
 
 impl Etcd {
-    pub(crate) fn new(
-        link: Handle<Session>,
-        place: Arc<Place>,
-        leftovers: Arc<Leftovers>,
-        fallback: Duration,
-    ) -> Self {
-        Etcd { shared: Arc::new(Shared { link, place, leftovers, fallback, clock: StdClock::new() }) }
+    pub(crate) fn new(link: Handle<Session>, place: Arc<Place>, leftovers: Arc<Leftovers>, fallback: Duration) -> Self {
+        let (clock, random, last) = (StdClock::new(), RandomState::new(), AtomicU64::new(0));
+        Etcd { shared: Arc::new(Shared { link, place, leftovers, fallback, clock, random, last }) }
     }
 
     /// Waits until there is a connection to a node with a leader. Operations do so by themselves: this is for who wants to know at the
@@ -155,11 +158,7 @@ impl Etcd {
     }
 
     /// What changes nothing that anybody relies on: it is asked again when the connection broke.
-    async fn read<T, F>(
-        &self,
-        limit: &mut Limit,
-        question: impl Fn(Arc<Live<Session>>) -> F,
-    ) -> Result<T, Fail<Error>>
+    async fn read<T, F>(&self, limit: &mut Limit, question: impl Fn(Arc<Live<Session>>) -> F) -> Result<T, Fail<Error>>
     where
         F: Future<Output = Result<T, Trouble>>,
     {
@@ -196,7 +195,11 @@ impl Etcd {
     }
 
     /// What a tenure has left, and how long it has lasted; nothing, if its time is over and it is about to go.
-    async fn look_at(&self, limit: &mut Limit, lock: &Lock) -> Result<Option<(Option<Duration>, Duration)>, Fail<Error>> {
+    async fn look_at(
+        &self,
+        limit: &mut Limit,
+        lock: &Lock,
+    ) -> Result<Option<(Option<Duration>, Duration)>, Fail<Error>> {
         let (left, now) = self
             .read(limit, |session| async move {
                 let left = async {
@@ -225,21 +228,11 @@ impl Etcd {
         Unused { leftovers: &self.shared.leftovers, lease }
     }
 
-    /// An etcd lease for so long, with its seconds, and what the stopwatch shows. `None`: none, as it is for ever.
-    async fn grant(&self, limit: &mut Limit, time: Option<Duration>) -> Result<(Unused<'_>, i64, i64), Fail<Error>> {
-        let whole = time.and_then(whole);
-        let ((lease, seconds), now) = self
-            .read(limit, |session| async move {
-                let grant = async {
-                    match whole {
-                        Some(seconds) => session.grant(seconds).await,
-                        None => Ok((0, 0)),
-                    }
-                };
-                try_join(grant, session.clock()).await
-            })
-            .await?;
-        Ok((self.unused(lease), seconds, now))
+    /// An etcd lease for so long, with its seconds: none, if that is for ever.
+    async fn grant(&self, limit: &mut Limit, time: Option<Duration>) -> Result<(Unused<'_>, i64), Fail<Error>> {
+        let Some(whole) = time.and_then(whole) else { return Ok((self.unused(0), 0)) };
+        let (lease, seconds) = self.read(limit, |session| async move { session.grant(whole).await }).await?;
+        Ok((self.unused(lease), seconds))
     }
 
     /// What is written, and the etcd lease that it needs: used, or left over if nothing was done. If nobody knows, the owner may ask again
@@ -261,27 +254,38 @@ impl Etcd {
         changed
     }
 
-    /// A tenure begins, unless another one is in its way, or comes to be.
-    async fn begin(
-        &self,
-        limit: &mut Limit,
-        ask: &Ask<'_>,
-        term: Term,
-        old: Option<&Lock>,
-    ) -> Result<Option<Answer>, Fail<Error>> {
-        let time = term.end(Duration::ZERO, Duration::ZERO).filter(|&time| whole(time).is_some());
-        let (unused, granted, since) = self.grant(limit, time).await?;
-        if time.and_then(whole).is_some_and(|asked| asked < granted) {
-            return Ok(Some(Answer::TooShort { min: seconds(granted) }));
+    /// A tenure begins, unless another one is in its way.
+    async fn begin(&self, limit: &mut Limit, ask: &Ask<'_>, term: Term) -> Result<Begun, Fail<Error>> {
+        let time = term.end(Duration::ZERO, Duration::ZERO);
+        let whole = time.and_then(whole);
+        let value =
+            Value { owner: ask.owner.clone(), seconds: whole.unwrap_or(0), since: 0, policy: Policy::of(ask.expiry) };
+        let lease = whole.map_or(0, |_| self.shared.id());
+        let mut new = Draft { resource: ask.resource, slot: 0, lease, value };
+        let question = |session: Arc<Live<Session>>| async move {
+            if whole.is_some_and(|whole| whole < session.shortest) {
+                return Ok(Err(seconds(session.shortest)));
+            }
+            Ok(Ok(session.begin(&mut new, ask.want == Want::Fresh).await?))
+        };
+        let changed = self.write(limit, question).await;
+        if matches!(
+            changed,
+            Ok(Some(Ok(Changed::No(_)))) | Err(Fail::NotDone(Error::Refused { .. } | Error::Unreadable))
+        ) {
+            // If it may have been used, whoever asks again is to find it.
+            self.shared.leftovers.add(lease);
         }
-        let value = Value { owner: ask.owner.clone(), seconds: granted, since, policy: Policy::of(ask.expiry) };
-        let slot = old.map_or(0, |old| 1 - old.slot);
-        let new = Draft { resource: ask.resource, slot, lease: unused.lease, value };
-        let changed = self.write_with(limit, unused, |session| async move { session.begin(&new, old).await }).await?;
-        let Some(Changed::Yes(revision)) = changed else { return Ok(None) };
-        self.shared.leftovers.add(old.map_or(0, |old| old.lease));
-        let token = token(revision).ok_or(Fail::Unknown(Error::Unreadable))?;
-        Ok(Some(Answer::Granted { token, resumed: false, held_for: Duration::ZERO, remaining: time }))
+        Ok(match changed? {
+            Some(Err(min)) => Begun::Done(Answer::TooShort { min }),
+            Some(Ok(Changed::Yes(revision))) => {
+                let token = token(revision).ok_or(Fail::Unknown(Error::Unreadable))?;
+                let remaining = time.filter(|_| whole.is_some());
+                Begun::Done(Answer::Granted { token, resumed: false, held_for: Duration::ZERO, remaining })
+            }
+            Some(Ok(Changed::No(found))) => Begun::Not(found),
+            None => Begun::Not(None),
+        })
     }
 
     /// A tenure goes on. Its end is never brought forward.
@@ -316,7 +320,7 @@ impl Etcd {
         let (unused, seconds, left) = if is_enough {
             (self.unused(0), seconds, left)
         } else {
-            let (unused, seconds, _) = self.grant(limit, wanted).await?;
+            let (unused, seconds) = self.grant(limit, wanted).await?;
             (unused, seconds, wanted)
         };
         let lease = if is_enough { lock.lease } else { unused.lease };
@@ -377,32 +381,38 @@ impl Engine for Etcd {
 
     async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<Error>> {
         let mut limit = self.limit();
+        // Who waits has been told that somebody has it, and looks before it writes. Others take it for free.
+        let mut found = match (ask.waiting, ask.want, ask.term) {
+            (false, Want::Any | Want::Fresh | Want::New, Some(_)) => None,
+            _ => self.find(&mut limit, ask.resource).await?,
+        };
         loop {
-            let found = self.find(&mut limit, ask.resource).await?;
-            let answer = match (found, ask.want, ask.term) {
+            found = match (found, ask.want, ask.term) {
                 (None, Want::Mine, _) | (None, _, None) => return Ok(Answer::Free),
-                (None, _, Some(term)) => self.begin(&mut limit, &ask, term, None).await?,
-                (Some(lock), want, term) if lock.value.owner == *ask.owner && want != Want::New => match (want, term) {
-                    (Want::Fresh, Some(term)) => self.begin(&mut limit, &ask, term, Some(&lock)).await?,
-                    _ => {
-                        let policy = term.map_or(lock.value.policy, |_| Policy::of(ask.expiry));
-                        match self.extend(&mut limit, &lock, term, policy).await? {
-                            Extended::Changed => None,
-                            Extended::To { left, held_for } => {
-                                Some(Answer::Granted { token: lock.token, resumed: true, held_for, remaining: left })
-                            }
-                        }
-                    }
-                },
-                (Some(lock), ..) => {
+                (Some(lock), want, _) if lock.value.owner != *ask.owner || want == Want::New => {
                     let remaining = self.busy(&mut limit, &lock).await?;
                     return Ok(Answer::Busy { owner: lock.value.owner, remaining });
                 }
+                (Some(lock), want, term) if want != Want::Fresh => {
+                    let policy = term.map_or(lock.value.policy, |_| Policy::of(ask.expiry));
+                    if let Extended::To { left, held_for } = self.extend(&mut limit, &lock, term, policy).await? {
+                        return Ok(Answer::Granted { token: lock.token, resumed: true, held_for, remaining: left });
+                    }
+                    self.pause(&mut limit).await?;
+                    self.find(&mut limit, ask.resource).await?
+                }
+                (_, _, None) => return Ok(Answer::Free),
+                (mine, _, Some(term)) => match self.begin(&mut limit, &ask, term).await? {
+                    Begun::Done(answer) => return Ok(answer),
+                    Begun::Not(found) => {
+                        // Somebody else comes and goes, or half of a tenure was deleted by hand.
+                        if mine.is_some() || found.is_none() {
+                            self.pause(&mut limit).await?;
+                        }
+                        found
+                    }
+                },
             };
-            match answer {
-                Some(answer) => return Ok(answer),
-                None => self.pause(&mut limit).await?,
-            }
         }
     }
 
@@ -423,7 +433,7 @@ impl Engine for Etcd {
     ) -> Result<Gone, Fail<Error>> {
         let mut limit = self.limit();
         loop {
-            let token = match token {
+            let this = match token {
                 Some(token) => token,
                 // What arrives late is to end the tenure that there was, and no later one.
                 None => match self.find(&mut limit, resource).await? {
@@ -432,12 +442,15 @@ impl Engine for Etcd {
                     Some(lock) => lock.token,
                 },
             };
-            let question = |session: Arc<Live<Session>>| async move { session.end(resource, owner, token).await };
+            let question = |session: Arc<Live<Session>>| async move { session.end(resource, owner, this).await };
             match self.write(&mut limit, question).await? {
                 Some(Changed::Yes(_)) => return Ok(Gone::Released),
                 Some(Changed::No(None)) => return Ok(Gone::NotHeld),
-                Some(Changed::No(Some(lock))) if lock.value.owner != *owner || lock.token != token => {
-                    return Ok(Gone::NotOwner(lock.value.owner));
+                Some(Changed::No(Some(lock))) if lock.value.owner != *owner || lock.token != this => {
+                    if token.is_some() || lock.value.owner != *owner {
+                        return Ok(Gone::NotOwner(lock.value.owner));
+                    }
+                    self.pause(&mut limit).await?; // a fresh tenure has begun meanwhile
                 }
                 // Half of it is gone: somebody has deleted a key.
                 _ => return Err(Fail::NotDone(Error::Unreadable)),

@@ -14,6 +14,9 @@ const VERSION: &str = "1";
 /// The longest that etcd takes, in seconds.
 const LONGEST: u64 = 9_000_000_000;
 
+/// By so many seconds what the stopwatch was thought to show may be ahead of what it shows.
+const INEXACT: i64 = 2;
+
 /// What a value says. It is text: version, owner, the etcd lease's seconds, when the tenure began by the stopwatch, policy.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Value {
@@ -68,10 +71,11 @@ impl Lock {
         Some(Lock { resource, slot, token, lease: kv.lease(), modified: kv.mod_revision(), value })
     }
 
-    /// How long the tenure has lasted, when the stopwatch shows this. It begins anew when the cluster has a new leader: then it has lasted
-    /// for that long at least.
+    /// How long the tenure has lasted, when the stopwatch shows this. That begins anew when the cluster has a new leader: then it has lasted
+    /// for so long at least.
     pub(crate) fn held_for(&self, now: i64) -> Duration {
-        seconds(if now < self.value.since { now } else { now - self.value.since })
+        let since = self.value.since;
+        seconds(if now.saturating_add(INEXACT) < since { now } else { now.saturating_sub(since) })
     }
 }
 
@@ -96,8 +100,8 @@ pub(crate) fn whole(time: Duration) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Value, whole};
-    use keylatch_lease::{Expiry, Owner};
+    use super::{Lock, Value, whole};
+    use keylatch_lease::{Expiry, Owner, Token};
     use keylatch_lease_remote::Policy;
     use std::time::Duration;
 
@@ -115,6 +119,16 @@ mod tests {
         for (policy, owner) in policies.iter().flat_map(|policy| owners.iter().map(move |owner| (policy, owner))) {
             let value = Value { owner: owner.clone(), seconds: 5, since: 7, policy: Policy::of(policy) };
             assert_eq!(Value::parse(value.to_text().as_bytes()), Some(value));
+        }
+    }
+
+    #[test]
+    fn a_stopwatch_that_began_anew_gives_the_least_that_a_tenure_has_lasted() {
+        let value = Value { owner: "ann".into(), seconds: 5, since: 100, policy: Policy::of(&Expiry::Never) };
+        let (resource, token) = ("form".into(), Token::new(7).unwrap());
+        let lock = Lock { resource, slot: 0, token, lease: 1, modified: 7, value };
+        for (shows, lasted) in [(100, 0), (130, 30), (99, 0), (98, 0), (97, 97), (3, 3), (0, 0), (-1, 0)] {
+            assert_eq!(lock.held_for(shows), Duration::from_secs(lasted), "{shows}");
         }
     }
 

@@ -1,17 +1,21 @@
 //! A connection that is ready for use, and what is asked over it.
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, Ordering::SeqCst},
+use std::{
+    pin::pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
 };
 
 use etcd_client::{
-    Client, Compare, CompareOp, DeleteOptions, GetOptions, KeyValue, KvClient, LeaseClient, LeaseGrantOptions, PutOptions, Txn, TxnOp, TxnOpResponse,
-    TxnResponse, WatchFilterType, WatchOptions, WatchStream, Watcher,
+    Client, Compare, CompareOp, DeleteOptions, GetOptions, KeyValue, KvClient, LeaseClient, LeaseGrantOptions,
+    PutOptions, Txn, TxnOp, TxnOpResponse, TxnResponse, WatchFilterType, WatchOptions, WatchStream, Watcher,
 };
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::{Either, join, join_all, select, try_join_all};
 use keylatch_lease::{Owner, Resource, Token};
-use keylatch_lease_remote::Tenure;
+use keylatch_lease_remote::{Tenure, sleep};
 use tokio::sync::Notify;
 
 use crate::{
@@ -28,6 +32,9 @@ const STOPWATCH: i64 = 1_000_000_000;
 
 /// How many etcd leases are revoked at a time.
 const REVOKES: usize = 64;
+
+/// So much earlier a request is asked that another one needs.
+const AHEAD: Duration = Duration::from_millis(10);
 
 /// The largest answer: what an owner of very many leases has.
 const LARGEST: usize = 256 << 20;
@@ -66,6 +73,25 @@ impl Leftovers {
     }
 }
 
+/// An etcd lease on which nothing hangs yet. Dropped, it is left over.
+pub(crate) struct Unused<'a> {
+    pub(crate) leftovers: &'a Leftovers,
+    pub(crate) lease: i64,
+}
+
+impl Unused<'_> {
+    /// Something may hang on it from now on.
+    pub(crate) fn used(mut self) -> i64 {
+        std::mem::take(&mut self.lease)
+    }
+}
+
+impl Drop for Unused<'_> {
+    fn drop(&mut self) {
+        self.leftovers.add(self.lease);
+    }
+}
+
 /// What a resource has: the first that is a lease, and whether there is something else.
 fn lock_of(prefix: &str, kvs: &[KeyValue]) -> Result<Option<Lock>, Trouble> {
     let mut found = None;
@@ -73,13 +99,6 @@ fn lock_of(prefix: &str, kvs: &[KeyValue]) -> Result<Option<Lock>, Trouble> {
         found = Some(Lock::new(prefix, kv).ok_or(Trouble::Refused(Error::Unreadable))?);
     }
     Ok(found)
-}
-
-fn only(answer: &TxnResponse) -> Vec<KeyValue> {
-    match answer.op_responses().pop() {
-        Some(TxnOpResponse::Get(mut got)) => got.take_kvs(),
-        _ => Vec::new(),
-    }
 }
 
 fn prefixed() -> Option<GetOptions> {
@@ -109,6 +128,10 @@ pub(crate) struct Session {
     kv: KvClient,
     lease: LeaseClient,
     ended: Arc<Ended>,
+    /// The shortest etcd lease that there is, in seconds.
+    pub(crate) shortest: i64,
+    /// What the stopwatch has shown, and when.
+    seen: Mutex<(i64, Instant)>,
 }
 
 /// Whether the connection is of use.
@@ -134,8 +157,13 @@ impl Session {
     ) -> Result<(Self, Ear), Trouble> {
         let options = WatchOptions::new().with_prefix().with_filters([WatchFilterType::NoPut]);
         let (watcher, stream) = client.watch_client().watch(place.locks(), Some(options)).await?;
-        let kv = client.kv_client().max_decoding_message_size(LARGEST);
-        let session = Session { place, leftovers, kv, lease: client.lease_client(), ended: Arc::default() };
+        let (kv, lease) = (client.kv_client().max_decoding_message_size(LARGEST), client.lease_client());
+        let seen = Mutex::new((0, Instant::now()));
+        let mut session = Session { place, leftovers, kv, lease, ended: Arc::default(), shortest: 1, seen };
+        // One that is too short is made as long as the shortest.
+        let (id, shortest) = session.grant(1).await?;
+        session.leftovers.add(id);
+        session.shortest = shortest;
         session.clock().await?;
         Ok((session, Ear { stream, _watcher: watcher }))
     }
@@ -159,14 +187,28 @@ impl Session {
         let id = self.place.stopwatch;
         let mut lease = self.lease.clone();
         let left = lease.time_to_live(id, None).await?;
+        let mut shows = 0;
         if left.ttl() >= 0 {
-            return Ok(left.granted_ttl() - left.ttl());
+            shows = left.granted_ttl() - left.ttl();
+        } else {
+            match lease.grant(STOPWATCH, Some(LeaseGrantOptions::new().with_id(id))).await.map_err(Trouble::from) {
+                // Somebody else was faster.
+                Ok(_) | Err(Trouble::Refused(_)) => {}
+                Err(trouble) => return Err(trouble),
+            }
         }
-        match lease.grant(STOPWATCH, Some(LeaseGrantOptions::new().with_id(id))).await.map_err(Trouble::from) {
-            // Somebody else was faster.
-            Ok(_) | Err(Trouble::Refused(_)) => Ok(0),
-            Err(trouble) => Err(trouble),
-        }
+        *self.seen() = (shows, Instant::now());
+        Ok(shows)
+    }
+
+    fn seen(&self) -> MutexGuard<'_, (i64, Instant)> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the stopwatch should show, without asking.
+    fn about(&self) -> i64 {
+        let (shown, at) = *self.seen();
+        shown.saturating_add(i64::try_from(at.elapsed().as_secs()).unwrap_or(i64::MAX))
     }
 
     /// A new etcd lease, and how long it really lasts.
@@ -237,24 +279,72 @@ impl Session {
 
     async fn change(&self, of: &Resource, when: Vec<Compare>, then: Vec<TxnOp>) -> Result<Changed, Trouble> {
         let otherwise = [TxnOp::get(self.place.lock(of), prefixed())];
-        let answer = self.kv.clone().txn(Txn::new().when(when).and_then(then).or_else(otherwise)).await?;
-        if answer.succeeded() {
-            if let Some(TxnOpResponse::Delete(deleted)) = answer.op_responses().first() {
-                deleted.prev_kvs().iter().for_each(|kv| self.leftovers.add(kv.lease()));
-            }
-            return Ok(Changed::Yes(answer.header().map_or(0, |header| header.revision())));
-        }
-        Ok(Changed::No(lock_of(&self.place.locks(), &only(&answer))?))
+        self.changed(self.kv.clone().txn(Txn::new().when(when).and_then(then).or_else(otherwise)).await?)
     }
 
-    /// A tenure begins: when nobody has it, or as this one ends.
-    pub(crate) async fn begin(&self, new: &Draft<'_>, old: Option<&Lock>) -> Result<Changed, Trouble> {
-        let when = match old {
-            None => Compare::create_revision(self.place.lock(new.resource), CompareOp::Equal, 0).with_prefix(),
-            Some(old) => Compare::create_revision(self.key(old), CompareOp::Equal, revision(old.token)),
+    /// Whether one of the branches that write was taken; if not there is one that reads.
+    fn changed(&self, mut answer: TxnResponse) -> Result<Changed, Trouble> {
+        let at = answer.header().map_or(0, |header| header.revision());
+        loop {
+            let first = answer.op_responses().into_iter().next();
+            match first {
+                Some(TxnOpResponse::Delete(deleted)) if answer.succeeded() => {
+                    deleted.prev_kvs().iter().for_each(|kv| self.leftovers.add(kv.lease()));
+                    return Ok(Changed::Yes(at));
+                }
+                _ if answer.succeeded() => return Ok(Changed::Yes(at)),
+                Some(TxnOpResponse::Txn(nested)) => answer = nested,
+                Some(TxnOpResponse::Get(got)) => return Ok(Changed::No(lock_of(&self.place.locks(), got.kvs())?)),
+                _ => return Ok(Changed::No(None)),
+            }
+        }
+    }
+
+    /// A tenure begins when nobody has the resource; a fresh one also as one of the same owner ends. Its etcd lease, which begins with it, is
+    /// asked for at the same time.
+    pub(crate) async fn begin(&self, new: &mut Draft<'_>, is_fresh: bool) -> Result<Changed, Trouble> {
+        new.value.since = self.about();
+        let is_free = Compare::create_revision(self.place.lock(new.resource), CompareOp::Equal, 0).with_prefix();
+        let get = TxnOp::get(self.place.lock(new.resource), prefixed());
+        let otherwise = if is_fresh { self.instead(new, 0, self.instead(new, 1, get)) } else { get };
+        let txn = Txn::new().when([is_free]).and_then(self.puts(new)).or_else([otherwise]);
+        let ask = || async {
+            let answer = self.kv.clone().txn(txn.clone()).await?;
+            self.changed(answer)
         };
-        let then = self.puts(new).into_iter().chain(old.into_iter().flat_map(|old| self.deletes(old)));
-        self.change(new.resource, vec![when], then.collect()).await
+        if new.lease == 0 {
+            return ask().await;
+        }
+        let options = LeaseGrantOptions::new().with_id(new.lease);
+        let grant = async { Ok(self.lease.clone().grant(new.value.seconds, Some(options)).await.map(drop)?) };
+        // The transaction does not wait for the etcd lease's answer if that takes its time, or got lost: it is enough to come behind.
+        let unused = Unused { leftovers: &self.leftovers, lease: new.lease };
+        let first = select(pin!(grant), pin!(sleep(AHEAD))).await;
+        unused.used();
+        let (granted, changed) = match first {
+            Either::Left((granted, _)) => {
+                granted?;
+                return ask().await;
+            }
+            Either::Right(((), grant)) => join(grant, ask()).await,
+        };
+        match (granted, changed) {
+            // It overtook its etcd lease.
+            (Ok(()), Err(Trouble::NoLease)) => ask().await,
+            (Err(trouble), Err(Trouble::NoLease)) => Err(trouble),
+            (_, changed) => changed,
+        }
+    }
+
+    /// If the owner has it in that slot: a tenure in the other one, instead.
+    fn instead(&self, new: &Draft<'_>, slot: u8, otherwise: TxnOp) -> TxnOp {
+        let keys = self.keys(new.resource, &new.value.owner, slot);
+        let when = keys.clone().map(|key| Compare::create_revision(key, CompareOp::Greater, 0));
+        let options = DeleteOptions::new().with_prev_key();
+        let deletes = keys.map(|key| TxnOp::delete(key, Some(options.clone())));
+        let puts = self.puts(&Draft { slot: 1 - slot, value: new.value.clone(), ..*new });
+        let then: Vec<_> = deletes.into_iter().chain(puts).collect();
+        TxnOp::txn(Txn::new().when(when).and_then(then).or_else([otherwise]))
     }
 
     /// A tenure hangs on another etcd lease, or has another policy, from now on; unless it has changed since it was read.
@@ -266,9 +356,9 @@ impl Session {
     /// A tenure ends.
     pub(crate) async fn end(&self, resource: &Resource, owner: &Owner, token: Token) -> Result<Changed, Trouble> {
         let prefixes = [self.place.lock(resource), self.place.owned_lock(owner, resource)];
-        let when = prefixes.clone().map(|prefix| {
-            Compare::create_revision(prefix, CompareOp::Equal, revision(token)).with_prefix()
-        });
+        let when = prefixes
+            .clone()
+            .map(|prefix| Compare::create_revision(prefix, CompareOp::Equal, revision(token)).with_prefix());
         let options = DeleteOptions::new().with_prefix().with_prev_key();
         let then = prefixes.map(|prefix| TxnOp::delete(prefix, Some(options.clone())));
         self.change(resource, when.into(), then.into()).await
@@ -342,7 +432,7 @@ impl Ended {
 
 impl Leftovers {
     /// For ever.
-    pub(crate) async fn revoke(&self, lease: &LeaseClient) -> Error {
+    pub(crate) async fn revoke(&self, lease: &LeaseClient) -> ! {
         loop {
             let revokes = self.take().await.into_iter().map(|id| {
                 let mut lease = lease.clone();
