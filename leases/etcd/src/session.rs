@@ -319,7 +319,8 @@ impl Session {
         let grant = async { Ok(self.lease.clone().grant(new.value.seconds, Some(options)).await.map(drop)?) };
         // The transaction does not wait for the etcd lease's answer if that takes its time, or got lost: it is enough to come behind.
         let unused = Unused { leftovers: &self.leftovers, lease: new.lease };
-        let first = select(pin!(grant), pin!(sleep(AHEAD))).await;
+        let (grant, ahead) = (pin!(grant), pin!(sleep(AHEAD)));
+        let first = select(grant, ahead).await;
         unused.used();
         let (granted, changed) = match first {
             Either::Left((granted, _)) => {
