@@ -130,7 +130,7 @@ impl Options {
     /// An engine, whose driver is spawned on tokio. It connects to one of these endpoints, and to the next one when the connection is
     /// lost or the node has no leader; this call itself does not wait for it. See [`Etcd::ready`].
     ///
-    /// An endpoint is a URL, `http://` or `https://` with the feature `tls`. User, password and certificates are in the options.
+    /// An endpoint is a URL, `http://` or `https://` [with TLS](crate#building-and-runtimes). User, password and certificates are in the options.
     ///
     /// # Panics
     /// If there is no endpoint, or if it is called outside a tokio runtime.

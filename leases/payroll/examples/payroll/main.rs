@@ -5,6 +5,7 @@
 //! cargo run --release --example payroll                  # needs nothing: the engine in memory, served to the workers over TCP
 //! cargo run --release --example payroll -- --no-fence    # the ledger admits any write: one account is paid twice
 //! cargo run --release --example payroll -- --lock none   # no leases: very many are
+//! cargo run --release --example payroll --features etcd -- --engine etcd
 //! cargo run --release --example payroll --features postgres -- --engine postgres
 //! cargo run --release --example payroll --features postgres -- --engine postgres --lock advisory
 //! ```
@@ -13,10 +14,14 @@
 //! [`ledger::Ledger::pay`] are the fence at work, where the data is; [`script::run`] is what befalls the workers.
 
 mod args;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod ledger;
 mod lock;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(any(feature = "etcd", feature = "postgres"))]
+mod private;
 mod script;
 mod worker;
 

@@ -43,6 +43,8 @@ pub(crate) fn run(args: &Args) -> Result<bool, Error> {
 
 /// Where the leases are.
 enum Server {
+    #[cfg(feature = "etcd")]
+    Etcd(crate::etcd::Server),
     Memory(Served),
     #[cfg(feature = "postgres")]
     Postgres(crate::postgres::Server),
@@ -51,6 +53,8 @@ enum Server {
 impl Server {
     fn start(args: &Args) -> Result<Self, Error> {
         match args.engine {
+            #[cfg(feature = "etcd")]
+            crate::args::Engine::Etcd => Ok(Server::Etcd(crate::etcd::Server::start()?)),
             #[cfg(feature = "postgres")]
             crate::args::Engine::Postgres => Ok(Server::Postgres(crate::postgres::Server::start()?)),
             _ => Ok(Server::Memory(Served::start(Duration::ZERO)?)),
@@ -59,6 +63,8 @@ impl Server {
 
     fn name(&self) -> String {
         match self {
+            #[cfg(feature = "etcd")]
+            Server::Etcd(server) => server.name(),
             Server::Memory(_) => "memory".to_owned(),
             #[cfg(feature = "postgres")]
             Server::Postgres(server) => server.name(),
@@ -68,6 +74,8 @@ impl Server {
     /// Where workers find it.
     fn address(&self) -> String {
         match self {
+            #[cfg(feature = "etcd")]
+            Server::Etcd(server) => server.address(),
             Server::Memory(served) => served.address().to_string(),
             #[cfg(feature = "postgres")]
             Server::Postgres(server) => server.address(),
@@ -78,6 +86,8 @@ impl Server {
     fn count(&self, args: &Args) -> Result<Option<usize>, Error> {
         match (args.lock, self) {
             (Locking::None, _) => Ok(None),
+            #[cfg(feature = "etcd")]
+            (_, Server::Etcd(server)) => Ok(Some(lock::count(crate::etcd::engine(&server.address())?, args.accounts)?)),
             (_, Server::Memory(served)) => {
                 Ok(Some(lock::count(Remote::connect("payroll", served.address())?, args.accounts)?))
             }
