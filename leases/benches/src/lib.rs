@@ -4,6 +4,7 @@
 //!   one is missed.
 //! - `cargo bench --bench postgres`: what they cost in Postgres, beside its advisory locks. It needs the server's binaries.
 //! - `cargo bench --bench nats`: what they cost in NATS, beside two messages. The same.
+//! - `cargo bench --bench etcd`: what they cost in etcd, beside its own locks. The same.
 //!
 //! How things are timed, and the locks that leases are compared with, are those of `keylatch-benches`.
 

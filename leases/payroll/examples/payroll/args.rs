@@ -9,7 +9,8 @@ Usage: payroll [OPTIONS]
 
   --engine NAME  where the leases are (default: memory)
                    memory    in this process, served to the workers over TCP
-                   nats      in a private server, which is started for it (needs the feature nats)
+                   etcd      in a private server, which is started for it (needs the feature etcd)
+                   nats      the same (needs the feature nats)
                    postgres  the same (needs the feature postgres)
   --lock NAME    what keeps workers from paying the same account at the same time (default: lease)
                    lease     leases of keylatch-lease
@@ -19,7 +20,7 @@ Usage: payroll [OPTIONS]
   --workers N    how many processes, 3 to 26 (default: 4)
   --accounts N   how many accounts, 10 to 10000 (default: 300)
   --ttl MS       how long a lease lasts that is not renewed, at least 300 ms (default: 2000)
-  --slack MS     how much later than that an account may be taken over (default: 500)
+  --slack MS     how much later than that an account may be taken over (default: 500, and 2000 with etcd, which has whole seconds)
   --help         this text
 
 Exit code: 0; 1 if a number is not what it must be, as with --no-fence, --lock none and --lock advisory; 2 if an argument is no
@@ -27,6 +28,7 @@ good, or the run could not be made.";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Engine {
+    Etcd,
     Memory,
     Nats,
     Postgres,
@@ -71,18 +73,20 @@ impl Args {
             workers: 4,
             accounts: 300,
             ttl: Duration::from_secs(2),
-            slack: Duration::from_millis(500),
+            slack: Duration::ZERO,
             worker: None,
         };
+        let mut slack = None;
         while let Some(flag) = args.next() {
             let mut value = || args.next().ok_or_else(|| format!("{flag} needs a value"));
             match &*flag {
                 "--engine" => {
                     parsed.engine = match &*value()? {
+                        "etcd" => Engine::Etcd,
                         "memory" => Engine::Memory,
                         "nats" => Engine::Nats,
                         "postgres" => Engine::Postgres,
-                        other => return Err(format!("--engine {other}: must be memory, nats or postgres")),
+                        other => return Err(format!("--engine {other}: must be etcd, memory, nats or postgres")),
                     }
                 }
                 "--lock" => {
@@ -97,7 +101,7 @@ impl Args {
                 "--workers" => parsed.workers = number(&flag, &value()?, 3, 26)?,
                 "--accounts" => parsed.accounts = number(&flag, &value()?, 10, 10_000)?,
                 "--ttl" => parsed.ttl = Duration::from_millis(number(&flag, &value()?, 300, 60_000)?),
-                "--slack" => parsed.slack = Duration::from_millis(number(&flag, &value()?, 0, 60_000)?),
+                "--slack" => slack = Some(Duration::from_millis(number(&flag, &value()?, 0, 60_000)?)),
                 "--help" => return Ok(None),
                 "--worker" => {
                     parsed.worker = Some(Worker { name: value()?, ledger: value()?, server: value()? });
@@ -109,6 +113,7 @@ impl Args {
             return Err("--lock advisory needs --engine postgres".to_owned());
         }
         let (name, is_built_in) = match parsed.engine {
+            Engine::Etcd => ("etcd", cfg!(feature = "etcd")),
             Engine::Memory => ("memory", true),
             Engine::Nats => ("nats", cfg!(feature = "nats")),
             Engine::Postgres => ("postgres", cfg!(feature = "postgres")),
@@ -117,12 +122,15 @@ impl Args {
             let command = format!("cargo run --release --example payroll --features {name} -- --engine {name}");
             return Err(format!("--engine {name} is not built in: {command}"));
         }
+        let usual = if parsed.engine == Engine::Etcd { 2000 } else { 500 };
+        parsed.slack = slack.unwrap_or(Duration::from_millis(usual));
         Ok(Some(parsed))
     }
 
     /// The same for a worker, whose own arguments come after these.
     pub(crate) fn for_workers(&self) -> Vec<String> {
         let engine = match self.engine {
+            Engine::Etcd => "etcd",
             Engine::Memory => "memory",
             Engine::Nats => "nats",
             Engine::Postgres => "postgres",

@@ -5,6 +5,7 @@
 //! cargo run --release --example payroll                  # needs nothing: the engine in memory, served to the workers over TCP
 //! cargo run --release --example payroll -- --no-fence    # the ledger admits any write: one account is paid twice
 //! cargo run --release --example payroll -- --lock none   # no leases: very many are
+//! cargo run --release --example payroll --features etcd -- --engine etcd
 //! cargo run --release --example payroll --features postgres -- --engine postgres
 //! cargo run --release --example payroll --features postgres -- --engine postgres --lock advisory
 //! cargo run --release --example payroll --features nats -- --engine nats
@@ -14,13 +15,15 @@
 //! [`ledger::Ledger::pay`] are the fence at work, where the data is; [`script::run`] is what befalls the workers.
 
 mod args;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod ledger;
 mod lock;
 #[cfg(feature = "nats")]
 mod nats;
 #[cfg(feature = "postgres")]
 mod postgres;
-#[cfg(any(feature = "nats", feature = "postgres"))]
+#[cfg(any(feature = "etcd", feature = "nats", feature = "postgres"))]
 mod private;
 mod script;
 mod worker;

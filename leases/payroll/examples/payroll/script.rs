@@ -43,6 +43,8 @@ pub(crate) fn run(args: &Args) -> Result<bool, Error> {
 
 /// Where the leases are.
 enum Server {
+    #[cfg(feature = "etcd")]
+    Etcd(crate::etcd::Server),
     Memory(Served),
     #[cfg(feature = "nats")]
     Nats(crate::nats::Server),
@@ -55,6 +57,8 @@ impl Server {
         match args.engine {
             #[cfg(feature = "nats")]
             crate::args::Engine::Nats => Ok(Server::Nats(crate::nats::Server::start()?)),
+            #[cfg(feature = "etcd")]
+            crate::args::Engine::Etcd => Ok(Server::Etcd(crate::etcd::Server::start()?)),
             #[cfg(feature = "postgres")]
             crate::args::Engine::Postgres => Ok(Server::Postgres(crate::postgres::Server::start()?)),
             _ => Ok(Server::Memory(Served::start(Duration::ZERO)?)),
@@ -63,6 +67,8 @@ impl Server {
 
     fn name(&self) -> String {
         match self {
+            #[cfg(feature = "etcd")]
+            Server::Etcd(server) => server.name(),
             Server::Memory(_) => "memory".to_owned(),
             #[cfg(feature = "nats")]
             Server::Nats(server) => server.name(),
@@ -74,6 +80,8 @@ impl Server {
     /// Where workers find it.
     fn address(&self) -> String {
         match self {
+            #[cfg(feature = "etcd")]
+            Server::Etcd(server) => server.address(),
             Server::Memory(served) => served.address().to_string(),
             #[cfg(feature = "nats")]
             Server::Nats(server) => server.address(),
@@ -86,6 +94,8 @@ impl Server {
     fn count(&self, args: &Args) -> Result<Option<usize>, Error> {
         match (args.lock, self) {
             (Locking::None, _) => Ok(None),
+            #[cfg(feature = "etcd")]
+            (_, Server::Etcd(server)) => Ok(Some(lock::count(crate::etcd::engine(&server.address())?, args.accounts)?)),
             (_, Server::Memory(served)) => {
                 Ok(Some(lock::count(Remote::connect("payroll", served.address())?, args.accounts)?))
             }

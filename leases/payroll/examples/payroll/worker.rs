@@ -21,6 +21,10 @@ pub(crate) fn run(args: &Args, worker: &Worker) -> Result<(), Error> {
     let mut ledger = Ledger::connect(&worker.ledger)?;
     let lock: Box<dyn Lock> = match (args.lock, args.engine) {
         (Locking::None, _) => Box::new(Unlocked),
+        #[cfg(feature = "etcd")]
+        (Locking::Lease, Engine::Etcd) => {
+            Box::new(Leased::new(crate::etcd::engine(&worker.server)?, &worker.name, args.ttl))
+        }
         (Locking::Lease, Engine::Memory) => {
             let remote = Remote::connect("payroll", worker.server.parse()?)?;
             Box::new(Leased::new(remote, &worker.name, args.ttl))

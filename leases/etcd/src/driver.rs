@@ -1,0 +1,48 @@
+//! What connects, and hears what is told.
+
+use std::{future::Future, pin::pin, sync::Arc};
+
+use etcd_client::Client;
+use futures_util::future::{Either, select};
+use keylatch_lease_remote::{BoxError, Driving};
+
+use crate::{
+    error::{Error, Trouble, unusable},
+    place::Place,
+    session::{Leftovers, Session},
+};
+
+/// Runs until nobody has the engine any more.
+pub(crate) async fn drive<C, F>(driving: Driving<Session>, place: Arc<Place>, leftovers: Arc<Leftovers>, mut dial: C)
+where
+    C: FnMut() -> F,
+    F: Future<Output = Result<Client, BoxError>>,
+{
+    keylatch_lease_remote::drive(driving, |link| {
+        let (link, place, leftovers, dialled) = (Arc::clone(link), Arc::clone(&place), Arc::clone(&leftovers), dial());
+        async move {
+            let client = dialled.await.map_err(unusable)?;
+            let opened = Session::open(&client, Arc::clone(&place), Arc::clone(&leftovers)).await;
+            let (session, ear) = opened.map_err(|trouble| match trouble {
+                Trouble::Broken(Error::Closed { source }) => unusable_source(source),
+                Trouble::Broken(error) | Trouble::Refused(error) => error,
+                Trouble::NoLease => Error::Unconnected { source: None },
+            })?;
+            let (ended, lease) = (session.ended(), session.lease_client());
+            let moves = async move {
+                let heard = pin!(ear.listen(&place, |resource| link.watchers().tell(resource)));
+                let (revoked, ended) = (pin!(leftovers.revoke(&lease)), pin!(ended.wait()));
+                match select(select(heard, ended), revoked).await {
+                    Either::Left((error, _)) => error.factor_first().0,
+                    Either::Right((never, _)) => never,
+                }
+            };
+            Ok((session, moves))
+        }
+    })
+    .await;
+}
+
+fn unusable_source(source: Arc<etcd_client::Error>) -> Error {
+    Error::Unconnected { source: Some(source) }
+}

@@ -1,0 +1,139 @@
+use std::{error::Error as StdError, fmt, sync::Arc};
+
+use keylatch_lease_remote::{BoxError, Failure};
+
+/// Why the engine could not do what it was asked.
+///
+/// Its text names no address, user or password, so it may be shown. What is behind it is its [`source`](StdError::source), which may
+/// name them.
+///
+/// # Examples
+/// ```
+/// use keylatch_lease::AcquireError;
+/// use keylatch_lease_etcd::Error;
+///
+/// fn tell(error: &AcquireError<Error>) -> &'static str {
+///     match error {
+///         AcquireError::Busy { .. } => "somebody else has it",
+///         AcquireError::Engine(Error::Unconnected { .. } | Error::Timeout) => "try again in a minute",
+///         _ => "it cannot be had",
+///     }
+/// }
+///
+/// assert_eq!(tell(&AcquireError::Engine(Error::Timeout)), "try again in a minute");
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// There was no connection to a node with a leader for as long as an operation [waits](crate::Options::timeout).
+    Unconnected {
+        /// How the last attempt to connect failed, if one did.
+        source: Option<Arc<dyn StdError + Send + Sync>>,
+    },
+    /// There was no answer in time.
+    Timeout,
+    /// The connection broke, or the node lost its cluster, before there was an answer.
+    Closed {
+        /// How.
+        source: Arc<etcd_client::Error>,
+    },
+    /// etcd has refused the request, and changed nothing: for want of permission or of space, for example.
+    Refused {
+        /// What it says.
+        source: Arc<etcd_client::Error>,
+    },
+    /// Something else is stored where the lease would be.
+    Unreadable,
+    /// The driver has been dropped: nobody connects any more.
+    Stopped,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Error::Unconnected { .. } => "there is no connection to etcd",
+            Error::Timeout => "etcd did not answer in time",
+            Error::Closed { .. } => "the connection to etcd broke before it answered",
+            Error::Refused { source } => {
+                let code = code(source).unwrap_or_default();
+                return write!(f, "etcd refused the request: gRPC status {code}");
+            }
+            Error::Unreadable => "what etcd has in the place of the lease is none",
+            Error::Stopped => "the driver of the connection has been dropped",
+        })
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            Error::Unconnected { source } => source.as_ref().map(|source| &**source as _),
+            Error::Closed { source } | Error::Refused { source } => Some(&**source),
+            Error::Timeout | Error::Unreadable | Error::Stopped => None,
+        }
+    }
+}
+
+impl Failure for Error {
+    fn unconnected(cause: Option<BoxError>) -> Self {
+        Error::Unconnected { source: cause.map(Arc::from) }
+    }
+
+    fn timeout() -> Self {
+        Error::Timeout
+    }
+
+    fn stopped() -> Self {
+        Error::Stopped
+    }
+
+    fn is_lasting(&self) -> bool {
+        matches!(self, Error::Refused { .. })
+    }
+}
+
+/// What an error means for what was asked.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// The connection is of no use any more. What was asked may have been done.
+    Broken(Error),
+    /// Nothing was done.
+    Refused(Error),
+    /// There is no such etcd lease, and nothing was done.
+    NoLease,
+}
+
+fn code(error: &etcd_client::Error) -> Option<i32> {
+    match error {
+        etcd_client::Error::GRpcStatus(status) => Some(i32::from(status.code())),
+        _ => None,
+    }
+}
+
+impl From<etcd_client::Error> for Trouble {
+    fn from(error: etcd_client::Error) -> Self {
+        const NOT_FOUND: i32 = 5;
+        /// Invalid argument, already exists, permission denied, resource exhausted, failed precondition, out of range, unimplemented: all of
+        /// them found before anything is done.
+        const REFUSED: [i32; 7] = [3, 6, 7, 8, 9, 11, 12];
+
+        match code(&error) {
+            Some(NOT_FOUND) => Trouble::NoLease,
+            Some(code) if REFUSED.contains(&code) => Trouble::Refused(Error::Refused { source: Arc::new(error) }),
+            None if matches!(error, etcd_client::Error::LeaseKeepAliveError(_)) => Trouble::NoLease,
+            _ => Trouble::Broken(Error::Closed { source: Arc::new(error) }),
+        }
+    }
+}
+
+/// What kept a connection from being used.
+pub(crate) fn unusable(error: BoxError) -> Error {
+    match error.downcast::<etcd_client::Error>() {
+        Ok(error) => match Trouble::from(*error) {
+            Trouble::Broken(Error::Closed { source }) => Error::Unconnected { source: Some(source) },
+            Trouble::Broken(error) | Trouble::Refused(error) => error,
+            Trouble::NoLease => Error::unconnected(None),
+        },
+        Err(error) => Error::unconnected(Some(error)),
+    }
+}

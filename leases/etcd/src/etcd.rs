@@ -1,0 +1,540 @@
+use std::{
+    fmt,
+    future::Future,
+    hash::{BuildHasher, RandomState},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use futures_util::future::{join_all, try_join, try_join_all};
+use keylatch_lease::{
+    Clock, Owner, Resource, StdClock, Term, Token,
+    engine::{Answer, Ask, Engine, Fail, Gone, Left, Owned, Record, Renewal, Want},
+};
+use keylatch_lease_remote::{Handle, Limit, Live, Policy, Tenure, sleep};
+
+use crate::{
+    error::{Error, Trouble},
+    lock::{Lock, Value, seconds, token, whole},
+    place::Place,
+    session::{Changed, Draft, Leftovers, MOST, Session, Unused},
+};
+
+/// When to look again at what is about to go.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// How far the stopwatch may be off: it counts whole seconds.
+const INEXACT: Duration = Duration::from_secs(1);
+
+/// Leases in etcd: see the [crate's page](crate).
+///
+/// Clones share the connection. When the last one is dropped the driver ends, as soon as it has given back what was abandoned.
+///
+/// # Examples
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+///
+/// use keylatch_lease::{Leases, Owner};
+/// use keylatch_lease_etcd::Etcd;
+///
+/// let etcd = Etcd::in_namespace("shop").connect(["http://etcd.example:2379"], None);
+/// let leases = Leases::with_engine(etcd);
+/// let jane = Owner::named("session-42");
+/// let grant = leases.try_acquire(("invoice", "2024-17"), &jane, Duration::from_secs(600)).await?;
+/// leases.release(&grant).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Etcd {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    link: Handle<Session>,
+    place: Arc<Place>,
+    leftovers: Arc<Leftovers>,
+    fallback: Duration,
+    clock: StdClock,
+    random: RandomState,
+    last: AtomicU64,
+}
+
+impl Shared {
+    /// For an etcd lease: a number that nobody else has.
+    fn id(&self) -> i64 {
+        let random = self.random.hash_one((self.clock.now(), self.last.fetch_add(1, Relaxed)));
+        i64::try_from(random >> 1).unwrap_or(1).max(1)
+    }
+}
+
+impl fmt::Debug for Etcd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Etcd").field("namespace", &self.namespace()).finish_non_exhaustive()
+    }
+}
+
+/// What came of an attempt to begin a tenure.
+enum Begun {
+    Done(Answer),
+    /// What the resource has instead.
+    Not(Option<Lock>),
+}
+
+/// What came of an attempt to extend a tenure.
+enum Extended {
+    /// So much is left, and it has lasted for so long. `None`: it never ends.
+    To { left: Option<Duration>, held_for: Duration },
+    /// It is not what it was when it was read.
+    Changed,
+}
+
+impl Etcd {
+    pub(crate) fn new(link: Handle<Session>, place: Arc<Place>, leftovers: Arc<Leftovers>, fallback: Duration) -> Self {
+        let (clock, random, last) = (StdClock::new(), RandomState::new(), AtomicU64::new(0));
+        Etcd { shared: Arc::new(Shared { link, place, leftovers, fallback, clock, random, last }) }
+    }
+
+    /// Waits until there is a connection to a node with a leader. Operations do so by themselves: this is for who wants to know at the
+    /// start.
+    ///
+    /// # Errors
+    /// As any operation: [`Error::Unconnected`] after the [timeout](crate::Options::timeout), [`Error::Refused`], [`Error::Stopped`].
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example(etcd: keylatch_lease_etcd::Etcd) -> Result<(), keylatch_lease_etcd::Error> {
+    /// etcd.ready().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn ready(&self) -> Result<(), Error> {
+        self.shared.link.session(&mut self.limit()).await.map(|_| ())
+    }
+
+    /// The namespace.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # fn example(etcd: keylatch_lease_etcd::Etcd) {
+    /// assert_eq!(etcd.namespace(), "shop");
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.shared.place.namespace
+    }
+
+    pub(crate) fn place(&self) -> &Place {
+        &self.shared.place
+    }
+
+    fn limit(&self) -> Limit {
+        Limit::after(self.shared.link.timeout())
+    }
+
+    /// One question, once a connection is there.
+    async fn ask<T, F>(
+        &self,
+        limit: &mut Limit,
+        question: impl FnOnce(Arc<Live<Session>>) -> F,
+    ) -> Result<Result<T, Trouble>, Error>
+    where
+        F: Future<Output = Result<T, Trouble>>,
+    {
+        let session = self.shared.link.session(limit).await?;
+        let question = question(Arc::clone(&session));
+        let Some(answer) = self.shared.link.answer(&session, limit, question).await else {
+            return Ok(Err(Trouble::Broken(Error::Timeout)));
+        };
+        if let Err(Trouble::Broken(_)) = answer {
+            session.give_up();
+        }
+        Ok(answer)
+    }
+
+    /// What changes nothing that anybody relies on: it is asked again when the connection broke.
+    async fn read<T, F>(&self, limit: &mut Limit, question: impl Fn(Arc<Live<Session>>) -> F) -> Result<T, Fail<Error>>
+    where
+        F: Future<Output = Result<T, Trouble>>,
+    {
+        loop {
+            match self.ask(limit, &question).await.map_err(Fail::NotDone)? {
+                Ok(answer) => return Ok(answer),
+                Err(Trouble::Broken(Error::Timeout)) => return Err(Fail::NotDone(Error::Timeout)),
+                Err(Trouble::Refused(error)) => return Err(Fail::NotDone(error)),
+                Err(Trouble::Broken(_)) => {}
+                Err(Trouble::NoLease) => self.pause(limit).await?,
+            }
+        }
+    }
+
+    /// What is done once. `None`: the etcd lease that it needs is gone, and nothing has been done.
+    async fn write<T, F>(
+        &self,
+        limit: &mut Limit,
+        question: impl FnOnce(Arc<Live<Session>>) -> F,
+    ) -> Result<Option<T>, Fail<Error>>
+    where
+        F: Future<Output = Result<T, Trouble>>,
+    {
+        match self.ask(limit, question).await.map_err(Fail::NotDone)? {
+            Ok(answer) => Ok(Some(answer)),
+            Err(Trouble::NoLease) => Ok(None),
+            Err(Trouble::Refused(error)) => Err(Fail::NotDone(error)),
+            Err(Trouble::Broken(error)) => Err(Fail::Unknown(error)),
+        }
+    }
+
+    async fn find(&self, limit: &mut Limit, resource: &Resource) -> Result<Option<Lock>, Fail<Error>> {
+        self.read(limit, |session| async move { session.find(resource).await }).await
+    }
+
+    /// What a tenure has left, and how long it has lasted; nothing, if its time is over and it is about to go.
+    async fn look_at(
+        &self,
+        limit: &mut Limit,
+        lock: &Lock,
+    ) -> Result<Option<(Option<Duration>, Duration)>, Fail<Error>> {
+        let (left, now) = self
+            .read(limit, |session| async move {
+                let left = async {
+                    match lock.lease {
+                        0 => Ok(Some(None)),
+                        lease => Ok(session.left(lease).await?.map(Some)),
+                    }
+                };
+                try_join(left, session.clock()).await
+            })
+            .await?;
+        Ok(left.map(|left| (left.map(seconds), lock.held_for(now))))
+    }
+
+    /// What others are told of a tenure's end: not before it.
+    async fn busy(&self, limit: &mut Limit, lock: &Lock) -> Result<Option<Duration>, Fail<Error>> {
+        if lock.lease == 0 {
+            return Ok(None);
+        }
+        let left = self.read(limit, |session| async move { session.left(lock.lease).await }).await?;
+        let left = left.map_or(PAUSE, |left| seconds(left) + Duration::from_secs(1));
+        Ok(Some(left.min(seconds(lock.value.seconds))))
+    }
+
+    fn unused(&self, lease: i64) -> Unused<'_> {
+        Unused { leftovers: &self.shared.leftovers, lease }
+    }
+
+    /// An etcd lease for so long, with its seconds: none, if that is for ever.
+    async fn grant(&self, limit: &mut Limit, time: Option<Duration>) -> Result<(Unused<'_>, i64), Fail<Error>> {
+        let Some(whole) = time.and_then(whole) else { return Ok((self.unused(0), 0)) };
+        let (lease, seconds) = self.read(limit, |session| async move { session.grant(whole).await }).await?;
+        Ok((self.unused(lease), seconds))
+    }
+
+    /// What is written, and the etcd lease that it needs: used, or left over if nothing was done. If nobody knows, the owner may ask again
+    /// and find it.
+    async fn write_with<F>(
+        &self,
+        limit: &mut Limit,
+        unused: Unused<'_>,
+        question: impl FnOnce(Arc<Live<Session>>) -> F,
+    ) -> Result<Option<Changed>, Fail<Error>>
+    where
+        F: Future<Output = Result<Changed, Trouble>>,
+    {
+        let lease = unused.used();
+        let changed = self.write(limit, question).await;
+        if !matches!(changed, Ok(Some(Changed::Yes(_))) | Err(Fail::Unknown(_))) {
+            self.shared.leftovers.add(lease);
+        }
+        changed
+    }
+
+    /// A tenure begins, unless another one is in its way.
+    async fn begin(&self, limit: &mut Limit, ask: &Ask<'_>, term: Term) -> Result<Begun, Fail<Error>> {
+        let time = term.end(Duration::ZERO, Duration::ZERO);
+        let whole = time.and_then(whole);
+        let value =
+            Value { owner: ask.owner.clone(), seconds: whole.unwrap_or(0), since: 0, policy: Policy::of(ask.expiry) };
+        let lease = whole.map_or(0, |_| self.shared.id());
+        let mut new = Draft { resource: ask.resource, slot: 0, lease, value };
+        let question = |session: Arc<Live<Session>>| async move {
+            if whole.is_some_and(|whole| whole < session.shortest) {
+                return Ok(Err(seconds(session.shortest)));
+            }
+            Ok(Ok(session.begin(&mut new, ask.want == Want::Fresh).await?))
+        };
+        let changed = self.write(limit, question).await;
+        if matches!(
+            changed,
+            Ok(Some(Ok(Changed::No(_)))) | Err(Fail::NotDone(Error::Refused { .. } | Error::Unreadable))
+        ) {
+            // If it may have been used, whoever asks again is to find it.
+            self.shared.leftovers.add(lease);
+        }
+        Ok(match changed? {
+            Some(Err(min)) => Begun::Done(Answer::TooShort { min }),
+            Some(Ok(Changed::Yes(revision))) => {
+                let token = token(revision).ok_or(Fail::Unknown(Error::Unreadable))?;
+                let remaining = time.filter(|_| whole.is_some());
+                Begun::Done(Answer::Granted { token, resumed: false, held_for: Duration::ZERO, remaining })
+            }
+            Some(Ok(Changed::No(found))) => Begun::Not(found),
+            None => Begun::Not(None),
+        })
+    }
+
+    /// A tenure goes on. Its end is never brought forward.
+    async fn extend(
+        &self,
+        limit: &mut Limit,
+        lock: &Lock,
+        term: Option<Term>,
+        policy: Policy,
+    ) -> Result<Extended, Fail<Error>> {
+        let is_kept = policy == lock.value.policy;
+        if let Some(Term { idle: Some(idle), total: None }) = term {
+            if is_kept && lock.lease != 0 && whole(idle) == Some(lock.value.seconds) {
+                return self.keep_alive(limit, lock, idle).await;
+            }
+        }
+        let Some((left, held_for)) = self.look_at(limit, lock).await? else { return Ok(Extended::Changed) };
+        let Some(term) = term else { return Ok(Extended::To { left, held_for }) };
+        // Where the total counts, what is left of it is not known exactly.
+        let rest = term.total.map(|total| total.saturating_sub(held_for));
+        let wanted = term.idle.into_iter().chain(rest).min().filter(|&time| whole(time).is_some());
+        let slack = if rest.is_some() && rest == wanted { INEXACT } else { Duration::ZERO };
+        let is_enough = match (left, wanted) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(left), Some(wanted)) => wanted <= left + slack,
+        };
+        if is_enough && is_kept {
+            return Ok(Extended::To { left, held_for });
+        }
+        let Value { owner, seconds, since, .. } = lock.value.clone();
+        let (unused, seconds, left) = if is_enough {
+            (self.unused(0), seconds, left)
+        } else {
+            let (unused, seconds) = self.grant(limit, wanted).await?;
+            (unused, seconds, wanted)
+        };
+        let lease = if is_enough { lock.lease } else { unused.lease };
+        let value = Value { owner, seconds, since, policy };
+        let new = Draft { resource: &lock.resource, slot: lock.slot, lease, value };
+        let changed = self.write_with(limit, unused, |session| async move { session.alter(&new, lock).await }).await?;
+        let Some(Changed::Yes(_)) = changed else { return Ok(Extended::Changed) };
+        if !is_enough {
+            self.shared.leftovers.add(lock.lease);
+        }
+        Ok(Extended::To { left, held_for })
+    }
+
+    /// The same etcd lease, from now on. If the tenure hangs on another one meanwhile, that helps nobody.
+    async fn keep_alive(&self, limit: &mut Limit, lock: &Lock, time: Duration) -> Result<Extended, Fail<Error>> {
+        let keep = |session: Arc<Live<Session>>| async move {
+            let (is_alive, now) = try_join(session.keep_alive(lock.lease), session.clock()).await?;
+            Ok((is_alive, now, session.find(&lock.resource).await?))
+        };
+        let (is_alive, now, found) = self.read(limit, keep).await?;
+        let is_it = found.is_some_and(|found| (found.token, found.lease) == (lock.token, lock.lease));
+        if !is_alive || !is_it {
+            return Ok(Extended::Changed);
+        }
+        Ok(Extended::To { left: Some(time), held_for: lock.held_for(now) })
+    }
+
+    /// One renewal.
+    async fn renewed(&self, renewal: &Renewal<'_>) -> Result<Left, Fail<Error>> {
+        let mut limit = self.limit();
+        loop {
+            let found = self.find(&mut limit, renewal.resource).await?;
+            let is_it = |lock: &Lock| (&lock.value.owner, lock.token) == (renewal.owner, renewal.token);
+            let Some(lock) = found.filter(is_it) else { return Ok(Left::Nothing) };
+            if let Extended::To { left, .. } = self.extend(&mut limit, &lock, renewal.term, lock.value.policy).await? {
+                return Ok(left.map_or(Left::Forever, Left::For));
+            }
+            self.pause(&mut limit).await?;
+        }
+    }
+
+    /// What is about to go, or was changed by somebody else, is looked at again.
+    async fn pause(&self, limit: &mut Limit) -> Result<(), Fail<Error>> {
+        limit.of(sleep(PAUSE)).await.ok_or(Fail::NotDone(Error::Timeout))
+    }
+}
+
+impl Engine for Etcd {
+    type Error = Error;
+
+    fn now(&self) -> Duration {
+        self.shared.clock.now()
+    }
+
+    fn is_real_time(&self) -> bool {
+        self.shared.clock.is_real_time()
+    }
+
+    async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<Error>> {
+        let mut limit = self.limit();
+        // Who waits has been told that somebody has it, and looks before it writes. Others take it for free.
+        let mut found = match (ask.waiting, ask.want, ask.term) {
+            (false, Want::Any | Want::Fresh | Want::New, Some(_)) => None,
+            _ => self.find(&mut limit, ask.resource).await?,
+        };
+        loop {
+            found = match (found, ask.want, ask.term) {
+                (None, Want::Mine, _) | (None, _, None) => return Ok(Answer::Free),
+                (Some(lock), want, _) if lock.value.owner != *ask.owner || want == Want::New => {
+                    let remaining = self.busy(&mut limit, &lock).await?;
+                    return Ok(Answer::Busy { owner: lock.value.owner, remaining });
+                }
+                (Some(lock), want, term) if want != Want::Fresh => {
+                    let policy = term.map_or(lock.value.policy, |_| Policy::of(ask.expiry));
+                    if let Extended::To { left, held_for } = self.extend(&mut limit, &lock, term, policy).await? {
+                        return Ok(Answer::Granted { token: lock.token, resumed: true, held_for, remaining: left });
+                    }
+                    self.pause(&mut limit).await?;
+                    self.find(&mut limit, ask.resource).await?
+                }
+                (_, _, None) => return Ok(Answer::Free),
+                (mine, _, Some(term)) => match self.begin(&mut limit, &ask, term).await? {
+                    Begun::Done(answer) => return Ok(answer),
+                    Begun::Not(found) => {
+                        // Somebody else comes and goes, or half of a tenure was deleted by hand.
+                        if mine.is_some() || found.is_none() {
+                            self.pause(&mut limit).await?;
+                        }
+                        found
+                    }
+                },
+            };
+        }
+    }
+
+    async fn renew(&self, batch: &mut [Renewal<'_>], _: Duration) -> Result<(), Fail<Error>> {
+        batch.iter_mut().for_each(|renewal| renewal.left = Left::Nothing);
+        // All of them at once, on the one connection.
+        let left = try_join_all(batch.iter().map(|renewal| self.renewed(renewal))).await?;
+        batch.iter_mut().zip(left).for_each(|(renewal, left)| renewal.left = left);
+        Ok(())
+    }
+
+    async fn release(
+        &self,
+        resource: &Resource,
+        owner: &Owner,
+        token: Option<Token>,
+        _: Duration,
+    ) -> Result<Gone, Fail<Error>> {
+        let mut limit = self.limit();
+        loop {
+            let this = match token {
+                Some(token) => token,
+                // What arrives late is to end the tenure that there was, and no later one.
+                None => match self.find(&mut limit, resource).await? {
+                    None => return Ok(Gone::NotHeld),
+                    Some(lock) if lock.value.owner != *owner => return Ok(Gone::NotOwner(lock.value.owner)),
+                    Some(lock) => lock.token,
+                },
+            };
+            let question = |session: Arc<Live<Session>>| async move { session.end(resource, owner, this).await };
+            match self.write(&mut limit, question).await? {
+                Some(Changed::Yes(_)) => return Ok(Gone::Released),
+                Some(Changed::No(None)) => return Ok(Gone::NotHeld),
+                Some(Changed::No(Some(lock))) if lock.value.owner != *owner || lock.token != this => {
+                    if token.is_some() || lock.value.owner != *owner {
+                        return Ok(Gone::NotOwner(lock.value.owner));
+                    }
+                    self.pause(&mut limit).await?; // a fresh tenure has begun meanwhile
+                }
+                // Half of it is gone: somebody has deleted a key.
+                _ => return Err(Fail::NotDone(Error::Unreadable)),
+            }
+        }
+    }
+
+    async fn release_all(&self, owner: &Owner, _: Duration) -> Result<Vec<Resource>, Fail<Error>> {
+        let mut limit = self.limit();
+        let mut released = Vec::new();
+        let mut until = None;
+        loop {
+            let (mut locks, at) = self.read(&mut limit, |session| async move { session.owned(owner).await }).await?;
+            // Of what comes meanwhile nothing is released, or there may be no end to it.
+            let until = *until.get_or_insert(at);
+            locks.retain(|lock| revision_of(lock) <= until);
+            if locks.is_empty() {
+                return Ok(released);
+            }
+            let is_whole = released.is_empty() && locks.len() < MOST;
+            if !is_whole {
+                locks.truncate(MOST / 2);
+            }
+            let (some, at) = (&locks, is_whole.then_some(at));
+            let question = |session: Arc<Live<Session>>| async move { session.end_all(owner, some, at).await };
+            match self.write(&mut limit, question).await? {
+                Some(true) => {
+                    released.extend(locks.into_iter().map(|lock| lock.resource));
+                    if is_whole {
+                        return Ok(released);
+                    }
+                }
+                _ => self.pause(&mut limit).await?,
+            }
+        }
+    }
+
+    async fn look(&self, resource: &Resource, _: Duration) -> Result<Option<Record>, Fail<Error>> {
+        let mut limit = self.limit();
+        loop {
+            let Some(lock) = self.find(&mut limit, resource).await? else { return Ok(None) };
+            if let Some(looked) = self.look_at(&mut limit, &lock).await? {
+                return Ok(Some(record(lock, looked)));
+            }
+            self.pause(&mut limit).await?;
+        }
+    }
+
+    async fn owned_by(&self, owner: &Owner, _: Duration) -> Result<Vec<Owned>, Fail<Error>> {
+        let mut limit = self.limit();
+        let (locks, _) = self.read(&mut limit, |session| async move { session.owned(owner).await }).await?;
+        let looks = locks.into_iter().map(|lock| async move {
+            let looked = self.look_at(&mut self.limit(), &lock).await?;
+            // What has gone meanwhile is left out.
+            Ok(looked.map(|looked| {
+                let (resource, expiry) = (lock.resource.clone(), lock.value.policy.expiry());
+                Owned { resource, record: record(lock, looked), expiry }
+            }))
+        });
+        let owned: Vec<Result<_, Fail<Error>>> = join_all(looks).await;
+        owned.into_iter().filter_map(Result::transpose).collect()
+    }
+
+    async fn sweep(&self, _: usize, _: Duration) -> Result<usize, Fail<Error>> {
+        Ok(0) // etcd does that
+    }
+
+    fn watch(&self, resource: &Resource) -> impl Future<Output = ()> + Send {
+        self.shared.link.watchers().watch(resource)
+    }
+
+    fn fallback(&self) -> Option<Duration> {
+        Some(self.shared.fallback)
+    }
+
+    fn abandon(&self, resource: &Resource, owner: &Owner, token: Token) {
+        self.shared.link.abandon(Tenure { resource: resource.clone(), owner: owner.clone(), token });
+    }
+}
+
+fn revision_of(lock: &Lock) -> i64 {
+    crate::lock::revision(lock.token)
+}
+
+fn record(lock: Lock, (remaining, held_for): (Option<Duration>, Duration)) -> Record {
+    Record { owner: lock.value.owner, token: lock.token, held_for, remaining }
+}

@@ -1,0 +1,119 @@
+//! Leases in etcd: an engine for [`keylatch_lease`], for programs that have such a cluster already.
+//!
+//! The calls are those of [`Leases`](keylatch_lease::Leases); what is leased in one process is leased in all that use the same
+//! cluster and namespace.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//!
+//! use keylatch_lease::{Leases, Owner};
+//! use keylatch_lease_etcd::Etcd;
+//!
+//! let endpoints = ["http://etcd-1.example:2379", "http://etcd-2.example:2379", "http://etcd-3.example:2379"];
+//! let leases = Leases::with_engine(Etcd::in_namespace("shop").connect(endpoints, None));
+//!
+//! let worker = Owner::incarnation("worker-3");
+//! let mut held = leases.hold("nightly-report", &worker, Duration::from_secs(30)).await?;
+//! held.run(async { /* whatever takes its time */ }).await?;
+//! held.release().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The keys
+//! Each tenure has two keys, and hangs on an *etcd lease* of its own, which is how etcd ends it:
+//!
+//! ```text
+//! keylatch-lease/NAMESPACE/l/ENTITY/KEY/SLOT          who has it
+//! keylatch-lease/NAMESPACE/o/OWNER/ENTITY/KEY/SLOT    what somebody has
+//! ```
+//!
+//! All but letters, digits and `-_.~:@+=,` is escaped as in URLs; the slot is 0 or 1. `etcdctl get --prefix keylatch-lease/shop/l/` shows who has
+//! what, and `etcdctl lease revoke` of a key's lease frees it by force. A user needs a role with the permission to read and write the
+//! prefix `keylatch-lease/NAMESPACE/`.
+//!
+//! # How it works
+//! - **Clock**: the leader's, a steady one, in whole seconds: times are rounded up there, and the holder goes by what it asked for, counted
+//!   from before it asked. Nobody's time of day matters. The shortest lease is one and a half election timeouts, 2 s with etcd's defaults:
+//!   less is `TtlTooShort`. More than 285 years (9·10⁹ s) never ends.
+//! - **Token**: the revision at which the tenure began: the create revision of its keys. Revisions grow with each change of the whole cluster,
+//!   so tokens do, whatever is released, expires or is deleted.
+//! - **Who waits** is told by one watch on the namespace's keys: at a release, at an expiry, and where an owner begins a fresh tenure. After a
+//!   connection was lost, all who wait ask again.
+//! - **Connection**: one for each engine and its clones, to one node, with the requests of all tasks side by side on it. When it is lost,
+//!   when the node says nothing in time or has no leader, it is made again to the next endpoint, after 50 ms to 2 s, at random.
+//! - **Requests**: an acquire asks for an etcd lease, and is one transaction; who waits looks first. A release is one transaction. A renewal
+//!   looks at the tenure, keeps its etcd lease alive, and looks again; those of a batch go side by side. To be told how long others have is one
+//!   more. Etcd leases that are no longer used are revoked in passing, and if nobody does they expire.
+//! - **Policies**: the etcd lease is as long as the policy's time, and a keep-alive goes no further. If an end comes to be later than that, as
+//!   with another policy or close to the limit of `SlidingUpTo`, the tenure moves to another etcd lease: the token stays. `Never` hangs on none.
+//! - **How long a tenure has lasted** is told by a *stopwatch*: one etcd lease for each namespace, of 31 years, that nobody renews. The clocks
+//!   of clients have no part in it. It is exact to a second or two.
+//! - **`release_all`** is one transaction, of one instant, for up to 127 leases: etcd takes no more at a time. More go in portions
+//!   of 64.
+//!
+//! # How late a waiter may be
+//! | the lease ends by | who waits has it after |
+//! |---|---|
+//! | release, `release_all`, a dropped `Held` | the watch's message, and three round trips |
+//! | expiry | 0.5 s, by which etcd looks for what has expired; up to 1 s more where the time is no whole number of seconds; and the same |
+//! | the limit of `SlidingUpTo` | 2 s |
+//! | either, while the connection is lost | the next connection, and a few round trips; or an error after the timeout |
+//! | either, and the leader is gone | an election; of an expiry, the lease's whole time again |
+//! | release, and the node is gone without a word | the fallback and the timeout, 10 s |
+//!
+//! # What weakens which guarantee
+//! The numbers are those of [`keylatch_lease`](keylatch_lease#what-it-guarantees).
+//!
+//! | | what may happen |
+//! |---|---|
+//! | another leader, or a restart | 8: etcd counts the time of each lease anew, `Fixed` ones included, so that they last longer by up to all of it. The stopwatch begins anew: the limit of `SlidingUpTo` counts from there. A holder still goes by what it was told. 1 to 6 hold |
+//! | a leader that stood still and was succeeded | 2: when it goes on it may revoke leases that were renewed meanwhile (etcd #15247; rare since 3.4.31 and 3.5.12); who writes with a token is refused (3) |
+//! | an owner of more than 127 leases | 7: `release_all` takes several instants |
+//! | an operation is given up after its timeout, or its future is dropped | 11: a lease that was granted unheard stays until it expires, or its owner asks again; with `Expiry::Never`, until its owner asks again or is released by name |
+//! | a program ends right after a release | 12: the etcd lease, on which nothing hangs any more, is there until its time is over |
+//! | many processes wait for one resource | 9: in each process in order of arrival; among them who is first to ask |
+//! | a snapshot is restored | 1, 3: what has happened since is forgotten, and revisions are given out again. Use a new namespace, and fences that begin anew |
+//! | clocks of the nodes | nothing: no two are compared |
+//!
+//! # What the cluster needs
+//! - etcd 3.4 or later: it is tested with 3.4.23. Three nodes or more, if it is to survive one of them.
+//! - `--auto-compaction-retention`: etcd keeps each revision until it is compacted, and each tenure makes a few.
+//! - `--max-txn-ops` no less than 128, the default.
+//! - `--unsafe-no-fsync` is not supported: a crash forgets leases (1) and tokens (3).
+//! - A quota that is not exhausted: otherwise nobody gets a lease ([`Error::Refused`]), while releases go on.
+//!
+//! # Writing under a lease
+//! A holder may stop for any length of time, and go on writing when its lease is long over. What it writes to has to check that.
+//!
+//! - In **the same cluster**: [`Etcd::guard`], a condition of the transaction that writes. It is exact.
+//! - **Elsewhere**: the token, as [`keylatch_lease`](keylatch_lease#a-lease-is-not-enough-the-token) says.
+//!
+//! # Building, and runtimes
+//! The client, `etcd-client`, is built with `protoc` (Debian's `protobuf-compiler`; or its path in `PROTOC`). Its connection is on tokio, where
+//! the driver is spawned; operations can be awaited anywhere. For TLS, depend on `etcd-client` with its feature `tls` or `tls-roots`:
+//! [`ConnectOptions`] then have `with_tls`.
+#![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod driver;
+mod error;
+mod etcd;
+mod guard;
+mod lock;
+mod options;
+mod place;
+mod session;
+
+pub use error::Error;
+pub use etcd::Etcd;
+/// The client, for [`Options::connect_with`] and [`Etcd::guard`].
+pub use etcd_client::{Client, Compare, ConnectOptions};
+pub use keylatch_lease_remote::BoxError;
+pub use options::Options;
+
+/// The README's examples are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

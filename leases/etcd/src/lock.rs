@@ -1,0 +1,152 @@
+//! What is kept of a tenure.
+
+use std::time::Duration;
+
+use etcd_client::KeyValue;
+use keylatch_lease::{Owner, Resource, Token};
+use keylatch_lease_remote::Policy;
+
+use crate::place::{Place, escape, unescape};
+
+/// Of the values' form.
+const VERSION: &str = "1";
+
+/// The longest that etcd takes, in seconds.
+const LONGEST: u64 = 9_000_000_000;
+
+/// By so many seconds what the stopwatch was thought to show may be ahead of what it shows.
+const INEXACT: i64 = 2;
+
+/// What a value says. It is text: version, owner, the etcd lease's seconds, when the tenure began by the stopwatch, policy.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Value {
+    pub(crate) owner: Owner,
+    /// How long the etcd lease lasts from each keep-alive. 0: there is none.
+    pub(crate) seconds: i64,
+    pub(crate) since: i64,
+    pub(crate) policy: Policy,
+}
+
+impl Value {
+    pub(crate) fn to_text(&self) -> String {
+        let Value { owner, seconds, since, policy } = self;
+        let number = |number: Option<i64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+        let (kind, idle, total) = (char::from(policy.kind), number(policy.idle), number(policy.total));
+        format!("{VERSION} {} {seconds} {since} {kind} {idle} {total}", escape(owner.id()))
+    }
+
+    fn parse(text: &[u8]) -> Option<Self> {
+        let mut words = std::str::from_utf8(text).ok()?.strip_prefix(VERSION)?.strip_prefix(' ')?.split(' ');
+        let owner = Owner::from_id(&unescape(words.next()?)?);
+        let seconds = words.next()?.parse().ok()?;
+        let since = words.next()?.parse().ok()?;
+        let kind = *words.next()?.as_bytes().first()?;
+        let mut number = || match words.next()? {
+            "-" => Some(None),
+            digits => Some(Some(digits.parse().ok()?)),
+        };
+        let policy = Policy { kind, idle: number()?, total: number()? };
+        Some(Value { owner, seconds, since, policy })
+    }
+}
+
+/// A tenure, as it was read.
+#[derive(Clone, Debug)]
+pub(crate) struct Lock {
+    pub(crate) resource: Resource,
+    pub(crate) slot: u8,
+    pub(crate) token: Token,
+    /// The etcd lease. 0: none, it never ends.
+    pub(crate) lease: i64,
+    pub(crate) modified: i64,
+    pub(crate) value: Value,
+}
+
+impl Lock {
+    /// From a key below this prefix; nothing, if it is none of ours.
+    pub(crate) fn new(prefix: &str, kv: &KeyValue) -> Option<Self> {
+        let (resource, slot) = Place::resource(prefix, kv.key())?;
+        let value = Value::parse(kv.value())?;
+        let token = token(kv.create_revision())?;
+        Some(Lock { resource, slot, token, lease: kv.lease(), modified: kv.mod_revision(), value })
+    }
+
+    /// How long the tenure has lasted, when the stopwatch shows this. That begins anew when the cluster has a new leader: then it has lasted
+    /// for so long at least.
+    pub(crate) fn held_for(&self, now: i64) -> Duration {
+        let since = self.value.since;
+        seconds(if now.saturating_add(INEXACT) < since { now } else { now.saturating_sub(since) })
+    }
+}
+
+pub(crate) fn token(revision: i64) -> Option<Token> {
+    Token::new(u64::try_from(revision).ok()?)
+}
+
+/// As etcd has it. A token that it cannot have is one of nothing.
+pub(crate) fn revision(token: Token) -> i64 {
+    i64::try_from(token.get()).unwrap_or(-1)
+}
+
+pub(crate) fn seconds(number: i64) -> Duration {
+    Duration::from_secs(u64::try_from(number).unwrap_or(0))
+}
+
+/// Whole seconds, rounded up: one at least. `None`: longer than etcd takes, for ever.
+pub(crate) fn whole(time: Duration) -> Option<i64> {
+    let whole = time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0)).max(1);
+    if whole <= LONGEST { i64::try_from(whole).ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Lock, Value, whole};
+    use keylatch_lease::{Expiry, Owner, Token};
+    use keylatch_lease_remote::Policy;
+    use std::time::Duration;
+
+    #[test]
+    fn a_value_comes_back_as_it_was() {
+        let second = Duration::from_secs(1);
+        let policies = [
+            Expiry::Fixed(second),
+            Expiry::Sliding(second),
+            Expiry::SlidingUpTo { idle: second, total: 2 * second },
+            Expiry::Never,
+            Expiry::custom(Some),
+        ];
+        let owners = [Owner::named("a b"), Owner::incarnation("worker"), Owner::named("\0/%")];
+        for (policy, owner) in policies.iter().flat_map(|policy| owners.iter().map(move |owner| (policy, owner))) {
+            let value = Value { owner: owner.clone(), seconds: 5, since: 7, policy: Policy::of(policy) };
+            assert_eq!(Value::parse(value.to_text().as_bytes()), Some(value));
+        }
+    }
+
+    #[test]
+    fn a_stopwatch_that_began_anew_gives_the_least_that_a_tenure_has_lasted() {
+        let value = Value { owner: "ann".into(), seconds: 5, since: 100, policy: Policy::of(&Expiry::Never) };
+        let (resource, token) = ("form".into(), Token::new(7).unwrap());
+        let lock = Lock { resource, slot: 0, token, lease: 1, modified: 7, value };
+        for (shows, lasted) in [(100, 0), (130, 30), (99, 0), (98, 0), (97, 97), (3, 3), (0, 0), (-1, 0)] {
+            assert_eq!(lock.held_for(shows), Duration::from_secs(lasted), "{shows}");
+        }
+    }
+
+    #[test]
+    fn what_others_wrote_is_no_value() {
+        for text in ["", "hello", "1", "1 ", "1 a", "1 a 5", "1 a 5 7", "1 a 5 7 s", "1 a 5 7 s 1", "2 a 5 7 s 1 -"] {
+            assert_eq!(Value::parse(text.as_bytes()), None, "{text:?}");
+        }
+        assert_eq!(Value::parse(b"\xff\xfe"), None);
+    }
+
+    #[test]
+    fn seconds_are_rounded_up_and_very_many_are_for_ever() {
+        assert_eq!(whole(Duration::ZERO), Some(1));
+        assert_eq!(whole(Duration::from_secs(2)), Some(2));
+        assert_eq!(whole(Duration::new(2, 1)), Some(3));
+        assert_eq!(whole(Duration::from_secs(9_000_000_000)), Some(9_000_000_000));
+        assert_eq!(whole(Duration::from_secs(9_000_000_001)), None);
+        assert_eq!(whole(Duration::MAX), None);
+    }
+}

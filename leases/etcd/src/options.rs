@@ -1,0 +1,168 @@
+use std::{
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use etcd_client::{Client, ConnectOptions};
+use keylatch_lease_remote::{BoxError, Link};
+
+use crate::{driver::drive, etcd::Etcd, place::Place, session::Leftovers};
+
+/// Settings of the engine, and how it connects: see [`Etcd::in_namespace`].
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+///
+/// use keylatch_lease_etcd::Etcd;
+///
+/// let options = Etcd::in_namespace("shop")
+///     .timeout(Duration::from_secs(2)) // of each operation, instead of 5 s
+///     .fallback(Duration::from_secs(10)); // between two looks of who waits, instead of 5 s
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "nothing is connected until one of its `connect`s is called"]
+pub struct Options {
+    namespace: String,
+    timeout: Duration,
+    fallback: Duration,
+}
+
+impl Etcd {
+    /// The leases of this namespace. Those of different namespaces have nothing to do with each other; a program that has the cluster
+    /// for itself may take `""`.
+    ///
+    /// Its keys begin with `keylatch-lease/NAMESPACE/`, where all but letters, digits and `-_.~:@+=,` is escaped as in URLs.
+    ///
+    /// # Panics
+    /// If the name is longer than 255 bytes.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylatch_lease_etcd::Etcd;
+    ///
+    /// let options = Etcd::in_namespace("shop").timeout(Duration::from_secs(2));
+    /// ```
+    pub fn in_namespace(name: impl Into<String>) -> Options {
+        let namespace = name.into();
+        assert!(namespace.len() <= 255, "the name of a namespace must not be longer than 255 bytes");
+        Options { namespace, timeout: Duration::from_secs(5), fallback: Duration::from_secs(5) }
+    }
+}
+
+impl Options {
+    /// How long an operation takes at most, the wait for a connection included: 5 s if not set. Then it is an error.
+    ///
+    /// The calls of `Leases` ask up to three times if it may have been done all the same, so that they end after three times as long.
+    ///
+    /// # Panics
+    /// If it is zero.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::time::Duration;
+    /// # use keylatch_lease_etcd::Etcd;
+    /// let options = Etcd::in_namespace("shop").timeout(Duration::from_secs(2));
+    /// ```
+    pub fn timeout(mut self, time: Duration) -> Self {
+        assert!(!time.is_zero(), "the timeout must not be zero");
+        self.timeout = time;
+        self
+    }
+
+    /// How long somebody who waits sleeps at most before it asks again, although nobody has told it to: 5 s if not set.
+    ///
+    /// It matters only where the watch is not heard: when a node that does not answer keeps its connections open.
+    ///
+    /// # Panics
+    /// If it is zero.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::time::Duration;
+    /// # use keylatch_lease_etcd::Etcd;
+    /// let options = Etcd::in_namespace("shop").fallback(Duration::from_secs(30));
+    /// ```
+    pub fn fallback(mut self, time: Duration) -> Self {
+        assert!(!time.is_zero(), "the fallback must not be zero");
+        self.fallback = time;
+        self
+    }
+
+    /// An engine, and its driver, which is to be spawned on tokio: it makes clients by this function, and again when the connection is
+    /// lost. Without it nothing happens; when it is dropped, operations fail with [`Error::Stopped`](crate::Error::Stopped).
+    ///
+    /// The function has as long as an operation has. Its client should have one endpoint, another one each time: one with several asks
+    /// dead ones, too. With [`ConnectOptions::with_require_leader`] a node that is cut off from its cluster is left.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example() {
+    /// use keylatch_lease::Leases;
+    /// use keylatch_lease_etcd::{Client, ConnectOptions, Etcd};
+    ///
+    /// let (etcd, driver) = Etcd::in_namespace("shop").connect_with(|| async {
+    ///     let options = ConnectOptions::new().with_require_leader(true);
+    ///     Ok(Client::connect(["http://etcd.example:2379"], Some(options)).await?)
+    /// });
+    /// tokio::spawn(driver);
+    /// let leases = Leases::with_engine(etcd);
+    /// # }
+    /// ```
+    pub fn connect_with<C, F>(self, dial: C) -> (Etcd, impl Future<Output = ()> + Send + use<C, F>)
+    where
+        C: FnMut() -> F + Send,
+        F: Future<Output = Result<Client, BoxError>> + Send,
+    {
+        let Options { namespace, timeout, fallback } = self;
+        let (place, leftovers) = (Arc::new(Place::new(namespace)), Arc::new(Leftovers::default()));
+        let (link, driving) = Link::new(timeout, None);
+        let driver = drive(driving, Arc::clone(&place), Arc::clone(&leftovers), dial);
+        (Etcd::new(link, place, leftovers, fallback), driver)
+    }
+
+    /// An engine, whose driver is spawned on tokio. It connects to one of these endpoints, and to the next one when the connection is
+    /// lost or the node has no leader; this call itself does not wait for it. See [`Etcd::ready`].
+    ///
+    /// An endpoint is a URL, `http://` or `https://` [with TLS](crate#building-and-runtimes). User, password and certificates are in the options.
+    ///
+    /// # Panics
+    /// If there is no endpoint, or if it is called outside a tokio runtime.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use keylatch_lease_etcd::{ConnectOptions, Etcd};
+    ///
+    /// let endpoints = ["http://etcd-1.example:2379", "http://etcd-2.example:2379", "http://etcd-3.example:2379"];
+    /// let options = ConnectOptions::new().with_user("shop", "secret");
+    /// let etcd = Etcd::in_namespace("shop").connect(endpoints, Some(options));
+    /// etcd.ready().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn connect<S: Into<String>>(
+        self,
+        endpoints: impl IntoIterator<Item = S>,
+        options: Option<ConnectOptions>,
+    ) -> Etcd {
+        let endpoints: Arc<[String]> = endpoints.into_iter().map(Into::into).collect();
+        assert!(!endpoints.is_empty(), "there must be an endpoint");
+        let options = options.unwrap_or_default().with_require_leader(true);
+        let dials = AtomicUsize::new(0);
+        let (etcd, driver) = self.connect_with(move || {
+            let (endpoints, options) = (Arc::clone(&endpoints), options.clone());
+            let at = dials.fetch_add(1, Relaxed) % endpoints.len();
+            async move { Ok(Client::connect([&endpoints[at]], Some(options)).await?) }
+        });
+        tokio::spawn(driver);
+        etcd
+    }
+}

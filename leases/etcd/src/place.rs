@@ -1,0 +1,149 @@
+//! Where the leases of a namespace are: which keys they have.
+//!
+//! ```text
+//! keylatch-lease/NAMESPACE/l/ENTITY/KEY/SLOT          who has it
+//! keylatch-lease/NAMESPACE/o/OWNER/ENTITY/KEY/SLOT    what somebody has
+//! ```
+//!
+//! The two of a tenure are written in one transaction and hang on one etcd lease, so that they come and go together, and their
+//! create revision is the token. A fresh tenure begins as the old one ends: in the other of two slots, as etcd refuses to delete and
+//! to put the same key in one transaction.
+
+use std::fmt::Write;
+
+use keylatch_lease::{Owner, Resource};
+
+const ROOT: &str = "keylatch-lease";
+
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) namespace: String,
+    root: String,
+    /// The etcd lease that is never renewed: what it has left tells the time.
+    pub(crate) stopwatch: i64,
+}
+
+impl Place {
+    pub(crate) fn new(namespace: String) -> Self {
+        let root = format!("{ROOT}/{}", escape(&namespace));
+        let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        let hash = root.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
+        // From the upper half, where etcd does not look first for an ID of its own.
+        let stopwatch = i64::try_from(hash >> 2 | 1 << 62).unwrap_or(1);
+        Place { namespace, root, stopwatch }
+    }
+
+    /// The prefix of all that is leased.
+    pub(crate) fn locks(&self) -> String {
+        format!("{}/l/", self.root)
+    }
+
+    /// The prefix of a resource: of nothing, or of one key.
+    pub(crate) fn lock(&self, resource: &Resource) -> String {
+        format!("{}/l/{}/", self.root, path(resource))
+    }
+
+    /// The prefix of all that an owner has.
+    pub(crate) fn owned(&self, owner: &Owner) -> String {
+        format!("{}/o/{}/", self.root, escape(owner.id()))
+    }
+
+    /// The prefix of a resource that an owner has.
+    pub(crate) fn owned_lock(&self, owner: &Owner, resource: &Resource) -> String {
+        format!("{}/o/{}/{}/", self.root, escape(owner.id()), path(resource))
+    }
+
+    /// Which resource and slot a key is of, below one of the prefixes of many.
+    pub(crate) fn resource(prefix: &str, key: &[u8]) -> Option<(Resource, u8)> {
+        let mut parts = std::str::from_utf8(key).ok()?.strip_prefix(prefix)?.split('/');
+        let (entity, key, slot) = (parts.next()?, parts.next()?, parts.next()?);
+        let slot = [0, 1].into_iter().find(|number| slot == number.to_string())?;
+        if parts.next().is_some() {
+            return None;
+        }
+        Some((Resource::new(unescape(entity)?, unescape(key)?), slot))
+    }
+}
+
+fn path(resource: &Resource) -> String {
+    format!("{}/{}", escape(resource.entity()), escape(resource.key()))
+}
+
+/// Readable where it can be, without slashes and spaces.
+pub(crate) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~:@+=,".contains(&byte) {
+            escaped.push(char::from(byte));
+        } else {
+            let _ = write!(escaped, "%{byte:02X}");
+        }
+    }
+    escaped
+}
+
+pub(crate) fn unescape(escaped: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(escaped.len());
+    let mut rest = escaped.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let digits = [rest.next()?, rest.next()?];
+                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Place, escape, unescape};
+    use keylatch_lease::{Owner, Resource};
+
+    #[test]
+    fn what_is_escaped_comes_back() {
+        for text in ["", "a/b", "%", "%41", "\0\n'\"", "\u{1f512} caf\u{e9}", "a b", "..", "A-z_0.9~:@+=,"] {
+            let escaped = escape(text);
+            assert!(!escaped.contains(['/', ' ', '\0']), "{escaped}");
+            assert_eq!(unescape(&escaped).as_deref(), Some(text));
+        }
+        for wrong in ["%", "%4", "%zz", "%FF", "%+1"] {
+            assert_eq!(unescape(wrong).filter(|text| escape(text) == wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_key_says_what_it_is_of() {
+        let place = Place::new("shop/1".into());
+        let owner = Owner::named("a/b");
+        for resource in [("", ""), ("a", "b/c"), ("a/b", "c"), ("l", "o"), ("a", "0")].map(Resource::from) {
+            for slot in [0, 1] {
+                let key = format!("{}{slot}", place.lock(&resource));
+                assert_eq!(Place::resource(&place.locks(), key.as_bytes()), Some((resource.clone(), slot)));
+                let key = format!("{}{slot}", place.owned_lock(&owner, &resource));
+                assert_eq!(Place::resource(&place.owned(&owner), key.as_bytes()), Some((resource.clone(), slot)));
+            }
+        }
+    }
+
+    #[test]
+    fn keys_of_others_are_of_nothing() {
+        let place = Place::new("shop".into());
+        let prefix = place.locks();
+        for rest in ["", "a", "a/b", "a/b/", "a/b/2", "a/b/00", "a/b/0/", "a/b/c/0", "%zz/b/0"] {
+            assert_eq!(Place::resource(&prefix, format!("{prefix}{rest}").as_bytes()), None, "{rest}");
+        }
+        assert_eq!(Place::resource(&prefix, b"elsewhere/a/b/0"), None);
+        assert_eq!(Place::resource(&prefix, &[prefix.as_bytes(), b"a/\xff/0"].concat()), None);
+    }
+
+    #[test]
+    fn namespaces_have_keys_and_stopwatches_of_their_own() {
+        let (one, other) = (Place::new("a/l".into()), Place::new("a".into()));
+        assert!(!one.locks().starts_with(&other.locks()));
+        assert_ne!(one.stopwatch, other.stopwatch);
+        assert!(one.stopwatch > 0);
+    }
+}

@@ -1,0 +1,445 @@
+//! A connection that is ready for use, and what is asked over it.
+
+use std::{
+    pin::pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+use etcd_client::{
+    Client, Compare, CompareOp, DeleteOptions, GetOptions, KeyValue, KvClient, LeaseClient, LeaseGrantOptions,
+    PutOptions, Txn, TxnOp, TxnOpResponse, TxnResponse, WatchFilterType, WatchOptions, WatchStream, Watcher,
+};
+use futures_util::future::{Either, join, join_all, select, try_join_all};
+use keylatch_lease::{Owner, Resource, Token};
+use keylatch_lease_remote::{Tenure, sleep};
+use tokio::sync::Notify;
+
+use crate::{
+    error::{self, Error, Trouble},
+    lock::{Lock, Value, revision},
+    place::Place,
+};
+
+/// How many operations etcd takes in one transaction.
+pub(crate) const MOST: usize = 128;
+
+/// What the stopwatch starts from: 31 years.
+const STOPWATCH: i64 = 1_000_000_000;
+
+/// How many etcd leases are revoked at a time.
+const REVOKES: usize = 64;
+
+/// So much earlier a request is asked that another one needs.
+const AHEAD: Duration = Duration::from_millis(10);
+
+/// The largest answer: what an owner of very many leases has.
+const LARGEST: usize = 256 << 20;
+
+/// Etcd leases that nothing hangs on any more. Whoever has the connection revokes them when there is time; if nobody does they expire.
+#[derive(Debug, Default)]
+pub(crate) struct Leftovers {
+    leases: Mutex<Vec<i64>>,
+    come: Notify,
+}
+
+impl Leftovers {
+    fn lock(&self) -> MutexGuard<'_, Vec<i64>> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn add(&self, lease: i64) {
+        if lease != 0 {
+            self.lock().push(lease);
+            self.come.notify_one();
+        }
+    }
+
+    async fn take(&self) -> Vec<i64> {
+        loop {
+            let come = self.come.notified();
+            {
+                let mut leases = self.lock();
+                if !leases.is_empty() {
+                    let rest = leases.len().saturating_sub(REVOKES);
+                    return leases.split_off(rest);
+                }
+            }
+            come.await;
+        }
+    }
+}
+
+/// An etcd lease on which nothing hangs yet. Dropped, it is left over.
+pub(crate) struct Unused<'a> {
+    pub(crate) leftovers: &'a Leftovers,
+    pub(crate) lease: i64,
+}
+
+impl Unused<'_> {
+    /// Something may hang on it from now on.
+    pub(crate) fn used(mut self) -> i64 {
+        std::mem::take(&mut self.lease)
+    }
+}
+
+impl Drop for Unused<'_> {
+    fn drop(&mut self) {
+        self.leftovers.add(self.lease);
+    }
+}
+
+/// What a resource has: the first that is a lease, and whether there is something else.
+fn lock_of(prefix: &str, kvs: &[KeyValue]) -> Result<Option<Lock>, Trouble> {
+    let mut found = None;
+    for kv in kvs {
+        found = Some(Lock::new(prefix, kv).ok_or(Trouble::Refused(Error::Unreadable))?);
+    }
+    Ok(found)
+}
+
+fn prefixed() -> Option<GetOptions> {
+    Some(GetOptions::new().with_prefix())
+}
+
+/// What is to be written of a tenure.
+pub(crate) struct Draft<'a> {
+    pub(crate) resource: &'a Resource,
+    pub(crate) slot: u8,
+    /// On which etcd lease it hangs. 0: none.
+    pub(crate) lease: i64,
+    pub(crate) value: Value,
+}
+
+/// What came of a transaction.
+pub(crate) enum Changed {
+    /// Made, and at which revision.
+    Yes(i64),
+    /// Not made: what the resource has instead.
+    No(Option<Lock>),
+}
+
+pub(crate) struct Session {
+    pub(crate) place: Arc<Place>,
+    pub(crate) leftovers: Arc<Leftovers>,
+    kv: KvClient,
+    lease: LeaseClient,
+    ended: Arc<Ended>,
+    /// The shortest etcd lease that there is, in seconds.
+    pub(crate) shortest: i64,
+    /// What the stopwatch has shown, and when.
+    seen: Mutex<(i64, Instant)>,
+}
+
+/// Whether the connection is of use.
+#[derive(Debug, Default)]
+pub(crate) struct Ended {
+    is_broken: AtomicBool,
+    told: Notify,
+}
+
+/// What is heard.
+pub(crate) struct Ear {
+    stream: WatchStream,
+    /// With it the watch would end.
+    _watcher: Watcher,
+}
+
+impl Session {
+    /// Starts to watch, and the stopwatch if nobody has.
+    pub(crate) async fn open(
+        client: &Client,
+        place: Arc<Place>,
+        leftovers: Arc<Leftovers>,
+    ) -> Result<(Self, Ear), Trouble> {
+        let options = WatchOptions::new().with_prefix().with_filters([WatchFilterType::NoPut]);
+        let (watcher, stream) = client.watch_client().watch(place.locks(), Some(options)).await?;
+        let (kv, lease) = (client.kv_client().max_decoding_message_size(LARGEST), client.lease_client());
+        let seen = Mutex::new((0, Instant::now()));
+        let mut session = Session { place, leftovers, kv, lease, ended: Arc::default(), shortest: 1, seen };
+        // One that is too short is made as long as the shortest.
+        let (id, shortest) = session.grant(1).await?;
+        session.leftovers.add(id);
+        session.shortest = shortest;
+        session.clock().await?;
+        Ok((session, Ear { stream, _watcher: watcher }))
+    }
+
+    /// It is of no use any more.
+    pub(crate) fn give_up(&self) {
+        self.ended.is_broken.store(true, SeqCst);
+        self.ended.told.notify_one();
+    }
+
+    pub(crate) fn ended(&self) -> Arc<Ended> {
+        Arc::clone(&self.ended)
+    }
+
+    pub(crate) fn lease_client(&self) -> LeaseClient {
+        self.lease.clone()
+    }
+
+    /// What the stopwatch shows, in seconds.
+    pub(crate) async fn clock(&self) -> Result<i64, Trouble> {
+        let id = self.place.stopwatch;
+        let mut lease = self.lease.clone();
+        let left = lease.time_to_live(id, None).await?;
+        let mut shows = 0;
+        if left.ttl() >= 0 {
+            shows = left.granted_ttl() - left.ttl();
+        } else {
+            match lease.grant(STOPWATCH, Some(LeaseGrantOptions::new().with_id(id))).await.map_err(Trouble::from) {
+                // Somebody else was faster.
+                Ok(_) | Err(Trouble::Refused(_)) => {}
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        *self.seen() = (shows, Instant::now());
+        Ok(shows)
+    }
+
+    fn seen(&self) -> MutexGuard<'_, (i64, Instant)> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the stopwatch should show, without asking.
+    fn about(&self) -> i64 {
+        let (shown, at) = *self.seen();
+        shown.saturating_add(i64::try_from(at.elapsed().as_secs()).unwrap_or(i64::MAX))
+    }
+
+    /// A new etcd lease, and how long it really lasts.
+    pub(crate) async fn grant(&self, seconds: i64) -> Result<(i64, i64), Trouble> {
+        let granted = self.lease.clone().grant(seconds, None).await?;
+        Ok((granted.id(), granted.ttl()))
+    }
+
+    /// So many whole seconds are left of an etcd lease, at least; `None`: it is gone, or about to go.
+    pub(crate) async fn left(&self, lease: i64) -> Result<Option<i64>, Trouble> {
+        let left = self.lease.clone().time_to_live(lease, None).await?.ttl();
+        Ok((left >= 0).then_some(left))
+    }
+
+    /// Begins the time of an etcd lease anew, unless it is gone. One whose time is over is not revived: etcd answers when it has gone.
+    pub(crate) async fn keep_alive(&self, lease: i64) -> Result<bool, Trouble> {
+        match self.lease.clone().keep_alive(lease).await.map_err(Trouble::from) {
+            Ok(_) => Ok(true),
+            Err(Trouble::NoLease) => Ok(false),
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    /// Who has it.
+    pub(crate) async fn find(&self, resource: &Resource) -> Result<Option<Lock>, Trouble> {
+        let got = self.kv.clone().get(self.place.lock(resource), prefixed()).await?;
+        lock_of(&self.place.locks(), got.kvs())
+    }
+
+    /// What an owner has, and as of which revision.
+    pub(crate) async fn owned(&self, owner: &Owner) -> Result<(Vec<Lock>, i64), Trouble> {
+        let prefix = self.place.owned(owner);
+        let got = self.kv.clone().get(prefix.clone(), prefixed()).await?;
+        let at = got.header().map_or(0, |header| header.revision());
+        let listed: Vec<_> = got.kvs().iter().filter_map(|kv| Lock::new(&prefix, kv)).collect();
+        // Of a tenure that was ended by hand there may be half.
+        let parts = listed.chunks(MOST).map(|part| async move {
+            let keys = part.iter().map(|lock| self.key(lock));
+            let gets: Vec<_> = keys.map(|key| TxnOp::get(key, Some(GetOptions::new().with_keys_only()))).collect();
+            let answer = self.kv.clone().txn(Txn::new().and_then(gets)).await?;
+            let found = answer.op_responses().into_iter().map(|got| match got {
+                TxnOpResponse::Get(got) => got.kvs().first().map_or(0, KeyValue::create_revision),
+                _ => 0,
+            });
+            Ok::<_, Trouble>(found.collect::<Vec<_>>())
+        });
+        let found = try_join_all(parts).await?.into_iter().flatten();
+        let whole = listed.into_iter().zip(found).filter(|(lock, found)| *found == revision(lock.token));
+        Ok((whole.map(|(lock, _)| lock).collect(), at))
+    }
+
+    fn key(&self, lock: &Lock) -> String {
+        format!("{}{}", self.place.lock(&lock.resource), lock.slot)
+    }
+
+    fn keys(&self, resource: &Resource, owner: &Owner, slot: u8) -> [String; 2] {
+        [self.place.lock(resource), self.place.owned_lock(owner, resource)].map(|prefix| format!("{prefix}{slot}"))
+    }
+
+    fn puts(&self, Draft { resource, slot, lease, value }: &Draft<'_>) -> [TxnOp; 2] {
+        let options = || Some(PutOptions::new().with_lease(*lease));
+        self.keys(resource, &value.owner, *slot).map(|key| TxnOp::put(key, value.to_text(), options()))
+    }
+
+    fn deletes(&self, lock: &Lock) -> [TxnOp; 2] {
+        self.keys(&lock.resource, &lock.value.owner, lock.slot).map(|key| TxnOp::delete(key, None))
+    }
+
+    async fn change(&self, of: &Resource, when: Vec<Compare>, then: Vec<TxnOp>) -> Result<Changed, Trouble> {
+        let otherwise = [TxnOp::get(self.place.lock(of), prefixed())];
+        self.changed(self.kv.clone().txn(Txn::new().when(when).and_then(then).or_else(otherwise)).await?)
+    }
+
+    /// Whether one of the branches that write was taken; if not there is one that reads.
+    fn changed(&self, mut answer: TxnResponse) -> Result<Changed, Trouble> {
+        let at = answer.header().map_or(0, |header| header.revision());
+        loop {
+            let first = answer.op_responses().into_iter().next();
+            match first {
+                Some(TxnOpResponse::Delete(deleted)) if answer.succeeded() => {
+                    deleted.prev_kvs().iter().for_each(|kv| self.leftovers.add(kv.lease()));
+                    return Ok(Changed::Yes(at));
+                }
+                _ if answer.succeeded() => return Ok(Changed::Yes(at)),
+                Some(TxnOpResponse::Txn(nested)) => answer = nested,
+                Some(TxnOpResponse::Get(got)) => return Ok(Changed::No(lock_of(&self.place.locks(), got.kvs())?)),
+                _ => return Ok(Changed::No(None)),
+            }
+        }
+    }
+
+    /// A tenure begins when nobody has the resource; a fresh one also as one of the same owner ends. Its etcd lease, which begins with it, is
+    /// asked for at the same time.
+    pub(crate) async fn begin(&self, new: &mut Draft<'_>, is_fresh: bool) -> Result<Changed, Trouble> {
+        new.value.since = self.about();
+        let is_free = Compare::create_revision(self.place.lock(new.resource), CompareOp::Equal, 0).with_prefix();
+        let get = TxnOp::get(self.place.lock(new.resource), prefixed());
+        let otherwise = if is_fresh { self.instead(new, 0, self.instead(new, 1, get)) } else { get };
+        let txn = Txn::new().when([is_free]).and_then(self.puts(new)).or_else([otherwise]);
+        let ask = || async {
+            let answer = self.kv.clone().txn(txn.clone()).await?;
+            self.changed(answer)
+        };
+        if new.lease == 0 {
+            return ask().await;
+        }
+        let options = LeaseGrantOptions::new().with_id(new.lease);
+        let grant = async { Ok(self.lease.clone().grant(new.value.seconds, Some(options)).await.map(drop)?) };
+        // The transaction does not wait for the etcd lease's answer if that takes its time, or got lost: it is enough to come behind.
+        let unused = Unused { leftovers: &self.leftovers, lease: new.lease };
+        let (grant, ahead) = (pin!(grant), pin!(sleep(AHEAD)));
+        let first = select(grant, ahead).await;
+        unused.used();
+        let (granted, changed) = match first {
+            Either::Left((granted, _)) => {
+                granted?;
+                return ask().await;
+            }
+            Either::Right(((), grant)) => join(grant, ask()).await,
+        };
+        match (granted, changed) {
+            // It overtook its etcd lease.
+            (Ok(()), Err(Trouble::NoLease)) => ask().await,
+            (Err(trouble), Err(Trouble::NoLease)) => Err(trouble),
+            (_, changed) => changed,
+        }
+    }
+
+    /// If the owner has it in that slot: a tenure in the other one, instead.
+    fn instead(&self, new: &Draft<'_>, slot: u8, otherwise: TxnOp) -> TxnOp {
+        let keys = self.keys(new.resource, &new.value.owner, slot);
+        let when = keys.clone().map(|key| Compare::create_revision(key, CompareOp::Greater, 0));
+        let options = DeleteOptions::new().with_prev_key();
+        let deletes = keys.map(|key| TxnOp::delete(key, Some(options.clone())));
+        let puts = self.puts(&Draft { slot: 1 - slot, value: new.value.clone(), ..*new });
+        let then: Vec<_> = deletes.into_iter().chain(puts).collect();
+        TxnOp::txn(Txn::new().when(when).and_then(then).or_else([otherwise]))
+    }
+
+    /// A tenure hangs on another etcd lease, or has another policy, from now on; unless it has changed since it was read.
+    pub(crate) async fn alter(&self, new: &Draft<'_>, old: &Lock) -> Result<Changed, Trouble> {
+        let when = Compare::mod_revision(self.key(old), CompareOp::Equal, old.modified);
+        self.change(new.resource, vec![when], self.puts(new).into()).await
+    }
+
+    /// A tenure ends.
+    pub(crate) async fn end(&self, resource: &Resource, owner: &Owner, token: Token) -> Result<Changed, Trouble> {
+        let prefixes = [self.place.lock(resource), self.place.owned_lock(owner, resource)];
+        let when = prefixes
+            .clone()
+            .map(|prefix| Compare::create_revision(prefix, CompareOp::Equal, revision(token)).with_prefix());
+        let options = DeleteOptions::new().with_prefix().with_prev_key();
+        let then = prefixes.map(|prefix| TxnOp::delete(prefix, Some(options.clone())));
+        self.change(resource, when.into(), then.into()).await
+    }
+
+    /// All of these tenures end, or none. They are all that the owner has up to this revision, if there is one; otherwise they are some.
+    pub(crate) async fn end_all(&self, owner: &Owner, locks: &[Lock], at: Option<i64>) -> Result<bool, Trouble> {
+        let is_it = |lock: &Lock| Compare::create_revision(self.key(lock), CompareOp::Equal, revision(lock.token));
+        let mut when: Vec<_> = locks.iter().map(is_it).collect();
+        let then: Vec<_> = match at {
+            Some(at) => {
+                let owned = self.place.owned(owner);
+                when.push(Compare::create_revision(owned.clone(), CompareOp::Less, at + 1).with_prefix());
+                let all = TxnOp::delete(owned, Some(DeleteOptions::new().with_prefix()));
+                locks.iter().map(|lock| TxnOp::delete(self.key(lock), None)).chain([all]).collect()
+            }
+            None => locks.iter().flat_map(|lock| self.deletes(lock)).collect(),
+        };
+        let answer = self.kv.clone().txn(Txn::new().when(when).and_then(then)).await?;
+        if answer.succeeded() {
+            locks.iter().for_each(|lock| self.leftovers.add(lock.lease));
+        }
+        Ok(answer.succeeded())
+    }
+}
+
+impl keylatch_lease_remote::Session for Session {
+    type Error = error::Error;
+
+    fn is_closed(&self) -> bool {
+        self.ended.is_broken.load(SeqCst)
+    }
+
+    async fn give_back(&self, Tenure { resource, owner, token }: &Tenure) -> bool {
+        match self.end(resource, owner, *token).await {
+            Ok(_) | Err(Trouble::Refused(_) | Trouble::NoLease) => true,
+            Err(Trouble::Broken(_)) => {
+                self.give_up();
+                false
+            }
+        }
+    }
+}
+
+impl Ear {
+    /// Until the connection ends: tells of what has come free.
+    pub(crate) async fn listen(mut self, place: &Place, tell: impl Fn(&Resource)) -> Error {
+        let prefix = place.locks();
+        loop {
+            match self.stream.message().await {
+                Ok(Some(heard)) if heard.canceled() => return Error::Unconnected { source: None },
+                Ok(Some(heard)) => {
+                    let keys = heard.events().iter().filter_map(|event| event.kv().map(KeyValue::key));
+                    keys.filter_map(|key| Place::resource(&prefix, key)).for_each(|(resource, _)| tell(&resource));
+                }
+                Ok(None) => return Error::Unconnected { source: None },
+                Err(error) => return error::unusable(error.into()),
+            }
+        }
+    }
+}
+
+impl Ended {
+    pub(crate) async fn wait(&self) -> Error {
+        while !self.is_broken.load(SeqCst) {
+            self.told.notified().await;
+        }
+        Error::Unconnected { source: None }
+    }
+}
+
+impl Leftovers {
+    /// For ever.
+    pub(crate) async fn revoke(&self, lease: &LeaseClient) -> ! {
+        loop {
+            let revokes = self.take().await.into_iter().map(|id| {
+                let mut lease = lease.clone();
+                async move { lease.revoke(id).await }
+            });
+            join_all(revokes).await; // what cannot be revoked expires
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! A private server for the tests of one binary.
+
+#![allow(dead_code, reason = "each test binary uses some of it")]
+
+use std::{
+    env,
+    ffi::OsStr,
+    fs,
+    net::{SocketAddr, TcpListener},
+    path::PathBuf,
+    process::{self, Command, Stdio},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use keylatch_lease::Leases;
+use keylatch_lease_etcd::{Client, Etcd, Options};
+
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../servers/run");
+
+/// A server that is stopped, and removed, when it is dropped; and by somebody else if this process dies before.
+pub(crate) struct Server {
+    folder: PathBuf,
+    port: u16,
+    nodes: u16,
+    flags: &'static str,
+    /// Its death is what the watchdog waits for.
+    watchdog: process::Child,
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        Self::start_with(1, "")
+    }
+
+    /// With so many nodes, and more arguments for each.
+    pub(crate) fn start_with(nodes: u16, flags: &'static str) -> Self {
+        static STARTED: AtomicU64 = AtomicU64::new(0);
+
+        let name = format!("keylatch-etcd-{}-{}", process::id(), STARTED.fetch_add(1, SeqCst));
+        let folder = env::temp_dir().join(name);
+        fs::create_dir_all(&folder).unwrap();
+        // It reads from a pipe that this process holds, until there is nobody to write to it.
+        let watchdog = Command::new("bash")
+            .args(["-c", "trap '' INT; cat >/dev/null; \"$0\" kill etcd \"$1\" && rm -rf \"$1\""])
+            .arg(SCRIPT)
+            .arg(&folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let server = Server { folder, port: free_ports(2 * nodes), nodes, flags, watchdog };
+        server.run("start");
+        server
+    }
+
+    /// `start`, `stop`, `kill`, `pause` or `resume`.
+    pub(crate) fn run(&self, action: &str) {
+        self.run_on(None, action);
+    }
+
+    /// The same for one node.
+    pub(crate) fn run_on(&self, node: Option<usize>, action: &str) {
+        let port = self.port.to_string();
+        let mut arguments = vec![OsStr::new(action), OsStr::new("etcd"), self.folder.as_os_str()];
+        arguments.extend((action == "start").then_some(OsStr::new(&port)));
+        let mut command = Command::new(SCRIPT);
+        command.env("NODES", self.nodes.to_string()).env("ETCD_FLAGS", self.flags);
+        if let Some(node) = node {
+            command.env("NODE", node.to_string());
+        }
+        let output = command.args(arguments).output().unwrap();
+        assert!(output.status.success(), "{action}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        ([127, 0, 0, 1], self.port).into()
+    }
+
+    pub(crate) fn endpoints(&self) -> Vec<String> {
+        (0..self.nodes).map(|node| format!("http://127.0.0.1:{}", self.port + node)).collect()
+    }
+
+    /// A client of one's own.
+    pub(crate) async fn client(&self) -> Client {
+        Client::connect([&self.endpoints()[0]], None).await.unwrap()
+    }
+
+    pub(crate) fn leases(&self, options: Options) -> Leases<Etcd> {
+        Leases::with_engine(options.connect(self.endpoints(), None))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.watchdog.stdin.take());
+        let _ = self.watchdog.wait();
+    }
+}
+
+/// So many in a row, below those that the system gives to whoever asks for any.
+fn free_ports(count: u16) -> u16 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+
+    let start = u64::from(process::id()) * 64;
+    loop {
+        let number = start + LAST.fetch_add(1, SeqCst) * 8;
+        let first = 20_000 + u16::try_from(number % 12_000).unwrap();
+        // All at the same time: one that was tried before may not be had again at once.
+        if (first..first + count).map(|port| TcpListener::bind(("127.0.0.1", port))).all(|socket| socket.is_ok()) {
+            return first;
+        }
+    }
+}
+
+/// The one server that the tests share while any of them runs.
+pub(crate) fn shared() -> Arc<Server> {
+    static SHARED: Mutex<Weak<Server>> = Mutex::new(Weak::new());
+
+    let mut shared = lock(&SHARED);
+    if let Some(server) = shared.upgrade() {
+        return server;
+    }
+    let server = Arc::new(Server::start());
+    *shared = Arc::downgrade(&server);
+    server
+}
+
+/// A namespace that nobody else has.
+pub(crate) fn namespace() -> String {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+
+    format!("test-{}", LAST.fetch_add(1, SeqCst))
+}
+
+pub(crate) fn on_tokio<F: Future>(test: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let output = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), test).await });
+    runtime.shutdown_background();
+    output.expect("it takes too long")
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

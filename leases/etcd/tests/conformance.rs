@@ -1,0 +1,113 @@
+//! The suite for engines, on a private server that is killed, paused and cut off.
+
+mod common;
+
+use std::{env, net::SocketAddr, process::Command, sync::Arc, time::Duration};
+
+use keylatch_lease_conformance::{Caps, Failure, Fixture, Proxy, Server, worker};
+use keylatch_lease_etcd::Etcd;
+use tokio::runtime::Runtime;
+
+/// What a worker finds in its environment.
+const NAMESPACE: &str = "LEASE_WORKER";
+const ADDRESS: &str = "LEASE_SERVER";
+
+keylatch_lease_conformance::conformance!(OnEtcd::start());
+
+/// In another process this is one; here it is nothing.
+#[test]
+fn is_a_worker() {
+    let (Ok(namespace), Ok(address)) = (env::var(NAMESPACE), env::var(ADDRESS)) else { return };
+    let runtime = runtime();
+    let engine = {
+        let _context = runtime.enter();
+        connected(&namespace, address.parse().expect("an address"))
+    };
+    worker::serve_on(engine, move |future| runtime.block_on(future)).expect("the suite is there");
+}
+
+struct OnEtcd {
+    server: Arc<common::Server>,
+    runtime: Runtime,
+}
+
+impl OnEtcd {
+    fn start() -> Self {
+        OnEtcd { server: common::shared(), runtime: runtime() }
+    }
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+}
+
+fn connected(namespace: &str, address: SocketAddr) -> Etcd {
+    let endpoint = format!("http://{address}");
+    Etcd::in_namespace(namespace).timeout(Duration::from_secs(3)).connect([endpoint], None)
+}
+
+impl Fixture for OnEtcd {
+    type Engine = Etcd;
+
+    fn name(&self) -> String {
+        "etcd".into()
+    }
+
+    fn caps(&self) -> Caps {
+        let mut caps = Caps::new(Duration::from_secs(2));
+        // Whole seconds, and etcd looks twice a second for what has expired.
+        caps.delta = Duration::from_secs(2);
+        caps.processes = 32;
+        caps
+    }
+
+    async fn connect(&self, namespace: &str, through: Option<&Proxy>) -> Result<Etcd, Failure> {
+        let engine = connected(namespace, through.map_or(self.server.address(), Proxy::address));
+        engine.ready().await?;
+        Ok(engine)
+    }
+
+    fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        Some(self.server.address())
+    }
+
+    fn server(&self) -> Option<&dyn Server> {
+        Some(self)
+    }
+
+    fn worker(&self, namespace: &str, address: Option<SocketAddr>) -> Option<Command> {
+        let mut command = worker::this_binary("is_a_worker").ok()?;
+        command.env(NAMESPACE, namespace).env(ADDRESS, address?.to_string());
+        Some(command)
+    }
+}
+
+impl Server for OnEtcd {
+    fn kill(&self) -> Result<(), Failure> {
+        self.server.run("kill");
+        Ok(())
+    }
+
+    fn restart(&self) -> Result<(), Failure> {
+        self.server.run("start");
+        Ok(())
+    }
+
+    fn forget(&self) -> Result<(), Failure> {
+        Err(Failure::does_not_apply("what etcd has confirmed it does not forget"))
+    }
+
+    fn pause(&self) -> Result<(), Failure> {
+        self.server.run("pause");
+        Ok(())
+    }
+
+    fn resume(&self) -> Result<(), Failure> {
+        self.server.run("resume");
+        Ok(())
+    }
+}

@@ -1,0 +1,721 @@
+//! What is special about leases in etcd.
+
+mod common;
+
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use common::{Server, namespace, on_tokio, shared};
+use etcd_client::{Client, ConnectOptions, GetOptions, Permission, PermissionType, Txn, TxnOp, WatchOptions};
+use keylatch_lease::{
+    AcquireError, Expiry, Leases, LookError, Lost, Owner, ReleaseError, RenewError, Resource, Term, Token,
+    engine::{Answer, Ask, Engine, Gone, Left, Record, Renewal, Want},
+};
+use keylatch_lease_etcd::{Error, Etcd};
+
+const LONG: Duration = Duration::from_secs(600);
+const PAUSE: Duration = Duration::from_millis(20);
+
+fn secs(number: u64) -> Duration {
+    Duration::from_secs(number)
+}
+
+/// A namespace with two processes' engines, and a client to look behind them.
+struct Desk {
+    server: Arc<Server>,
+    namespace: String,
+    here: Leases<Etcd>,
+    there: Leases<Etcd>,
+    client: Client,
+}
+
+impl Desk {
+    async fn new(server: Arc<Server>, namespace: String) -> Self {
+        let leases = || server.leases(Etcd::in_namespace(namespace.as_str()).timeout(secs(5)));
+        let (here, there, client) = (leases(), leases(), server.client().await);
+        for leases in [&here, &there] {
+            leases.engine().ready().await.unwrap();
+        }
+        Desk { server, namespace, here, there, client }
+    }
+
+    /// The keys of the namespace, which must need no escaping, and their etcd leases.
+    async fn keys(&self) -> Vec<(String, i64)> {
+        let prefix = format!("keylatch-lease/{}/", self.namespace);
+        let got = self.client.kv_client().get(prefix, Some(GetOptions::new().with_prefix())).await.unwrap();
+        got.kvs().iter().map(|kv| (kv.key_str().unwrap().to_owned(), kv.lease())).collect()
+    }
+
+    async fn leases(&self) -> BTreeSet<i64> {
+        let leases = self.client.lease_client().leases().await.unwrap();
+        leases.leases().iter().map(etcd_client::LeaseStatus::id).collect()
+    }
+
+    /// Waits until there are only those etcd leases on which something hangs, beside those there were before.
+    async fn until_nothing_is_left_over(&self, before: &BTreeSet<i64>) {
+        let start = Instant::now();
+        loop {
+            let used: BTreeSet<_> = self.keys().await.into_iter().map(|(_, lease)| lease).collect();
+            let unused: Vec<_> =
+                self.leases().await.into_iter().filter(|id| !used.contains(id) && !before.contains(id)).collect();
+            if unused.is_empty() {
+                return;
+            }
+            assert!(start.elapsed() < secs(20), "left over: {unused:?}");
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// A test may take parts of the desk: the server is there until it has ended.
+fn at<F: Future<Output = ()>>(server: &Arc<Server>, test: impl FnOnce(Desk) -> F) {
+    on_tokio(async { test(Desk::new(Arc::clone(server), namespace()).await).await });
+}
+
+fn at_desk<F: Future<Output = ()>>(test: impl FnOnce(Desk) -> F) {
+    at(&shared(), test);
+}
+
+/// On a server of its own, with which it can do as it likes.
+fn at_desk_of_its_own<F: Future<Output = ()>>(test: impl FnOnce(Desk) -> F) {
+    at(&Arc::new(Server::start()), test);
+}
+
+async fn record(leases: &Leases<Etcd>, resource: &str) -> Option<Record> {
+    let engine = leases.engine();
+    engine.look(&resource.into(), engine.now()).await.unwrap()
+}
+
+async fn left(leases: &Leases<Etcd>, resource: &str) -> Duration {
+    record(leases, resource).await.unwrap().remaining.unwrap()
+}
+
+#[test]
+fn each_tenure_has_an_etcd_lease_of_its_own() {
+    at_desk(|desk| async move {
+        let ann = Owner::named("ann");
+        desk.here.try_acquire("fixed", &ann, Expiry::Fixed(secs(60))).await.unwrap();
+        let sliding = desk.here.try_acquire("sliding", &ann, secs(60)).await.unwrap();
+        desk.here.try_acquire("never", &ann, Expiry::Never).await.unwrap();
+        let keys = desk.keys().await;
+        let leases: BTreeSet<_> = keys.iter().map(|(_, lease)| *lease).collect();
+        assert_eq!((keys.len(), leases.len()), (6, 3), "{keys:?}");
+        assert!(leases.contains(&0), "what never ends hangs on an etcd lease");
+        tokio::time::sleep(secs(2)).await;
+        desk.here.renew(&sliding).await.unwrap();
+        assert!(left(&desk.there, "fixed").await <= secs(58), "a renewal of another resource extended it");
+        assert!(left(&desk.there, "sliding").await >= secs(58));
+    });
+}
+
+#[test]
+fn the_end_is_never_brought_forward_and_a_longer_one_needs_another_etcd_lease() {
+    at_desk_of_its_own(|desk| async move {
+        let ann = Owner::named("ann");
+        let before = desk.leases().await;
+        let first = desk.here.try_acquire("form", &ann, secs(10)).await.unwrap();
+        let longer = desk.there.try_acquire("form", &ann, secs(100)).await.unwrap();
+        assert_eq!(longer.token(), first.token());
+        assert!(left(&desk.here, "form").await > secs(90));
+        desk.here.renew(&first).await.unwrap();
+        assert!(left(&desk.here, "form").await > secs(90), "a renewal has shortened it");
+        desk.here.try_acquire("form", &ann, secs(10)).await.unwrap();
+        assert!(left(&desk.here, "form").await > secs(90), "asking for less has shortened it");
+        let forever = desk.here.try_acquire("form", &ann, Expiry::Never).await.unwrap();
+        assert_eq!((forever.token(), desk.here.remaining(&forever)), (first.token(), None));
+        desk.here.try_acquire("form", &ann, secs(10)).await.unwrap();
+        assert_eq!(record(&desk.there, "form").await.unwrap().remaining, None);
+        desk.until_nothing_is_left_over(&before).await;
+        desk.there.release(&first).await.unwrap();
+        assert_eq!(desk.keys().await, []);
+    });
+}
+
+#[test]
+fn a_total_is_kept_to_a_second_or_two() {
+    at_desk(|desk| async move {
+        let ann = Owner::named("ann");
+        let expiry = Expiry::SlidingUpTo { idle: secs(4), total: secs(7) };
+        let start = Instant::now();
+        let mut grant = desk.here.try_acquire("form", &ann, expiry).await.unwrap();
+        loop {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            match desk.there.renew(&grant).await {
+                Ok(renewed) => grant = renewed,
+                Err(RenewError::Lost(Lost::Expired)) => break,
+                Err(error) => panic!("{error}"),
+            }
+            assert!(start.elapsed() < secs(30), "it does not end");
+        }
+        assert!(start.elapsed() >= secs(5), "it ended {:?} after it began", start.elapsed());
+        assert!(start.elapsed() <= secs(25), "it ended {:?} after it began", start.elapsed());
+    });
+}
+
+#[test]
+fn fresh_tenures_take_turns_in_two_slots() {
+    at_desk_of_its_own(|desk| async move {
+        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
+        let before = desk.leases().await;
+        let mut last = desk.here.try_acquire("form", &ann, LONG).await.unwrap();
+        let mut seen = BTreeSet::new();
+        for _ in 0..5 {
+            let fresh = desk.there.try_acquire("form", &ann, LONG).fresh_token().await.unwrap();
+            assert!(fresh.token() > last.token());
+            assert!(matches!(desk.here.renew(&last).await, Err(RenewError::Lost(Lost::TakenOver))));
+            let keys = desk.keys().await;
+            assert_eq!(keys.len(), 2, "{keys:?}");
+            seen.extend(keys.into_iter().map(|(key, _)| key));
+            let refused = desk.there.try_acquire("form", &bob, LONG).fresh_token().await;
+            assert!(matches!(refused, Err(AcquireError::Busy { owner, .. }) if owner == ann));
+            last = fresh;
+        }
+        assert_eq!(seen.len(), 4);
+        desk.until_nothing_is_left_over(&before).await;
+    });
+}
+
+#[test]
+fn what_is_refused_leaves_no_etcd_lease() {
+    at_desk_of_its_own(|desk| async move {
+        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
+        let before = desk.leases().await;
+        desk.here.try_acquire("form", &ann, LONG).await.unwrap();
+        for _ in 0..20 {
+            let refused = desk.there.try_acquire("form", &bob, LONG).await;
+            let Err(AcquireError::Busy { owner, remaining: Some(left), .. }) = refused else { panic!("{refused:?}") };
+            assert!(owner == ann && left <= LONG && left > LONG / 2);
+        }
+        for _ in 0..20 {
+            desk.there.acquire("form", &bob, LONG).until(tokio::time::sleep(PAUSE)).await.unwrap_err();
+        }
+        desk.until_nothing_is_left_over(&before).await;
+    });
+}
+
+#[test]
+fn what_is_dropped_leaves_no_etcd_lease_for_long() {
+    at_desk_of_its_own(|desk| async move {
+        let ann = Owner::named("ann");
+        let before = desk.leases().await;
+        for round in 0..40 {
+            let resource = Resource::new("dropped", round.to_string());
+            let acquire = desk.here.try_acquire(resource, &ann, secs(3));
+            let _ = tokio::time::timeout(Duration::from_micros(100 * round), acquire).await;
+        }
+        desk.until_nothing_is_left_over(&before).await;
+        let start = Instant::now();
+        while !desk.keys().await.is_empty() {
+            assert!(start.elapsed() < secs(20));
+            tokio::time::sleep(PAUSE).await;
+        }
+        desk.until_nothing_is_left_over(&before).await;
+    });
+}
+
+#[test]
+fn a_lease_that_is_too_short_is_refused_and_says_how_long_the_shortest_is() {
+    at_desk(|desk| async move {
+        let ann = Owner::named("ann");
+        for time in [Duration::from_nanos(1), Duration::from_millis(900), secs(1)] {
+            let refused = desk.here.try_acquire("form", &ann, time).await;
+            let is_right = matches!(refused, Err(AcquireError::TtlTooShort { min, .. }) if min == secs(2));
+            assert!(is_right, "{refused:?}");
+        }
+        assert_eq!(desk.keys().await, []);
+        // Whole seconds, rounded up; but the grant goes by what was asked for.
+        let grant = desk.here.try_acquire("form", &ann, Duration::from_millis(1001)).await.unwrap();
+        assert!(desk.here.remaining(&grant).unwrap() <= Duration::from_millis(1001));
+        let very_long = desk.here.try_acquire("other", &ann, Duration::MAX / 2).await.unwrap();
+        assert_eq!(record(&desk.there, "other").await.unwrap().remaining, None);
+        desk.here.release(&very_long).await.unwrap();
+    });
+}
+
+#[test]
+fn a_batch_is_renewed_each_by_its_own_term() {
+    at_desk(|desk| async move {
+        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
+        let resources: Vec<_> = (0..200).map(|at| Resource::new("row", at.to_string())).collect();
+        let mut tokens = Vec::new();
+        for resource in &resources {
+            tokens.push(desk.here.try_acquire(resource, &ann, secs(60)).await.unwrap().token());
+        }
+        desk.here.release_as(&resources[7], &ann).await.unwrap();
+        desk.there.try_acquire(&resources[7], &bob, secs(60)).await.unwrap();
+        let engine = desk.there.engine();
+        let term = |at: usize| match at % 3 {
+            0 => None,
+            1 => Some(Term { idle: Some(secs(60)), total: None }),
+            _ => Some(Term { idle: Some(secs(300)), total: None }),
+        };
+        let renewal = |(at, resource)| {
+            let owner = &ann;
+            Renewal { resource, owner, token: tokens[at], term: term(at), left: Left::Forever }
+        };
+        let mut batch: Vec<_> = resources.iter().enumerate().map(renewal).collect();
+        engine.renew(&mut batch, engine.now()).await.unwrap();
+        for (at, renewal) in batch.iter().enumerate() {
+            match (at, renewal.left) {
+                (7, left) => assert_eq!(left, Left::Nothing),
+                (_, Left::For(left)) if at % 3 == 2 => assert!(left > secs(200), "{at}: {left:?}"),
+                (_, Left::For(left)) => assert!(left <= secs(60) && left > secs(20), "{at}: {left:?}"),
+                (_, left) => panic!("{at}: {left:?}"),
+            }
+        }
+        assert_eq!(*desk.here.status(&resources[7]).await.unwrap().unwrap().owner(), bob);
+        engine.renew(&mut [], engine.now()).await.unwrap();
+    });
+}
+
+/// How many leases are released, and with how many revisions.
+async fn release_all_of(desk: &Desk, owner: &Owner, count: usize) -> (usize, usize) {
+    for at in 0..count {
+        desk.here.try_acquire(("row", format!("{owner} {at}")), owner, LONG).await.unwrap();
+    }
+    let prefix = format!("keylatch-lease/{}/l/", desk.namespace);
+    let options = WatchOptions::new().with_prefix();
+    let (_watcher, mut heard) = desk.client.watch_client().watch(prefix, Some(options)).await.unwrap();
+    let released = desk.there.release_all(owner).await.unwrap();
+    let (mut revisions, mut events) = (BTreeSet::new(), 0);
+    while events < released {
+        let message = heard.message().await.unwrap().unwrap();
+        events += message.events().len();
+        revisions.extend(message.events().iter().map(|event| event.kv().unwrap().mod_revision()));
+    }
+    (released, revisions.len())
+}
+
+#[test]
+fn up_to_127_leases_are_released_as_of_one_instant_and_more_in_portions() {
+    at_desk(|desk| async move {
+        let (ann, bob, cid) = (Owner::named("ann"), Owner::named("bob"), Owner::named("cid"));
+        desk.here.try_acquire("other", &cid, LONG).await.unwrap();
+        assert_eq!(release_all_of(&desk, &ann, 127).await, (127, 1));
+        assert_eq!(release_all_of(&desk, &bob, 128).await, (128, 2));
+        assert_eq!(release_all_of(&desk, &bob, 300).await, (300, 5));
+        assert_eq!(desk.here.owned_by(&bob).await.unwrap(), []);
+        assert_eq!(desk.there.release_all(&bob).await.unwrap(), 0);
+        assert_eq!(desk.here.owned_by(&cid).await.unwrap().len(), 1);
+        assert_eq!(desk.keys().await.len(), 2);
+    });
+}
+
+#[test]
+fn owned_by_tells_the_policies() {
+    at_desk(|desk| async move {
+        let ann = Owner::named("ann");
+        let policies = [
+            Expiry::Fixed(LONG),
+            Expiry::Sliding(LONG),
+            Expiry::SlidingUpTo { idle: LONG, total: 2 * LONG },
+            Expiry::Never,
+        ];
+        for (at, policy) in policies.iter().enumerate() {
+            desk.here.try_acquire(at.to_string(), &ann, policy).await.unwrap();
+        }
+        // The later policy counts.
+        desk.here.try_acquire("1", &ann, 2 * LONG).await.unwrap();
+        let engine = desk.there.engine();
+        let owned = engine.owned_by(&ann, engine.now()).await.unwrap();
+        assert_eq!(owned.len(), policies.len());
+        for owned in owned {
+            let at: usize = owned.resource.key().parse().unwrap();
+            let should = if at == 1 { Expiry::Sliding(2 * LONG) } else { policies[at].clone() };
+            assert_eq!(owned.expiry, Some(should));
+        }
+    });
+}
+
+#[test]
+fn any_text_is_a_namespace_and_none_sees_the_others() {
+    let server = shared();
+    on_tokio(async {
+        let ann = Owner::named("ann");
+        let names = ["", "/", "a", "a/l", "a/l/x", "%", "%2F", "\0", "\u{1f512}", " ", "keylatch-lease"];
+        let all: Vec<_> = names.iter().map(|name| server.leases(Etcd::in_namespace(format!("odd-{name}")))).collect();
+        for (leases, name) in all.iter().zip(names) {
+            let grant = leases.try_acquire("form", &ann, LONG).await.unwrap();
+            assert!(!grant.is_resumed(), "{name:?}");
+        }
+        for leases in &all {
+            assert_eq!(leases.release_all(&ann).await.unwrap(), 1);
+        }
+    });
+}
+
+#[test]
+#[should_panic(expected = "longer than 255 bytes")]
+fn a_namespace_that_is_too_long_panics() {
+    let _ = Etcd::in_namespace("n".repeat(256));
+}
+
+#[test]
+fn what_others_have_stored_there_is_an_error_and_stays() {
+    at_desk(|mut desk| async move {
+        let ann = Owner::named("ann");
+        let root = format!("keylatch-lease/{}", desk.namespace);
+        for key in [format!("{root}/l//form/0"), format!("{root}/l//other/x"), format!("{root}/l/odd"), root.clone()] {
+            desk.client.put(key, "\u{0}hello", None).await.unwrap();
+        }
+        for resource in ["form", "other"] {
+            let refused = desk.here.try_acquire(resource, &ann, LONG).await;
+            assert!(matches!(refused, Err(AcquireError::Engine(Error::Unreadable))), "{refused:?}");
+            let status = desk.here.status(resource).await;
+            assert!(matches!(status, Err(LookError::Engine(Error::Unreadable))), "{status:?}");
+        }
+        let grant = desk.here.try_acquire("third", &ann, LONG).await.unwrap();
+        desk.here.release(&grant).await.unwrap();
+        assert_eq!(desk.keys().await.len(), 3);
+    });
+}
+
+#[test]
+fn half_a_tenure_that_was_deleted_by_hand_harms_nobody() {
+    at_desk(|mut desk| async move {
+        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
+        let root = format!("keylatch-lease/{}", desk.namespace);
+        let old = desk.here.try_acquire("form", &ann, LONG).await.unwrap();
+        desk.here.try_acquire("other", &ann, LONG).await.unwrap();
+        desk.client.delete(format!("{root}/l//form/0"), None).await.unwrap();
+        assert!(matches!(desk.here.renew(&old).await, Err(RenewError::Lost(_))));
+        let new = desk.there.try_acquire("form", &bob, LONG).await.unwrap();
+        assert!(new.token() > old.token());
+        assert_eq!(desk.here.owned_by(&ann).await.unwrap().len(), 1);
+        assert!(matches!(desk.here.release(&old).await, Err(ReleaseError::NotOwner { .. })));
+        assert_eq!(desk.here.release_all(&ann).await.unwrap(), 1);
+        assert_eq!(desk.there.status("form").await.unwrap().unwrap().token(), new.token());
+    });
+}
+
+#[test]
+fn revoking_the_etcd_lease_frees_by_force() {
+    at_desk(|desk| async move {
+        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
+        let old = desk.here.try_acquire("form", &ann, LONG).await.unwrap();
+        let (there, bob) = (&desk.there, &bob);
+        let waiting = there.acquire("form", bob, LONG);
+        let force = async {
+            while there.status("form").await.unwrap().unwrap().waiters() == 0 {
+                tokio::time::sleep(PAUSE).await;
+            }
+            let lease = desk.keys().await[0].1;
+            desk.client.lease_client().revoke(lease).await.unwrap();
+        };
+        let (new, ()) = futures_lite::future::zip(waiting, force).await;
+        assert!(new.unwrap().token() > old.token());
+        assert!(matches!(desk.here.renew(&old).await, Err(RenewError::Lost(Lost::TakenOver))));
+    });
+}
+
+#[test]
+fn a_guard_lets_a_transaction_pass_under_the_lease_alone() {
+    at_desk(|mut desk| async move {
+        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
+        let key = format!("guarded-{}", desk.namespace);
+        let grant = desk.here.try_acquire("form", &ann, LONG).await.unwrap();
+        let mut write = async |grant, text| {
+            let put = TxnOp::put(key.clone(), text, None);
+            let txn = Txn::new().when([desk.there.engine().guard(grant)]).and_then([put]);
+            desk.client.txn(txn).await.unwrap().succeeded()
+        };
+        assert!(write(&grant, "a").await);
+        let longer = desk.here.try_acquire("form", &ann, 2 * LONG).await.unwrap();
+        assert!(write(&grant, "b").await && write(&longer, "c").await, "another etcd lease made it stale");
+        let fresh = desk.here.try_acquire("form", &ann, LONG).fresh_token().await.unwrap();
+        assert!(!write(&grant, "d").await, "of an earlier tenure");
+        assert!(write(&fresh, "e").await);
+        desk.here.release(&fresh).await.unwrap();
+        assert!(!write(&fresh, "f").await, "after the release");
+        let next = desk.there.try_acquire("form", &bob, LONG).await.unwrap();
+        assert!(!write(&fresh, "g").await, "with a successor");
+        assert!(write(&next, "h").await);
+        let beyond = Token::new(u64::MAX).unwrap();
+        let engine = desk.here.engine();
+        let gone = engine.release(&"form".into(), &bob, Some(beyond), engine.now()).await.unwrap();
+        assert_eq!(gone, Gone::NotOwner(bob));
+        assert_eq!(desk.client.get(key.clone(), None).await.unwrap().kvs()[0].value(), b"h");
+    });
+}
+
+#[test]
+fn a_held_lease_that_is_dropped_is_given_back() {
+    at_desk(|desk| async move {
+        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
+        for _ in 0..10 {
+            drop(desk.here.hold("form", &ann, LONG).await.unwrap());
+            let grant = tokio::time::timeout(secs(20), desk.there.acquire("form", &bob, LONG)).await.unwrap().unwrap();
+            desk.there.release(&grant).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn who_waits_hears_of_a_release_after_a_compaction() {
+    at_desk_of_its_own(|mut desk| async move {
+        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
+        let grant = desk.here.try_acquire("form", &ann, LONG).await.unwrap();
+        let (there, client) = (&desk.there, &mut desk.client);
+        let waiting = there.acquire("form", &bob, LONG);
+        let release = async {
+            while there.status("form").await.unwrap().unwrap().waiters() == 0 {
+                tokio::time::sleep(PAUSE).await;
+            }
+            let put = client.put("something", "else", None).await.unwrap();
+            client.compact(put.header().unwrap().revision(), None).await.unwrap();
+            desk.here.release(&grant).await.unwrap();
+        };
+        let (new, ()) = futures_lite::future::zip(waiting, release).await;
+        assert!(new.unwrap().token() > grant.token());
+    });
+}
+
+/// How many connections there are to this port.
+fn connections(port: u16) -> usize {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let remote = format!(":{port:04X}");
+    let is_it = |line: &&str| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        words.get(2).is_some_and(|address| address.ends_with(&remote)) && words.get(3) == Some(&"01")
+    };
+    table.lines().filter(is_it).count()
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn an_engine_has_one_connection_however_many_wait() {
+    let server = Arc::new(Server::start());
+    on_tokio(async {
+        let port = server.address().port();
+        let before = connections(port); // it has some to itself
+        let leases = server.leases(Etcd::in_namespace("one"));
+        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
+        leases.engine().ready().await.unwrap();
+        assert_eq!(connections(port), before + 1);
+        for at in 0..50 {
+            leases.try_acquire(at.to_string(), &ann, LONG).await.unwrap();
+        }
+        let waiting = (0..50).map(|at| leases.acquire(at.to_string(), &bob, LONG).until(tokio::time::sleep(secs(1))));
+        let mut waiting: Vec<_> = waiting.map(|waiting| Box::pin(async { waiting.await.is_err() })).collect();
+        for waiting in &mut waiting {
+            assert!(futures_lite::future::poll_once(waiting).await.is_none());
+        }
+        tokio::time::sleep(secs(1)).await;
+        assert_eq!(connections(port), before + 1);
+        drop(waiting);
+        drop(leases);
+        let start = Instant::now();
+        while connections(port) > before {
+            assert!(start.elapsed() < secs(20), "it stays connected when the engine is gone");
+            tokio::time::sleep(PAUSE).await;
+        }
+    });
+}
+
+#[test]
+fn a_restart_keeps_leases_and_their_time_begins_anew() {
+    at_desk_of_its_own(|desk| async move {
+        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
+        let grant = desk.here.try_acquire("form", &ann, Expiry::Fixed(secs(30))).await.unwrap();
+        tokio::time::sleep(secs(4)).await;
+        let before = record(&desk.there, "form").await.unwrap();
+        assert!(before.held_for >= secs(3) && before.remaining <= Some(secs(26)), "{before:?}");
+        desk.server.run("kill");
+        desk.server.run("start");
+        let after = record(&desk.there, "form").await.unwrap();
+        assert_eq!(after.token, grant.token());
+        assert!(after.remaining > before.remaining && after.held_for < before.held_for, "{after:?}");
+        // Its holder knows no more than before.
+        assert!(desk.here.remaining(&grant).unwrap() <= secs(26));
+        desk.here.release(&grant).await.unwrap();
+        assert!(desk.there.try_acquire("form", &bob, LONG).await.unwrap().token() > grant.token());
+    });
+}
+
+#[test]
+fn a_server_that_is_not_there_is_an_error_in_time_that_does_not_say_where() {
+    on_tokio(async {
+        let etcd = Etcd::in_namespace("x").timeout(secs(1)).connect(["http://127.0.0.1:1"], None);
+        let start = Instant::now();
+        let error = etcd.ready().await.unwrap_err();
+        assert!(start.elapsed() < secs(20));
+        assert!(matches!(error, Error::Unconnected { source: Some(_) }), "{error:?}");
+        assert!(!error.to_string().contains("127"), "{error}");
+        let refused = Leases::with_engine(etcd).try_acquire("form", &"ann".into(), LONG).await;
+        assert!(matches!(refused, Err(AcquireError::Engine(Error::Unconnected { .. }))), "{refused:?}");
+    });
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_an_error_in_time() {
+    at_desk_of_its_own(|desk| async move {
+        let leases = desk.server.leases(Etcd::in_namespace("x").timeout(secs(1)));
+        leases.engine().ready().await.unwrap();
+        desk.server.run("pause");
+        let start = Instant::now();
+        let refused = leases.try_acquire("form", &"ann".into(), LONG).await;
+        assert!(matches!(refused, Err(AcquireError::Engine(_))), "{refused:?}");
+        assert!(start.elapsed() < secs(20));
+        desk.server.run("resume");
+        let start = Instant::now();
+        while leases.try_acquire("form", &"ann".into(), LONG).await.is_err() {
+            assert!(start.elapsed() < secs(30));
+        }
+    });
+}
+
+#[test]
+fn without_a_driver_nothing_is_done() {
+    on_tokio(async {
+        let (etcd, driver) = Etcd::in_namespace("x").connect_with(|| async { Err::<Client, _>("no dial".into()) });
+        drop(driver);
+        assert!(matches!(etcd.ready().await, Err(Error::Stopped)));
+    });
+}
+
+#[test]
+fn a_role_needs_no_more_than_its_prefix_and_a_wrong_password_is_an_error_at_once() {
+    at_desk_of_its_own(|mut desk| async move {
+        let client = &mut desk.client;
+        client.user_add("root", "secret", None).await.unwrap();
+        client.user_grant_role("root", "root").await.unwrap();
+        client.role_add("shop").await.unwrap();
+        let permission = Permission::new(PermissionType::Readwrite, "keylatch-lease/shop/").with_prefix();
+        client.role_grant_permission("shop", permission).await.unwrap();
+        client.user_add("clerk", "secret", None).await.unwrap();
+        client.user_grant_role("clerk", "shop").await.unwrap();
+        client.auth_enable().await.unwrap();
+        let connect = |namespace: &str, password: &str| {
+            let options = ConnectOptions::new().with_user("clerk", password);
+            let etcd = Etcd::in_namespace(namespace).connect(desk.server.endpoints(), Some(options));
+            Leases::with_engine(etcd)
+        };
+        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
+        let leases = connect("shop", "secret");
+        let grant = leases.try_acquire("form", &ann, LONG).await.unwrap();
+        let waiting = leases.acquire("form", &bob, LONG);
+        let release = async {
+            leases.renew(&grant).await.unwrap();
+            leases.release(&grant).await.unwrap();
+        };
+        let (next, ()) = futures_lite::future::zip(waiting, release).await;
+        assert!(next.unwrap().token() > grant.token());
+        assert_eq!(leases.release_all(&bob).await.unwrap(), 1);
+        for (namespace, password) in [("shop", "wrong"), ("other", "secret")] {
+            let start = Instant::now();
+            let refused = connect(namespace, password).try_acquire("form", &ann, LONG).await;
+            let is_right = matches!(refused, Err(AcquireError::Engine(Error::Refused { .. })));
+            assert!(is_right, "{namespace}: {refused:?}");
+            assert!(start.elapsed() < secs(4), "{namespace}: it waited for {:?}", start.elapsed());
+        }
+    });
+}
+
+#[test]
+fn a_leader_that_is_killed_is_succeeded_and_leases_go_on() {
+    let server = Arc::new(Server::start_with(3, ""));
+    on_tokio(async {
+        let leases = || server.leases(Etcd::in_namespace("three").timeout(secs(5)));
+        let (here, there) = (Arc::new(leases()), Arc::new(leases()));
+        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
+        let mut last = None;
+        for _ in 0..2 {
+            let mut held = here.hold("form", &ann, secs(6)).await.unwrap();
+            assert!(last < Some(held.token()));
+            let waiting = {
+                let (there, bob) = (Arc::clone(&there), bob.clone());
+                tokio::spawn(async move {
+                    loop {
+                        match there.acquire("form", &bob, LONG).await {
+                            Ok(grant) => return grant,
+                            Err(AcquireError::Engine(_)) => tokio::time::sleep(PAUSE).await,
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                })
+            };
+            let leader = leader(&server).await;
+            let fell = async {
+                server.run_on(Some(leader), "kill");
+                // Longer than the lease: it is renewed meanwhile, by a new leader.
+                tokio::time::sleep(secs(8)).await;
+            };
+            held.run(fell).await.unwrap();
+            assert!(!waiting.is_finished(), "somebody else has what is held");
+            let token = held.token();
+            held.release().await.unwrap();
+            let next = tokio::time::timeout(secs(20), waiting).await.unwrap().unwrap();
+            assert!(next.token() > token);
+            last = Some(next.token());
+            there.release(&next).await.unwrap();
+            server.run_on(Some(leader), "start");
+        }
+    });
+}
+
+async fn leader(server: &Server) -> usize {
+    for _ in 0..500 {
+        for (node, endpoint) in server.endpoints().into_iter().enumerate() {
+            let Ok(mut client) = Client::connect([endpoint], None).await else { continue };
+            let Ok(status) = client.status().await else { continue };
+            if status.leader() != 0 && status.leader() == status.header().unwrap().member_id() {
+                return node;
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    panic!("there is no leader");
+}
+
+#[test]
+fn a_node_without_its_cluster_is_left_for_another() {
+    let server = Arc::new(Server::start_with(3, ""));
+    on_tokio(async {
+        let leases = server.leases(Etcd::in_namespace("three").timeout(secs(10)));
+        let ann = Owner::named("ann");
+        let grant = leases.try_acquire("form", &ann, LONG).await.unwrap();
+        for node in 0..3 {
+            server.run_on(Some(node), "pause");
+            let start = Instant::now();
+            while leases.renew(&grant).await.is_err() {
+                assert!(start.elapsed() < secs(40), "node {node}");
+            }
+            server.run_on(Some(node), "resume");
+        }
+        leases.release(&grant).await.unwrap();
+    });
+}
+
+#[test]
+fn each_want_is_one_decision() {
+    at_desk(|desk| async move {
+        let (ann, bob) = (&Owner::named("ann"), &Owner::named("bob"));
+        let (resource, expiry) = (&Resource::from("form"), &Expiry::Sliding(LONG));
+        let term = Some(Term { idle: Some(LONG), total: None });
+        let engine = desk.here.engine();
+        for waiting in [false, true] {
+            let ask = async |owner, want, term| {
+                engine.acquire(Ask { resource, owner, want, term, expiry, waiting, at: engine.now() }).await.unwrap()
+            };
+            assert_eq!(ask(ann, Want::Mine, term).await, Answer::Free);
+            let Answer::Granted { token, resumed: false, .. } = ask(ann, Want::New, term).await else { panic!() };
+            for want in [Want::Any, Want::Mine] {
+                let again = ask(ann, want, term).await;
+                assert!(matches!(again, Answer::Granted { token: of, resumed: true, .. } if of == token), "{again:?}");
+                assert!(matches!(ask(bob, want, term).await, Answer::Busy { owner, .. } if owner == *ann));
+            }
+            assert!(matches!(ask(ann, Want::New, term).await, Answer::Busy { owner, .. } if owner == *ann));
+            assert!(matches!(ask(bob, Want::Fresh, term).await, Answer::Busy { owner, .. } if owner == *ann));
+            let Answer::Granted { token: fresh, resumed: false, .. } = ask(ann, Want::Fresh, term).await else {
+                panic!()
+            };
+            assert!(fresh > token);
+            assert_eq!(engine.release(resource, ann, Some(fresh), engine.now()).await.unwrap(), Gone::Released);
+            let Answer::Granted { resumed: false, .. } = ask(bob, Want::Fresh, term).await else { panic!() };
+            assert_eq!(engine.release(resource, bob, None, engine.now()).await.unwrap(), Gone::Released);
+        }
+    });
+}

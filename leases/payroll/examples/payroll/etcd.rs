@@ -1,0 +1,44 @@
+//! etcd: a private server, and the engine.
+
+use keylatch_lease_etcd::{Client, Etcd};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::{lock::Error, private::Private};
+
+/// The client needs one. It lives as long as the process.
+fn runtime() -> Result<&'static Runtime, Error> {
+    Ok(Box::leak(Box::new(Builder::new_multi_thread().worker_threads(1).enable_all().build()?)))
+}
+
+pub(crate) fn engine(address: &str) -> Result<Etcd, Error> {
+    let runtime = runtime()?;
+    let _context = runtime.enter();
+    let engine = Etcd::in_namespace("payroll").connect(address.split(','), None);
+    runtime.block_on(engine.ready())?;
+    Ok(engine)
+}
+
+pub(crate) struct Server {
+    private: Private,
+    version: String,
+}
+
+impl Server {
+    pub(crate) fn start() -> Result<Self, Error> {
+        let private = Private::start("etcd")?;
+        let endpoints: Vec<_> = private.address.split(',').collect();
+        let version = runtime()?.block_on(async {
+            let mut client = Client::connect(&endpoints[..1], None).await?;
+            Ok::<_, Error>(client.status().await?.version().to_owned())
+        })?;
+        Ok(Server { private, version })
+    }
+
+    pub(crate) fn name(&self) -> String {
+        format!("etcd {}", self.version)
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.private.address.clone()
+    }
+}
