@@ -1,47 +1,16 @@
-//! Durations, policies and resources, as the table has them.
+//! Tokens, resources and namespaces, as the table has them.
 
-use std::{fmt::Write, time::Duration};
+use std::fmt::Write;
 
-use keylatch_lease::{Expiry, Resource};
+use keylatch_lease::{Resource, Token};
 
-/// Beyond this many microseconds, some 285 years, an end is never reached.
-const NEVER: u128 = 1 << 53;
-
-/// Microseconds, rounded up; `None`: for ever.
-pub(crate) fn micros(time: Duration) -> Option<i64> {
-    let micros = time.as_nanos().div_ceil(1000);
-    if micros < NEVER { i64::try_from(micros).ok() } else { None }
+/// As the table has it. A token that it cannot have is one of nothing.
+pub(crate) fn number(token: Token) -> i64 {
+    i64::try_from(token.get()).unwrap_or(-1)
 }
 
-pub(crate) fn from_micros(micros: i64) -> Duration {
-    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
-}
-
-/// Kind and durations of a policy, in nanoseconds. What cannot be kept is of another kind.
-pub(crate) fn policy(expiry: &Expiry) -> (i8, Option<i64>, Option<i64>) {
-    const OTHER: (i8, Option<i64>, Option<i64>) = (b'-' as i8, None, None);
-    let nanos = |time: &Duration| i64::try_from(time.as_nanos()).ok();
-    match expiry {
-        Expiry::Fixed(total) => nanos(total).map_or(OTHER, |total| (b'f' as i8, None, Some(total))),
-        Expiry::Sliding(idle) => nanos(idle).map_or(OTHER, |idle| (b's' as i8, Some(idle), None)),
-        Expiry::SlidingUpTo { idle, total } => match (nanos(idle), nanos(total)) {
-            (Some(idle), Some(total)) => (b'u' as i8, Some(idle), Some(total)),
-            _ => OTHER,
-        },
-        Expiry::Never => (b'n' as i8, None, None),
-        Expiry::Custom(_) => OTHER,
-    }
-}
-
-pub(crate) fn expiry(kind: i8, idle: Option<i64>, total: Option<i64>) -> Option<Expiry> {
-    let time = |nanos: Option<i64>| Some(Duration::from_nanos(u64::try_from(nanos?).ok()?));
-    match kind as u8 {
-        b'f' => Some(Expiry::Fixed(time(total)?)),
-        b's' => Some(Expiry::Sliding(time(idle)?)),
-        b'u' => Some(Expiry::SlidingUpTo { idle: time(idle)?, total: time(total)? }),
-        b'n' => Some(Expiry::Never),
-        _ => None,
-    }
+pub(crate) fn parts(resource: &Resource) -> (&[u8], &[u8]) {
+    (resource.entity().as_bytes(), resource.key().as_bytes())
 }
 
 /// The channel of a namespace: a name, from a hash of it. Two that share one by accident wake each other for nothing.
@@ -66,36 +35,8 @@ fn text(hex: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{channel, expiry, micros, policy, resource};
-    use keylatch_lease::{Expiry, Resource};
-    use std::time::Duration;
-
-    #[test]
-    fn a_time_is_rounded_up_and_a_very_long_one_is_for_ever() {
-        assert_eq!(micros(Duration::from_nanos(1)), Some(1));
-        assert_eq!(micros(Duration::from_nanos(1000)), Some(1));
-        assert_eq!(micros(Duration::from_nanos(1001)), Some(2));
-        assert_eq!(micros(Duration::MAX), None);
-    }
-
-    #[test]
-    fn a_policy_comes_back_as_it_was() {
-        let second = Duration::new(1, 1);
-        let kept = [
-            Expiry::Fixed(second),
-            Expiry::Sliding(second),
-            Expiry::SlidingUpTo { idle: second, total: 2 * second },
-            Expiry::Never,
-        ];
-        for before in kept {
-            let (kind, idle, total) = policy(&before);
-            assert_eq!(expiry(kind, idle, total), Some(before));
-        }
-        for lost in [Expiry::custom(Some), Expiry::Sliding(Duration::MAX)] {
-            let (kind, idle, total) = policy(&lost);
-            assert_eq!(expiry(kind, idle, total), None);
-        }
-    }
+    use super::{channel, resource};
+    use keylatch_lease::Resource;
 
     #[test]
     fn a_notification_names_a_resource() {

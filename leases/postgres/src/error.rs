@@ -1,10 +1,8 @@
 use std::{error::Error as StdError, fmt, sync::Arc};
 
 use keylatch_lease::engine::Fail;
+use keylatch_lease_remote::{BoxError, Failure};
 use tokio_postgres::error::{Severity, SqlState};
-
-/// What a way to connect may fail with.
-pub type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// Why the engine could not do what it was asked.
 ///
@@ -85,6 +83,24 @@ impl StdError for Error {
     }
 }
 
+impl Failure for Error {
+    fn unconnected(cause: Option<BoxError>) -> Self {
+        Error::Unconnected { source: cause.map(Arc::from) }
+    }
+
+    fn timeout() -> Self {
+        Error::Timeout
+    }
+
+    fn stopped() -> Self {
+        Error::Stopped
+    }
+
+    fn is_lasting(&self) -> bool {
+        matches!(self, Error::Missing { .. })
+    }
+}
+
 /// What an error means for what was asked.
 pub(crate) enum Verdict {
     /// Nothing was done, and the same may well be done if it is asked again.
@@ -124,7 +140,7 @@ fn is_missing(code: &SqlState) -> bool {
 pub(crate) fn unusable(error: BoxError) -> Error {
     match error.downcast::<tokio_postgres::Error>() {
         Ok(error) if error.code().is_some_and(is_missing) => Error::Missing { source: Arc::new(*error) },
-        Ok(error) => Error::Unconnected { source: Some(Arc::new(*error)) },
-        Err(error) => Error::Unconnected { source: Some(Arc::from(error)) },
+        Ok(error) => Error::unconnected(Some(error)),
+        Err(error) => Error::unconnected(Some(error)),
     }
 }

@@ -104,12 +104,10 @@ mod guard;
 mod options;
 mod postgres;
 mod session;
-mod shared;
-mod wait;
-mod watch;
 
-pub use error::{BoxError, Error};
+pub use error::Error;
 pub use guard::{GUARD, GuardError};
+pub use keylatch_lease_remote::BoxError;
 pub use options::Options;
 pub use postgres::Postgres;
 pub use session::SCHEMA;

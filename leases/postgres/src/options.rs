@@ -1,5 +1,6 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
+use keylatch_lease_remote::{BoxError, Link};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::{Client, Connection};
 #[cfg(feature = "tokio")]
@@ -8,13 +9,7 @@ use tokio_postgres::{
     tls::{MakeTlsConnect, TlsConnect},
 };
 
-use crate::{
-    convert::channel,
-    driver::{Running, drive},
-    error::BoxError,
-    postgres::Postgres,
-    shared::Shared,
-};
+use crate::{driver::drive, postgres::Postgres, session::Place};
 
 /// Settings of the engine, and how it connects: see [`Postgres::in_namespace`].
 ///
@@ -154,9 +149,9 @@ impl Options {
         T: AsyncRead + AsyncWrite + Unpin + Send,
     {
         let Options { namespace, timeout, fallback, sweeps } = self;
-        let channel = channel(&namespace);
-        let shared = Arc::new(Shared::new(namespace, channel, timeout, fallback, sweeps));
-        (Postgres::new(Arc::clone(&shared)), drive(Running::new(shared), dial))
+        let place = Arc::new(Place::new(namespace));
+        let (link, driving) = Link::new(timeout, sweeps);
+        (Postgres::new(link, Arc::clone(&place), fallback), drive(driving, place, dial))
     }
 
     /// An engine on tokio, whose driver is spawned. It connects as the configuration says, and again when the connection is lost; this

@@ -4,14 +4,13 @@ use keylatch_lease::{
     Clock, Owner, Resource, StdClock, Token,
     engine::{Answer, Ask, Engine, Fail, Gone, Left, Owned, Record, Renewal, Want},
 };
+use keylatch_lease_remote::{Handle, Limit, Live, Policy, Tenure, from_micros, micros, sleep};
 use tokio_postgres::{Client, Row};
 
 use crate::{
-    convert::{self, from_micros, micros},
+    convert::{number, parts},
     error::{Error, Verdict, judge},
-    session::{SCHEMA, Session},
-    shared::{Abandoned, Shared},
-    wait::{Limit, sleep},
+    session::{Place, SCHEMA, Session, is_guarded, what},
 };
 
 /// How often a statement is sent that the server has rolled back for the sake of another.
@@ -44,29 +43,25 @@ const GUARDED: Duration = Duration::from_millis(100);
 /// ```
 #[derive(Clone)]
 pub struct Postgres {
-    handle: Arc<Handle>,
-}
-
-struct Handle {
     shared: Arc<Shared>,
-    clock: StdClock,
 }
 
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.shared.close();
-    }
+struct Shared {
+    link: Handle<Session>,
+    place: Arc<Place>,
+    fallback: Duration,
+    clock: StdClock,
 }
 
 impl fmt::Debug for Postgres {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Postgres").field("namespace", &self.handle.shared.namespace).finish_non_exhaustive()
+        f.debug_struct("Postgres").field("namespace", &self.namespace()).finish_non_exhaustive()
     }
 }
 
 impl Postgres {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Postgres { handle: Arc::new(Handle { shared, clock: StdClock::new() }) }
+    pub(crate) fn new(link: Handle<Session>, place: Arc<Place>, fallback: Duration) -> Self {
+        Postgres { shared: Arc::new(Shared { link, place, fallback, clock: StdClock::new() }) }
     }
 
     /// Creates what is missing of the table, its index and its functions, by running [`SCHEMA`]. Several may do so at the same time.
@@ -105,8 +100,7 @@ impl Postgres {
     /// # }
     /// ```
     pub async fn ready(&self) -> Result<(), Error> {
-        let mut limit = Limit::after(self.shared().timeout);
-        self.session(&mut limit).await.map(|_| ())
+        self.shared.link.session(&mut self.limit()).await.map(|_| ())
     }
 
     /// The namespace.
@@ -119,27 +113,19 @@ impl Postgres {
     /// ```
     #[must_use]
     pub fn namespace(&self) -> &str {
-        &self.shared().namespace
-    }
-
-    fn shared(&self) -> &Shared {
-        &self.handle.shared
-    }
-
-    async fn session(&self, limit: &mut Limit) -> Result<Arc<Session>, Error> {
-        limit.of(self.shared().session()).await.unwrap_or_else(|| Err(self.shared().failure()))
+        &self.shared.place.namespace
     }
 
     /// One statement, in the time that there is.
-    async fn ask<T, F>(&self, limit: &mut Limit, question: impl Fn(Arc<Session>) -> F) -> Result<T, Fail<Error>>
+    async fn ask<T, F>(&self, limit: &mut Limit, question: impl Fn(Arc<Live<Session>>) -> F) -> Result<T, Fail<Error>>
     where
         F: Future<Output = Result<T, tokio_postgres::Error>>,
     {
         let mut tries = 1;
         loop {
-            let session = self.session(limit).await.map_err(Fail::NotDone)?;
+            let session = self.shared.link.session(limit).await.map_err(Fail::NotDone)?;
             let question = question(Arc::clone(&session));
-            let Some(answer) = self.shared().answer(&session, limit, question).await else {
+            let Some(answer) = self.shared.link.answer(&session, limit, question).await else {
                 return Err(Fail::Unknown(Error::Timeout));
             };
             match answer.map_err(judge) {
@@ -152,18 +138,18 @@ impl Postgres {
     }
 
     fn limit(&self) -> Limit {
-        Limit::after(self.shared().timeout)
+        Limit::after(self.shared.link.timeout())
     }
 
     /// The same statement again and again, while a guarded transaction keeps the lease from ending.
-    async fn end<F>(&self, question: impl Fn(Arc<Session>) -> F) -> Result<Row, Fail<Error>>
+    async fn end<F>(&self, question: impl Fn(Arc<Live<Session>>) -> F) -> Result<Row, Fail<Error>>
     where
         F: Future<Output = Result<Row, tokio_postgres::Error>>,
     {
         let mut limit = self.limit();
         loop {
             let row = self.ask(&mut limit, &question).await?;
-            if what(&row) != b't' {
+            if !is_guarded(&row) {
                 return Ok(row);
             }
             if limit.of(sleep(PAUSE)).await.is_none() {
@@ -171,10 +157,6 @@ impl Postgres {
             }
         }
     }
-}
-
-fn what(row: &Row) -> u8 {
-    row.get::<_, i8>(0) as u8
 }
 
 fn owner(row: &Row, column: usize) -> Owner {
@@ -195,28 +177,18 @@ fn record(row: &Row) -> Record {
     Record { owner: owner(row, 0), token: token(row, 1), held_for, remaining: remaining(row, 3) }
 }
 
-/// As the table has it. A token that it cannot have is one of nothing.
-fn number(token: Token) -> i64 {
-    i64::try_from(token.get()).unwrap_or(-1)
-}
-
-fn parts(resource: &Resource) -> (&[u8], &[u8]) {
-    (resource.entity().as_bytes(), resource.key().as_bytes())
-}
-
 impl Engine for Postgres {
     type Error = Error;
 
     fn now(&self) -> Duration {
-        self.handle.clock.now()
+        self.shared.clock.now()
     }
 
     fn is_real_time(&self) -> bool {
-        self.handle.clock.is_real_time()
+        self.shared.clock.is_real_time()
     }
 
     async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<Error>> {
-        let shared = self.shared();
         let ((entity, key), id) = (parts(ask.resource), ask.owner.id().as_bytes());
         let want = match ask.want {
             Want::Any => b'a',
@@ -227,10 +199,11 @@ impl Engine for Postgres {
         let idle = ask.term.and_then(|term| term.idle).and_then(micros);
         let total = ask.term.and_then(|term| term.total).and_then(micros);
         let has_term = ask.term.is_some();
-        let (policy, policy_idle, policy_total) = convert::policy(ask.expiry);
-        let question = |session: Arc<Session>| async move {
+        let policy = Policy::of(ask.expiry);
+        let kind = policy.kind as i8;
+        let question = |session: Arc<Live<Session>>| async move {
             let arguments: [&(dyn tokio_postgres::types::ToSql + Sync); 13] = [
-                &shared.namespace,
+                &session.place.namespace,
                 &entity,
                 &key,
                 &id,
@@ -239,10 +212,10 @@ impl Engine for Postgres {
                 &has_term,
                 &idle,
                 &total,
-                &policy,
-                &policy_idle,
-                &policy_total,
-                &shared.channel,
+                &kind,
+                &policy.idle,
+                &policy.total,
+                &session.place.channel,
             ];
             session.client.query_one(&session.acquire, &arguments).await
         };
@@ -261,7 +234,6 @@ impl Engine for Postgres {
     }
 
     async fn renew(&self, batch: &mut [Renewal<'_>], _: Duration) -> Result<(), Fail<Error>> {
-        let shared = self.shared();
         batch.iter_mut().for_each(|renewal| renewal.left = Left::Nothing);
         if batch.is_empty() {
             return Ok(());
@@ -273,9 +245,9 @@ impl Engine for Postgres {
         let terms: &Vec<_> = &batch.iter().map(|renewal| renewal.term.is_some()).collect();
         let idles: &Vec<_> = &batch.iter().map(|renewal| micros(renewal.term?.idle?)).collect();
         let totals: &Vec<_> = &batch.iter().map(|renewal| micros(renewal.term?.total?)).collect();
-        let question = |session: Arc<Session>| async move {
+        let question = |session: Arc<Live<Session>>| async move {
             let arguments: [&(dyn tokio_postgres::types::ToSql + Sync); 8] =
-                [&shared.namespace, entities, keys, owners, tokens, terms, idles, totals];
+                [&session.place.namespace, entities, keys, owners, tokens, terms, idles, totals];
             session.client.query(&session.renew, &arguments).await
         };
         let rows = self.ask(&mut self.limit(), question).await?;
@@ -295,14 +267,7 @@ impl Engine for Postgres {
         token: Option<Token>,
         _: Duration,
     ) -> Result<Gone, Fail<Error>> {
-        let shared = self.shared();
-        let ((entity, key), id) = (parts(resource), owner_of_it.id().as_bytes());
-        let token = token.map(number);
-        let question = |session: Arc<Session>| async move {
-            let arguments: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
-                [&shared.namespace, &entity, &key, &id, &token, &shared.channel];
-            session.client.query_one(&session.release, &arguments).await
-        };
+        let question = |session: Arc<Live<Session>>| async move { session.release(resource, owner_of_it, token).await };
         let row = self.end(question).await?;
         Ok(match what(&row) {
             b'g' => Gone::Released,
@@ -312,10 +277,12 @@ impl Engine for Postgres {
     }
 
     async fn release_all(&self, owner: &Owner, _: Duration) -> Result<Vec<Resource>, Fail<Error>> {
-        let shared = self.shared();
         let id = owner.id().as_bytes();
-        let question = |session: Arc<Session>| async move {
-            session.client.query_one(&session.release_all, &[&shared.namespace, &id, &shared.channel]).await
+        let question = |session: Arc<Live<Session>>| async move {
+            session
+                .client
+                .query_one(&session.release_all, &[&session.place.namespace, &id, &session.place.channel])
+                .await
         };
         let row = self.end(question).await?;
         let column = |column: usize| row.get::<_, Option<Vec<&[u8]>>>(column).unwrap_or_default();
@@ -324,51 +291,45 @@ impl Engine for Postgres {
     }
 
     async fn look(&self, resource: &Resource, _: Duration) -> Result<Option<Record>, Fail<Error>> {
-        let shared = self.shared();
         let (entity, key) = parts(resource);
-        let question = |session: Arc<Session>| async move {
-            session.client.query_opt(&session.look, &[&shared.namespace, &entity, &key]).await
+        let question = |session: Arc<Live<Session>>| async move {
+            session.client.query_opt(&session.look, &[&session.place.namespace, &entity, &key]).await
         };
         let row = self.ask(&mut self.limit(), question).await?;
         Ok(row.as_ref().map(record))
     }
 
     async fn owned_by(&self, owner: &Owner, _: Duration) -> Result<Vec<Owned>, Fail<Error>> {
-        let shared = self.shared();
         let id = owner.id().as_bytes();
-        let question = |session: Arc<Session>| async move {
-            session.client.query(&session.owned_by, &[&shared.namespace, &id]).await
+        let question = |session: Arc<Live<Session>>| async move {
+            session.client.query(&session.owned_by, &[&session.place.namespace, &id]).await
         };
         let rows = self.ask(&mut self.limit(), question).await?;
         let owned = |row: &Row| Owned {
             resource: resource(row.get(4), row.get(5)),
             record: record(row),
-            expiry: convert::expiry(row.get(6), row.get(7), row.get(8)),
+            expiry: Policy { kind: row.get::<_, i8>(6) as u8, idle: row.get(7), total: row.get(8) }.expiry(),
         };
         Ok(rows.iter().map(owned).collect())
     }
 
     async fn sweep(&self, limit: usize, _: Duration) -> Result<usize, Fail<Error>> {
-        let shared = self.shared();
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let question = |session: Arc<Session>| async move {
-            session.client.query_one(&session.sweep, &[&shared.namespace, &limit]).await
-        };
-        let row = self.ask(&mut self.limit(), question).await?;
-        Ok(usize::try_from(row.get::<_, i64>(0)).unwrap_or(0))
+        let forgotten = self.ask(&mut self.limit(), |session| async move { session.sweep(limit).await }).await?;
+        Ok(usize::try_from(forgotten).unwrap_or(0))
     }
 
     fn watch(&self, resource: &Resource) -> impl Future<Output = ()> + Send {
-        self.shared().watchers.watch(resource)
+        self.shared.link.watchers().watch(resource)
     }
 
     fn fallback(&self) -> Option<Duration> {
-        Some(self.shared().fallback)
+        Some(self.shared.fallback)
     }
 
     fn abandon(&self, resource: &Resource, owner: &Owner, token: Token) {
         let (resource, owner) = (resource.clone(), owner.clone());
-        self.shared().abandon(Abandoned { resource, owner, token, tries: 0 });
+        self.shared.link.abandon(Tenure { resource, owner, token });
     }
 }
 

@@ -1,11 +1,18 @@
 //! A connection that is ready for use: set up, and with its statements prepared.
 
-use std::{
-    sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
-    time::Duration,
+use std::{sync::Arc, time::Duration};
+
+use keylatch_lease::{Owner, Resource, Token};
+use keylatch_lease_remote::Tenure;
+use tokio_postgres::{Client, Error, Row, Statement, types::ToSql};
+
+use crate::{
+    convert::{channel, number, parts},
+    error,
 };
 
-use tokio_postgres::{Client, Error, Statement};
+/// How many rows go at a time.
+const AT_A_TIME: i64 = 1000;
 
 /// What this crate needs in the database, for migrations: a table, an index, and functions. It can be run again, on an older version as
 /// well, and changes no lease. [`Postgres::create_table`](crate::Postgres::create_table) runs it.
@@ -31,7 +38,22 @@ const OWNED_BY: &str = "WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS 
         entity, key, policy, idle, total
     FROM keylatch_lease, clock WHERE ns = $1 AND owner = $2 AND until > now";
 
+/// Where the leases are, and who is told.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) namespace: String,
+    pub(crate) channel: String,
+}
+
+impl Place {
+    pub(crate) fn new(namespace: String) -> Self {
+        let channel = channel(&namespace);
+        Place { namespace, channel }
+    }
+}
+
 pub(crate) struct Session {
+    pub(crate) place: Arc<Place>,
     pub(crate) client: Client,
     pub(crate) acquire: Statement,
     pub(crate) renew: Statement,
@@ -40,15 +62,11 @@ pub(crate) struct Session {
     pub(crate) look: Statement,
     pub(crate) owned_by: Statement,
     pub(crate) sweep: Statement,
-    /// Whether the server has stopped answering.
-    is_silent: AtomicBool,
-    /// How many answers there have been.
-    answers: AtomicU64,
 }
 
 impl Session {
     /// Whatever the database, the role or the user's configuration set by default, leases need these.
-    pub(crate) async fn open(client: Client, channel: &str, timeout: Duration) -> Result<Self, Error> {
+    pub(crate) async fn open(client: Client, place: Arc<Place>, timeout: Duration) -> Result<Self, Error> {
         // The server gives up before the client does, and the connection goes on.
         let statement_timeout = (timeout / 2).as_millis().clamp(1, i32::MAX as u128);
         let set = format!(
@@ -57,7 +75,8 @@ impl Session {
              SET statement_timeout = {statement_timeout}; \
              SET lock_timeout = 0; \
              SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'; \
-             LISTEN {channel}"
+             LISTEN {}",
+            place.channel
         );
         client.batch_execute(&set).await?;
         Ok(Session {
@@ -68,25 +87,48 @@ impl Session {
             look: client.prepare(LOOK).await?,
             owned_by: client.prepare(OWNED_BY).await?,
             sweep: client.prepare(SWEEP).await?,
+            place,
             client,
-            is_silent: AtomicBool::new(false),
-            answers: AtomicU64::new(0),
         })
     }
 
-    pub(crate) fn is_usable(&self) -> bool {
-        !self.is_silent.load(SeqCst) && !self.client.is_closed()
+    /// Ends a tenure: see [`is_guarded`].
+    pub(crate) async fn release(&self, resource: &Resource, owner: &Owner, token: Option<Token>) -> Result<Row, Error> {
+        let ((entity, key), id) = (parts(resource), owner.id().as_bytes());
+        let (Place { namespace, channel }, token) = (&*self.place, token.map(number));
+        let parameters: [&(dyn ToSql + Sync); 6] = [namespace, &entity, &key, &id, &token, channel];
+        self.client.query_one(&self.release, &parameters).await
     }
 
-    pub(crate) fn answers(&self) -> u64 {
-        self.answers.load(SeqCst)
+    /// How many leases have been forgotten.
+    pub(crate) async fn sweep(&self, limit: i64) -> Result<i64, Error> {
+        let row = self.client.query_one(&self.sweep, &[&self.place.namespace, &limit]).await?;
+        Ok(row.get(0))
+    }
+}
+
+/// What a function's answer begins with.
+pub(crate) fn what(row: &Row) -> u8 {
+    row.get::<_, i8>(0) as u8
+}
+
+/// A guarded transaction keeps the lease from ending.
+pub(crate) fn is_guarded(row: &Row) -> bool {
+    what(row) == b't'
+}
+
+impl keylatch_lease_remote::Session for Session {
+    type Error = error::Error;
+
+    fn is_closed(&self) -> bool {
+        self.client.is_closed()
     }
 
-    pub(crate) fn has_answered(&self) {
-        self.answers.fetch_add(1, SeqCst);
+    async fn give_back(&self, Tenure { resource, owner, token }: &Tenure) -> bool {
+        self.release(resource, owner, Some(*token)).await.is_ok_and(|row| !is_guarded(&row))
     }
 
-    pub(crate) fn mark_silent(&self) {
-        self.is_silent.store(true, SeqCst);
+    async fn sweep(&self) -> bool {
+        self.sweep(AT_A_TIME).await.is_ok_and(|forgotten| forgotten >= AT_A_TIME)
     }
 }

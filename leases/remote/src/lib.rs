@@ -1,0 +1,68 @@
+//! What the engines of [`keylatch_lease`] that live on servers have in common. For those who write one; its users do not meet it.
+//!
+//! - [`Link`]: one connection for all tasks, which a driver makes, and makes again when it is lost. Operations wait for it in bounded time, a
+//!   server that says nothing is given up, and what was dropped is given back.
+//! - [`Watchers`]: who is to be told when a resource comes free.
+//! - [`Limit`] and [`sleep`]: timers that need no runtime, those of `async-io`.
+//! - [`Policy`], [`micros`], [`from_micros`]: policies and durations as plain numbers.
+//!
+//! # Examples
+//! A connection that can be used at once, and never ends:
+//! ```
+//! use std::{error::Error, fmt, future, time::Duration};
+//!
+//! use futures_lite::future::{block_on, or};
+//! use keylatch_lease_remote::{BoxError, Failure, Limit, Link, Session, Tenure, drive};
+//!
+//! #[derive(Clone, Debug, PartialEq)]
+//! struct Unreachable;
+//!
+//! impl Failure for Unreachable {
+//!     fn unconnected(_: Option<BoxError>) -> Self {
+//!         Unreachable
+//!     }
+//!     fn timeout() -> Self {
+//!         Unreachable
+//!     }
+//!     fn stopped() -> Self {
+//!         Unreachable
+//!     }
+//! }
+//!
+//! struct Echo;
+//!
+//! impl Session for Echo {
+//!     type Error = Unreachable;
+//!
+//!     fn is_closed(&self) -> bool {
+//!         false
+//!     }
+//!     async fn give_back(&self, _: &Tenure) -> bool {
+//!         true
+//!     }
+//! }
+//!
+//! let (link, driving) = Link::new(Duration::from_secs(5), None);
+//! let driver = drive(driving, |_| async { Ok((Echo, future::pending())) });
+//! let question = async {
+//!     let mut limit = Limit::after(link.timeout());
+//!     let session = link.session(&mut limit).await?;
+//!     let answer = link.answer(&session, &mut limit, async { 42 }).await;
+//!     answer.ok_or(Unreachable)
+//! };
+//! let answer = block_on(or(question, async { driver.await; unreachable!("the link is in use") }));
+//! assert_eq!(answer, Ok(42));
+//! ```
+#![forbid(unsafe_code)]
+
+mod drive;
+mod limit;
+mod link;
+mod values;
+mod watch;
+
+pub use drive::drive;
+pub use limit::{Limit, sleep};
+pub use link::{BoxError, Driving, Failure, Handle, Link, Live, Session, Tenure};
+pub use values::{Policy, from_micros, micros};
+pub use watch::{Watch, Watchers};

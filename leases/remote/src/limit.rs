@@ -1,0 +1,85 @@
+//! Waiting: for a while, and for no longer than that.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    task::Poll,
+    time::Duration,
+};
+
+use async_io::Timer;
+
+/// A time by which something has to be done, all of its steps together.
+///
+/// # Examples
+/// ```
+/// use std::{future, time::Duration};
+///
+/// use futures_lite::future::block_on;
+/// use keylatch_lease_remote::Limit;
+///
+/// let mut limit = Limit::after(Duration::from_millis(1));
+/// assert_eq!(block_on(limit.of(async { 1 })), Some(1));
+/// assert_eq!(block_on(limit.of(future::pending::<()>())), None);
+/// ```
+#[derive(Debug)]
+pub struct Limit {
+    timer: Timer,
+    /// A timer is ready only once.
+    is_over: bool,
+}
+
+impl Limit {
+    /// From now on.
+    ///
+    /// # Examples
+    /// See [`Limit`].
+    #[must_use]
+    pub fn after(time: Duration) -> Self {
+        Limit { timer: Timer::after(time), is_over: false }
+    }
+
+    /// What the future gives; `None` if the limit comes first. The future is polled once at least.
+    ///
+    /// # Examples
+    /// See [`Limit`].
+    pub async fn of<F: Future>(&mut self, future: F) -> Option<F::Output> {
+        let mut future = pin!(future);
+        poll_fn(|cx| {
+            if let Poll::Ready(output) = future.as_mut().poll(cx) {
+                return Poll::Ready(Some(output));
+            }
+            self.is_over = self.is_over || Pin::new(&mut self.timer).poll(cx).is_ready();
+            if self.is_over { Poll::Ready(None) } else { Poll::Pending }
+        })
+        .await
+    }
+}
+
+/// Lets time go by.
+///
+/// # Examples
+/// ```
+/// # use std::time::Duration;
+/// use keylatch_lease_remote::sleep;
+///
+/// futures_lite::future::block_on(sleep(Duration::from_millis(1)));
+/// ```
+pub async fn sleep(time: Duration) {
+    Timer::after(time).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Limit;
+    use futures_lite::future::{block_on, yield_now};
+    use std::{future::pending, time::Duration};
+
+    #[test]
+    fn what_is_past_its_limit_is_polled_once() {
+        let mut limit = Limit::after(Duration::ZERO);
+        assert_eq!(block_on(limit.of(pending::<()>())), None);
+        assert_eq!(block_on(limit.of(async { 7 })), Some(7));
+        assert_eq!(block_on(limit.of(yield_now())), None);
+    }
+}

@@ -1,0 +1,210 @@
+//! Who is to be told when a resource comes free.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
+};
+
+use keylatch_lease::Resource;
+
+/// Those who watch, by what they watch: [`Engine::watch`](keylatch_lease::engine::Engine::watch) for an engine that is told by its server.
+///
+/// # Examples
+/// ```
+/// use futures_lite::future::block_on;
+/// use keylatch_lease::Resource;
+/// use keylatch_lease_remote::Watchers;
+///
+/// let watchers = Watchers::default();
+/// let report = Resource::from("report");
+/// let watch = watchers.watch(&report);
+/// watchers.tell(&report);
+/// block_on(watch);
+/// ```
+#[derive(Default)]
+pub struct Watchers {
+    flags: Mutex<HashMap<Resource, Vec<Arc<Flag>>>>,
+}
+
+impl fmt::Debug for Watchers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watchers").finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+struct Flag(Mutex<(bool, Option<Waker>)>);
+
+impl Flag {
+    fn lock(&self) -> MutexGuard<'_, (bool, Option<Waker>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn raise(&self) {
+        let waker = {
+            let mut state = self.lock();
+            state.0 = true;
+            state.1.take()
+        };
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Watchers {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Resource, Vec<Arc<Flag>>>> {
+        self.flags.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ready when it is told, from this call on.
+    ///
+    /// # Examples
+    /// See [`Watchers`].
+    #[must_use = "dropped, it watches no more"]
+    pub fn watch(&self, resource: &Resource) -> Watch<'_> {
+        let flag = Arc::new(Flag::default());
+        self.lock().entry(resource.clone()).or_default().push(Arc::clone(&flag));
+        Watch { watchers: self, resource: resource.clone(), flag }
+    }
+
+    /// The resource may have come free.
+    ///
+    /// # Examples
+    /// See [`Watchers`].
+    pub fn tell(&self, resource: &Resource) {
+        let flags = self.lock().remove(resource).unwrap_or_default();
+        flags.iter().for_each(|flag| flag.raise());
+    }
+
+    /// Something may have been missed: everybody is to look again.
+    ///
+    /// # Examples
+    /// ```
+    /// use futures_lite::future::block_on;
+    /// use keylatch_lease::Resource;
+    /// use keylatch_lease_remote::Watchers;
+    ///
+    /// let watchers = Watchers::default();
+    /// let watch = watchers.watch(&Resource::from("report"));
+    /// watchers.tell_all();
+    /// block_on(watch);
+    /// ```
+    pub fn tell_all(&self) {
+        let flags = std::mem::take(&mut *self.lock());
+        flags.values().flatten().for_each(|flag| flag.raise());
+    }
+
+    /// Whether anybody watches this.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch_lease::Resource;
+    /// use keylatch_lease_remote::Watchers;
+    ///
+    /// let (watchers, report) = (Watchers::default(), Resource::from("report"));
+    /// let watch = watchers.watch(&report);
+    /// assert!(watchers.has(&report));
+    /// drop(watch);
+    /// assert!(!watchers.has(&report));
+    /// ```
+    #[must_use]
+    pub fn has(&self, resource: &Resource) -> bool {
+        self.lock().contains_key(resource)
+    }
+}
+
+/// Ready when the resource may have come free: see [`Watchers::watch`].
+///
+/// # Examples
+/// See [`Watchers`].
+pub struct Watch<'a> {
+    watchers: &'a Watchers,
+    resource: Resource,
+    flag: Arc<Flag>,
+}
+
+impl fmt::Debug for Watch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").field("resource", &self.resource).finish_non_exhaustive()
+    }
+}
+
+impl Future for Watch<'_> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.flag.lock();
+        if state.0 {
+            return Poll::Ready(());
+        }
+        let before = state.1.replace(cx.waker().clone());
+        drop(state);
+        drop(before);
+        Poll::Pending
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        let mut flags = self.watchers.lock();
+        if let Some(watching) = flags.get_mut(&self.resource) {
+            watching.retain(|flag| !Arc::ptr_eq(flag, &self.flag));
+            if watching.is_empty() {
+                flags.remove(&self.resource);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Watchers;
+    use futures_lite::future::{block_on, poll_once};
+    use keylatch_lease::Resource;
+    use std::{pin::pin, thread};
+
+    #[test]
+    fn only_those_who_watch_it_are_told() {
+        let watchers = Watchers::default();
+        let (a, b) = (Resource::from("a"), Resource::from("b"));
+        let (mut first, mut second) = (pin!(watchers.watch(&a)), pin!(watchers.watch(&a)));
+        let mut other = pin!(watchers.watch(&b));
+        assert_eq!(block_on(poll_once(first.as_mut())), None);
+        watchers.tell(&a);
+        let mut late = pin!(watchers.watch(&a));
+        assert_eq!(block_on(poll_once(first.as_mut())), Some(()));
+        assert_eq!(block_on(poll_once(second.as_mut())), Some(()));
+        assert_eq!(block_on(poll_once(other.as_mut())), None);
+        assert_eq!(block_on(poll_once(late.as_mut())), None);
+    }
+
+    #[test]
+    fn nothing_is_kept_of_who_watches_no_more() {
+        let watchers = Watchers::default();
+        let a = Resource::from("a");
+        let (first, second) = (watchers.watch(&a), watchers.watch(&a));
+        drop(first);
+        assert!(watchers.has(&a));
+        drop(second);
+        let told = watchers.watch(&a);
+        watchers.tell(&a);
+        drop(told);
+        assert!(watchers.lock().is_empty());
+    }
+
+    #[test]
+    fn who_watches_on_another_thread_is_told() {
+        let watchers = &Watchers::default();
+        let a = &Resource::from("a");
+        for _ in 0..1000 {
+            thread::scope(|scope| {
+                let watch = watchers.watch(a);
+                scope.spawn(|| block_on(watch));
+                watchers.tell(a);
+            });
+        }
+    }
+}
