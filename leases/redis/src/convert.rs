@@ -3,46 +3,28 @@
 use std::{fmt::Write, time::Duration};
 
 use keylatch_lease::{Expiry, Resource};
+use keylatch_lease_remote::Policy;
 
-/// Beyond this many microseconds, some 142 years, an end is never reached: a script adds it to the time of day, and has doubles only.
-const NEVER: u128 = 1 << 52;
-
-/// Microseconds, rounded up; for ever: `-`.
+/// Microseconds; for ever: `-`.
 pub(crate) fn micros(time: Option<Duration>) -> String {
-    let micros = time.map(|time| time.as_nanos().div_ceil(1000)).filter(|micros| *micros < NEVER);
-    micros.map_or_else(|| "-".to_owned(), |micros| micros.to_string())
+    or_dash(time.and_then(keylatch_lease_remote::micros))
 }
 
-pub(crate) fn from_micros(micros: i64) -> Duration {
-    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+fn or_dash(number: Option<i64>) -> String {
+    number.map_or_else(|| "-".to_owned(), |number| number.to_string())
 }
 
-/// Kind and durations of a policy, in nanoseconds: `f`(ixed), `s`(liding), `u`(p to), `n`(ever), or `-` for another one.
+/// Kind and durations of a policy, as one word.
 pub(crate) fn policy(expiry: &Expiry) -> String {
-    match expiry {
-        Expiry::Fixed(total) => format!("f:-:{}", total.as_nanos()),
-        Expiry::Sliding(idle) => format!("s:{}:-", idle.as_nanos()),
-        Expiry::SlidingUpTo { idle, total } => format!("u:{}:{}", idle.as_nanos(), total.as_nanos()),
-        Expiry::Never => "n:-:-".to_owned(),
-        Expiry::Custom(_) => "-:-:-".to_owned(),
-    }
+    let Policy { kind, idle, total } = Policy::of(expiry);
+    format!("{}:{}:{}", char::from(kind), or_dash(idle), or_dash(total))
 }
 
 pub(crate) fn expiry(policy: &str) -> Option<Expiry> {
-    let time = |nanos: &str| {
-        let nanos = nanos.parse::<u128>().ok()?;
-        let seconds = u64::try_from(nanos / 1_000_000_000).ok()?;
-        Some(Duration::new(seconds, u32::try_from(nanos % 1_000_000_000).ok()?))
-    };
     let mut parts = policy.split(':');
-    let (kind, idle, total) = (parts.next()?, parts.next()?, parts.next()?);
-    match kind {
-        "f" => Some(Expiry::Fixed(time(total)?)),
-        "s" => Some(Expiry::Sliding(time(idle)?)),
-        "u" => Some(Expiry::SlidingUpTo { idle: time(idle)?, total: time(total)? }),
-        "n" => Some(Expiry::Never),
-        _ => None,
-    }
+    let kind = *parts.next()?.as_bytes().first()?;
+    let mut number = || parts.next().and_then(|number| number.parse().ok());
+    Policy { kind, idle: number(), total: number() }.expiry()
 }
 
 /// What all keys of a namespace begin with. In braces, so that a cluster has them in one slot.
@@ -74,24 +56,15 @@ pub(crate) fn resource(name: &[u8]) -> Option<Resource> {
 
 #[cfg(test)]
 mod tests {
-    use super::{expiry, micros, name, policy, prefix, resource};
+    use super::{expiry, name, policy, prefix, resource};
     use keylatch_lease::{Expiry, Resource};
     use std::time::Duration;
-
-    #[test]
-    fn a_time_is_rounded_up_and_a_very_long_one_is_for_ever() {
-        assert_eq!(micros(Some(Duration::from_nanos(1))), "1");
-        assert_eq!(micros(Some(Duration::from_nanos(1000))), "1");
-        assert_eq!(micros(Some(Duration::from_nanos(1001))), "2");
-        assert_eq!(micros(Some(Duration::MAX)), "-");
-        assert_eq!(micros(None), "-");
-    }
 
     #[test]
     fn a_policy_comes_back_as_it_was() {
         let second = Duration::new(1, 1);
         let kept = [
-            Expiry::Fixed(Duration::MAX),
+            Expiry::Fixed(second),
             Expiry::Sliding(second),
             Expiry::SlidingUpTo { idle: second, total: 2 * second },
             Expiry::Never,
@@ -101,7 +74,7 @@ mod tests {
             assert_eq!(expiry(&policy(&before)), Some(before));
         }
         assert_eq!(expiry(&policy(&Expiry::custom(Some))), None);
-        for nonsense in ["", "s", "s::", "s:x:-", "f:-:-", "u:1:", "s:99999999999999999999999999999999999:-"] {
+        for nonsense in ["", "s", "s::", "s:x:-", "s:-1:-", "f:-:-", "u:1:", "x:1:1", "s:99999999999999999999:-"] {
             assert_eq!(expiry(nonsense), None, "{nonsense}");
         }
     }

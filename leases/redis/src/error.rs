@@ -1,10 +1,8 @@
 use std::{error::Error as StdError, fmt, sync::Arc};
 
 use keylatch_lease::engine::Fail;
-use redis::{ErrorKind, RedisError, ServerErrorKind};
-
-/// What a way to connect may fail with.
-pub type BoxError = Box<dyn StdError + Send + Sync>;
+use keylatch_lease_remote::{BoxError, Failure};
+use redis::RedisError;
 
 /// Why the engine could not do what it was asked.
 ///
@@ -82,4 +80,30 @@ impl StdError for Error {
             Error::Timeout | Error::Evicts { .. } | Error::Stopped => None,
         }
     }
+}
+
+impl Failure for Error {
+    fn unconnected(cause: Option<BoxError>) -> Self {
+        Error::Unconnected { source: cause.map(Arc::from) }
+    }
+
+    fn timeout() -> Self {
+        Error::Timeout
+    }
+
+    fn stopped() -> Self {
+        Error::Stopped
+    }
+
+    fn is_lasting(&self) -> bool {
+        matches!(self, Error::Evicts { .. })
+    }
+}
+
+/// Each operation is one script, which changes nothing if it fails: so what the server says no to has not been done. Anything that ends
+/// the connection may have come between the script and its answer.
+pub(crate) fn judge(error: RedisError) -> Fail<Error> {
+    let is_refused = error.code().is_some();
+    let source = Arc::new(error);
+    if is_refused { Fail::NotDone(Error::Refused { source }) } else { Fail::Unknown(Error::Closed { source }) }
 }
