@@ -1,7 +1,8 @@
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use keylatch_lease_remote::{BoxError, Link};
-use redis::{AsyncConnectionConfig, Client, ProtocolVersion, aio::MultiplexedConnection};
+use redis::{AsyncConnectionConfig, Client, ProtocolVersion, RedisConnectionInfo, aio::MultiplexedConnection};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{convert, driver::drive, engine::Redis, session::Place};
 
@@ -150,43 +151,44 @@ impl Options {
         self
     }
 
-    /// An engine on whatever runtime, and its driver, which is to be spawned there: it connects by this function, and again when the
+    /// An engine on whatever runtime, and its driver, which is to be spawned there: it makes a stream by this function, and again when the
     /// connection is lost. Without it nothing happens; when it is dropped, operations fail with [`Error::Stopped`](crate::Error::Stopped).
     ///
-    /// The function makes a connection with the configuration that it is given, and which it may add to, over RESP3; and what moves the
-    /// connection, as [`MultiplexedConnection::new_with_config`] does on any stream. It has as long as an operation has.
+    /// The function has as long as an operation has. User, password and database are those of the settings; the protocol is always RESP3.
     ///
     /// # Examples
     /// ```no_run
     /// # async fn stream() -> std::io::Result<tokio::io::DuplexStream> { unimplemented!() }
     /// use keylatch_lease::Leases;
     /// use keylatch_lease_redis::Redis;
-    /// use redis::{ProtocolVersion, RedisConnectionInfo, aio::MultiplexedConnection};
+    /// use redis::RedisConnectionInfo;
     ///
-    /// let (redis, driver) = Redis::in_namespace("shop").connect_with(|config| async move {
-    ///     let info = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3);
-    ///     Ok(MultiplexedConnection::new_with_config(&info, stream().await?, config).await?)
-    /// });
+    /// let settings = RedisConnectionInfo::default().set_username("shop").set_password("open sesame");
+    /// let (redis, driver) = Redis::in_namespace("shop").connect_with(settings, || async { Ok(stream().await?) });
     /// smol::spawn(driver).detach();
     /// let leases = Leases::with_engine(redis);
     /// ```
-    pub fn connect_with<C, F, D>(self, dial: C) -> (Redis, impl Future<Output = ()> + Send + use<C, F, D>)
+    pub fn connect_with<C, F, S>(
+        self,
+        settings: RedisConnectionInfo,
+        mut dial: C,
+    ) -> (Redis, impl Future<Output = ()> + Send + use<C, F, S>)
     where
-        C: FnMut(AsyncConnectionConfig) -> F + Send,
-        F: Future<Output = Result<(MultiplexedConnection, D), BoxError>> + Send,
-        D: Future<Output = ()> + Send,
+        C: FnMut() -> F + Send,
+        F: Future<Output = Result<S, BoxError>> + Send,
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Options { namespace, timeout, fallback, sweeps, quarantine, trusts_restarts } = self;
-        let prefix = convert::prefix(&namespace);
-        let place = Arc::new(Place {
-            keys: ["leases", "ends", "owned"].map(|name| format!("{prefix}:{name}")),
-            channel: format!("{prefix}:free"),
-            quarantine: convert::micros(Some(quarantine.min(LONGEST))),
-            trusts: trusts_restarts,
-            namespace,
-        });
-        let (link, driving) = Link::new(timeout, sweeps);
-        (Redis::new(link, Arc::clone(&place), fallback), drive(driving, place, dial))
+        let settings = settings.set_protocol(ProtocolVersion::RESP3);
+        self.start(move |config| {
+            let (settings, stream) = (settings.clone(), dial());
+            async move {
+                let connected = MultiplexedConnection::new_with_config(&settings, stream.await?, config);
+                let (connection, moves) = connected.await?;
+                // In a box it does not borrow the settings.
+                let moves: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(moves);
+                Ok((connection, moves))
+            }
+        })
     }
 
     /// An engine on tokio, whose driver is spawned. It connects as the client does, if always over RESP3, and again when the connection is
@@ -210,7 +212,7 @@ impl Options {
         let info = client.get_connection_info().clone();
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         let info = info.set_redis_settings(settings);
-        let (redis, driver) = self.connect_with(move |config| {
+        let (redis, driver) = self.start(move |config| {
             let info = info.clone();
             async move {
                 let connection = Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await?;
@@ -220,6 +222,26 @@ impl Options {
         });
         tokio::spawn(driver);
         redis
+    }
+
+    /// With what makes a connection, and a future that moves it.
+    fn start<C, F, D>(self, dial: C) -> (Redis, impl Future<Output = ()> + Send + use<C, F, D>)
+    where
+        C: FnMut(AsyncConnectionConfig) -> F + Send,
+        F: Future<Output = Result<(MultiplexedConnection, D), BoxError>> + Send,
+        D: Future<Output = ()> + Send,
+    {
+        let Options { namespace, timeout, fallback, sweeps, quarantine, trusts_restarts } = self;
+        let prefix = convert::prefix(&namespace);
+        let place = Arc::new(Place {
+            keys: ["leases", "ends", "owned"].map(|name| format!("{prefix}:{name}")),
+            channel: format!("{prefix}:free"),
+            quarantine: convert::micros(Some(quarantine.min(LONGEST))),
+            trusts: trusts_restarts,
+            namespace,
+        });
+        let (link, driving) = Link::new(timeout, sweeps);
+        (Redis::new(link, Arc::clone(&place), fallback), drive(driving, place, dial))
     }
 }
 
