@@ -192,7 +192,7 @@ operations! {
     }
     /// See [`Leases::renew`].
     Renew { grant: Grant } -> Result<Grant, RenewError<E::Error>> {
-        this, leases => async move { leases.renewed(&this.grant).await.map(|end| Grant { end, ..this.grant }) };
+        this, leases => async move { leases.renewed(&this.grant, &[]).await.map(|end| Grant { end, ..this.grant }) };
         at once: match leases.renewed_at_once(&this.grant) {
             Some(end) => Ok(Ok(Grant { end, ..this.grant })),
             None => Err(this),

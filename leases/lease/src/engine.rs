@@ -110,7 +110,8 @@ pub trait Engine: Send + Sync {
 
     /// Extends those leases that have not expired, and writes down what became of each in [`Renewal::left`].
     ///
-    /// The end is never brought forward.
+    /// The end is never brought forward. Those that a [`Held`](crate::Held) renews come together, up to 256 that are due at about the same
+    /// time, unless the engine is [`LOCAL`](Self::LOCAL).
     fn renew(
         &self,
         batch: &mut [Renewal<'_>],

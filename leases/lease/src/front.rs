@@ -9,9 +9,10 @@
 //! forgotten by that: who waits is on the board before it asks, and who frees looks at the board after it has freed, so
 //! that one of the two sees the other.
 
-use alloc::sync::Arc;
+use alloc::{sync::Arc, vec::Vec};
 use core::{
     future::Future,
+    ops::DerefMut,
     pin::pin,
     task::{Context, Poll, Waker},
     time::Duration,
@@ -31,6 +32,7 @@ use crate::{
             Ordering::{Acquire, Release, SeqCst},
         },
     },
+    tenure::{Roster, Tenure},
 };
 #[cfg(feature = "std")]
 use crate::{Memory, StdClock};
@@ -56,6 +58,8 @@ macro_rules! leases {
             pub(crate) engine: E,
             pub(crate) is_real_time: bool,
             board: Mutex<Board>,
+            /// Who is to be renewed, on an engine elsewhere.
+            roster: Mutex<Roster>,
             /// How many places there are on the board.
             places: AtomicUsize,
             /// Changes whenever somebody comes to wait or to watch.
@@ -237,9 +241,14 @@ impl<E: Engine> Leases<E> {
             engine,
             is_real_time,
             board: Mutex::new(Board::new(E::LOCAL)),
+            roster: Mutex::new(Roster::new()),
             places: AtomicUsize::new(0),
             arrivals: AtomicUsize::new(0),
         }
+    }
+
+    pub(crate) fn roster(&self) -> impl DerefMut<Target = Roster> {
+        self.roster.lock()
     }
 
     /// Whether somebody waits or watches.
@@ -651,13 +660,22 @@ impl<E: Engine> Leases<E> {
         }
     }
 
-    /// Extends a lease, or looks at it if there is no term: its end, or how it was lost.
+    /// Extends a lease, or looks at it if there is no term: its end, or how it was lost. Others go along in the same request.
     #[inline]
-    async fn extend(&self, held: &Grant, term: Option<Term>) -> Result<Result<Option<Duration>, Lost>, E::Error> {
+    async fn extend(
+        &self,
+        held: &Grant,
+        term: Option<Term>,
+        along: &[Arc<Tenure>],
+    ) -> Result<Result<Option<Duration>, Lost>, E::Error> {
         let Grant { resource, owner, token, .. } = held;
         let at = self.engine.now();
-        let renew = || async move {
-            let mut batch = [Renewal { resource, owner, token: *token, term, left: Left::Nothing }];
+        let renewal = Renewal { resource, owner, token: *token, term, left: Left::Nothing };
+        let renew = || async {
+            if !along.is_empty() {
+                return self.extend_together(renewal.clone(), along, at).await;
+            }
+            let mut batch = [renewal.clone()];
             self.engine.renew(&mut batch, at).await?;
             Ok(batch[0].left)
         };
@@ -669,14 +687,45 @@ impl<E: Engine> Leases<E> {
         let (left, _) = self.ask_with(Some(resource), at, |_| None, &renew, know).await?;
         let Some(remaining) = remaining(left) else { return Ok(Err(self.lost(held).await)) };
         self.extended(resource, *token, at);
-        let Some(end) = deadline(remaining, at, E::LOCAL) else { return Ok(Ok(None)) };
+        Ok(Ok(self.new_end(held.end, remaining, at)))
+    }
+
+    /// The same for a lease and those that are taken along, which learn of it if they were extended.
+    #[cold]
+    async fn extend_together(
+        &self,
+        first: Renewal<'_>,
+        along: &[Arc<Tenure>],
+        at: Duration,
+    ) -> Result<Left, Fail<E::Error>> {
+        let grants: Vec<Grant> = along.iter().map(|tenure| tenure.state.lock().grant.clone()).collect();
+        let others = grants.iter().map(|grant| Renewal {
+            resource: &grant.resource,
+            owner: &grant.owner,
+            token: grant.token,
+            term: term_of_renewal(grant.expiry.as_ref()),
+            left: Left::Nothing,
+        });
+        let mut batch: Vec<Renewal<'_>> = core::iter::once(first).chain(others).collect();
+        self.engine.renew(&mut batch, at).await?;
+        for ((renewal, grant), tenure) in batch[1..].iter().zip(&grants).zip(along) {
+            if let Some(remaining) = remaining(renewal.left) {
+                tenure.renewed(self.new_end(grant.end, remaining, at), at, Some(self.engine.now()));
+            }
+        }
+        Ok(batch[0].left)
+    }
+
+    /// The end of a lease of which so much was left, when that was asked.
+    fn new_end(&self, known: Option<Duration>, remaining: Option<Duration>, at: Duration) -> Option<Duration> {
+        let end = deadline(remaining, at, E::LOCAL)?;
         if E::LOCAL {
-            return Ok(Ok(Some(end)));
+            return Some(end);
         }
         // What this process knows of the end may be later than what it is told now, less one percent: but not later than what it is told.
         let latest = remaining.and_then(|left| self.engine.now().checked_add(left));
-        let known = held.end.into_iter().chain(latest).min();
-        Ok(Ok(Some(known.map_or(end, |known| known.max(end)))))
+        let known = known.into_iter().chain(latest).min();
+        Some(known.map_or(end, |known| known.max(end)))
     }
 
     /// How a tenure ended.
@@ -694,9 +743,13 @@ impl<E: Engine> Leases<E> {
         }
     }
 
-    /// Renews a lease: its new end.
+    /// Renews a lease: its new end. Others go along: see [`tenure`](crate::tenure).
     #[inline]
-    pub(crate) async fn renewed(&self, grant: &Grant) -> Result<Option<Duration>, RenewError<E::Error>> {
+    pub(crate) async fn renewed(
+        &self,
+        grant: &Grant,
+        along: &[Arc<Tenure>],
+    ) -> Result<Option<Duration>, RenewError<E::Error>> {
         grant.resource.check()?;
         grant.owner.check()?;
         let mut term = term_of_renewal(grant.expiry.as_ref());
@@ -705,7 +758,7 @@ impl<E: Engine> Leases<E> {
             _ => None,
         };
         loop {
-            let end = self.extend(grant, term).await.map_err(RenewError::Engine)?.map_err(RenewError::Lost)?;
+            let end = self.extend(grant, term, along).await.map_err(RenewError::Engine)?.map_err(RenewError::Lost)?;
             if term.is_some() {
                 return Ok(end);
             }
@@ -806,7 +859,7 @@ impl<E: Engine> Leases<E> {
             return Ok(end);
         }
         if E::LOCAL {
-            return match at_once(self.extend(grant, None)) {
+            return match at_once(self.extend(grant, None, &[])) {
                 Ok(looked) => looked,
                 Err(_) => Err(Lost::EngineForgot),
             };

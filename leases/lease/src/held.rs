@@ -1,6 +1,6 @@
 //! A lease that is held while something is done, and renewed meanwhile.
 
-use alloc::{boxed::Box, sync::Arc};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{
     fmt,
     future::{Future, poll_fn},
@@ -13,7 +13,7 @@ use core::{
 use crate::{
     Grant, Leases, Lost, Owner, ReleaseError, RenewError, Resource, Token,
     engine::Engine,
-    sync::Mutex,
+    tenure::{Place, Tenure},
     timer::{Timer, give_way},
 };
 
@@ -47,23 +47,6 @@ impl<E: Engine> Deref for Table<'_, E> {
             Table::Shared(leases) => leases,
         }
     }
-}
-
-/// What a [`Held`] shares with the futures that renew it.
-struct Tenure {
-    resource: Resource,
-    owner: Owner,
-    token: Token,
-    state: Mutex<State>,
-}
-
-struct State {
-    /// As it was renewed last.
-    grant: Grant,
-    /// When that was asked for.
-    renewed: Duration,
-    /// The Held has ended, or an engine in another process has said that the lease is lost.
-    over: Option<Lost>,
 }
 
 macro_rules! held {
@@ -110,13 +93,7 @@ held!();
 
 impl<'a, E: Engine> Held<'a, E> {
     pub(crate) fn new(table: Table<'a, E>, grant: Grant, ttl: Duration) -> Self {
-        let tenure = Tenure {
-            resource: grant.resource.clone(),
-            owner: grant.owner.clone(),
-            token: grant.token,
-            state: Mutex::new(State { renewed: grant.start, grant, over: None }),
-        };
-        Held { table, tenure: Arc::new(tenure), ttl, is_left: false, is_releasing: false }
+        Held { table, tenure: Arc::new(Tenure::new(grant)), ttl, is_left: false, is_releasing: false }
     }
 
     /// What is leased.
@@ -253,7 +230,8 @@ impl<'a, E: Engine> Held<'a, E> {
     /// Works, and renews the lease meanwhile, as long as that takes. Before each poll of `work` it looks at the lease: once that is lost,
     /// `work` is polled no more, and dropped.
     ///
-    /// It is the task that works that renews: no other task, no thread. Work that does not come back from a poll for longer than
+    /// It is the task that works that renews: no other task, no thread. On an engine elsewhere it takes others of this process along that
+    /// are due soon, in one request; they do not depend on it. Work that does not come back from a poll for longer than
     /// two thirds of the lease's time keeps it from being renewed.
     ///
     /// That it gives `Ok` does not mean that the lease has lasted: work that did not come back in time may have outlived it in its
@@ -496,21 +474,31 @@ impl Tenure {
     }
 
     /// Renews until the lease is lost: how.
-    async fn renewal<E: Engine>(&self, leases: &Leases<E>, ttl: Duration) -> Lost {
+    async fn renewal<E: Engine>(self: &Arc<Self>, leases: &Leases<E>, ttl: Duration) -> Lost {
         let pause = (ttl / RENEWED_AFTER).max(SHORTEST);
-        let mut wait = pause;
+        let moment = (pause / 4).max(SHORTEST);
+        let mut failed: Option<Duration> = None;
         loop {
-            let (grant, renewed) = {
+            let (grant, due) = {
                 let state = self.state.lock();
-                (state.grant.clone(), state.renewed)
+                let due = match failed {
+                    // It may answer the next time; until the end there is time for some.
+                    Some(asked) if asked > state.renewed => asked.checked_add(moment),
+                    _ => state.renewed.checked_add(pause),
+                };
+                // Who has been taken along waits a moment longer for what comes of it, whoever has it in hand.
+                let patience = if state.is_along { moment } else { Duration::ZERO };
+                (state.grant.clone(), due.and_then(|due| due.checked_add(patience)))
             };
-            if let Some(lost) = self.pause(leases, renewed.checked_add(wait)).await {
+            let slot = Slot::new(leases, self, due);
+            if let Some(lost) = self.pause(leases, due).await {
                 return lost;
             }
+            let Some(along) = slot.take(moment) else { continue };
             let asked = leases.engine().now();
             // While an engine does not answer, the time runs on.
             let answer = {
-                let mut renewing = pin!(leases.renewed(&grant));
+                let mut renewing = pin!(leases.renewed(&grant, &along));
                 let mut losing = pin!(self.lost(leases));
                 poll_fn(|cx| {
                     // An engine in this process has answered when it is first polled. Elsewhere, an answer may come too late.
@@ -529,13 +517,7 @@ impl Tenure {
             };
             match answer {
                 Err(lost) => return lost,
-                Ok(Ok(end)) => {
-                    let mut state = self.state.lock();
-                    // Another renewal may have been faster.
-                    state.grant.end = end.zip(state.grant.end).map(|(new, old)| new.max(old));
-                    state.renewed = state.renewed.max(asked);
-                    wait = pause;
-                }
+                Ok(Ok(end)) => self.renewed(end, asked, None),
                 Ok(Err(RenewError::Lost(lost))) => {
                     if E::LOCAL {
                         return self.over().unwrap_or(lost);
@@ -544,13 +526,49 @@ impl Tenure {
                     leases.wake_watches(&self.resource);
                     return lost;
                 }
-                // It may answer the next time; until the end there is time for some.
-                Ok(Err(_)) => wait = asked.saturating_sub(renewed).saturating_add((pause / 4).max(SHORTEST)),
+                Ok(Err(_)) => failed = Some(asked),
             }
-            if leases.engine().now() >= asked.saturating_add(pause / 4) {
+            if leases.engine().now() >= asked.saturating_add(moment) {
                 give_way().await; // it is slow, or the lease is very short: what is done under it must have its turn
             }
         }
+    }
+}
+
+/// A tenure's place among those who are to be renewed, as long as its own future waits for that.
+struct Slot<'a, E: Engine> {
+    leases: &'a Leases<E>,
+    tenure: &'a Tenure,
+    place: Option<Place>,
+}
+
+impl<'a, E: Engine> Slot<'a, E> {
+    fn new(leases: &'a Leases<E>, tenure: &'a Arc<Tenure>, due: Option<Duration>) -> Self {
+        // To ask an engine in this process takes no time: nobody needs to be taken along.
+        let place = due.filter(|_| !E::LOCAL).map(|due| leases.roster().enter(due, tenure));
+        Slot { leases, tenure, place }
+    }
+
+    /// Who is taken along, of those who are due a moment later at most. `None` if this tenure itself was taken along.
+    fn take(mut self, moment: Duration) -> Option<Vec<Arc<Tenure>>> {
+        let Some(place) = self.place.take() else { return Some(Vec::new()) };
+        let by = self.leases.engine().now().saturating_add(moment);
+        let (itself, along) = {
+            let mut roster = self.leases.roster();
+            let itself = roster.leave(place)?;
+            (itself, roster.take(by))
+        };
+        drop(itself);
+        self.tenure.state.lock().is_along = false;
+        Some(along)
+    }
+}
+
+impl<E: Engine> Drop for Slot<'_, E> {
+    fn drop(&mut self) {
+        let Some(place) = self.place else { return };
+        let itself = self.leases.roster().leave(place);
+        drop(itself);
     }
 }
 

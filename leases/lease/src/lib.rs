@@ -136,6 +136,7 @@ mod resource;
 mod serial;
 mod slab;
 mod sync;
+mod tenure;
 mod timer;
 mod token;
 mod twins;

@@ -111,7 +111,7 @@ impl<C: Clock> Leases<Memory<C>> {
     pub fn renew_now(&self, grant: &Grant) -> Result<Grant, RenewError> {
         let end = match self.renewed_at_once(grant) {
             Some(end) => end,
-            None => at_once(self.renewed(grant))?,
+            None => at_once(self.renewed(grant, &[]))?,
         };
         Ok(Grant { end, ..grant.clone() })
     }

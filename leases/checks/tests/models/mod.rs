@@ -2,14 +2,16 @@
 //!
 //! Everybody who waits gets in, or the checker reports that all sleep; [`close`] says that nothing is left.
 
+use std::convert::Infallible;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use keylatch_lease::engine::{Answer, Ask, Engine, Fail, Gone, Owned, Record, Renewal};
 use keylatch_lease::{
-    AcquireError, Clock, Expiry, Grant, Leases, Lost, Memory, Owner, ReleaseError, RenewError, Resource,
+    AcquireError, Clock, Expiry, Grant, Held, Leases, Lost, Memory, Owner, ReleaseError, RenewError, Resource, Token,
 };
 
 use crate::checker::{AtomicU64, SeqCst, Shared, block_on, explore, thread};
@@ -653,5 +655,134 @@ fn a_renewal_that_is_due_meets_the_end() {
         }
         drop((renewal, held));
         close(&table);
+    });
+}
+
+/// The engine in memory, as one that is elsewhere.
+struct Far(Memory<Time>);
+
+impl Engine for Far {
+    type Error = Infallible;
+
+    fn now(&self) -> Duration {
+        self.0.clock().now()
+    }
+
+    fn is_real_time(&self) -> bool {
+        false
+    }
+
+    async fn acquire(&self, ask: Ask<'_>) -> Answered<Answer> {
+        self.0.acquire(ask).await
+    }
+
+    async fn renew(&self, batch: &mut [Renewal<'_>], at: Duration) -> Answered<()> {
+        self.0.renew(batch, at).await
+    }
+
+    async fn release(&self, resource: &Resource, owner: &Owner, token: Option<Token>, at: Duration) -> Answered<Gone> {
+        self.0.release(resource, owner, token, at).await
+    }
+
+    async fn release_all(&self, owner: &Owner, at: Duration) -> Answered<Vec<Resource>> {
+        self.0.release_all(owner, at).await
+    }
+
+    async fn look(&self, resource: &Resource, at: Duration) -> Answered<Option<Record>> {
+        self.0.look(resource, at).await
+    }
+
+    async fn owned_by(&self, owner: &Owner, at: Duration) -> Answered<Vec<Owned>> {
+        self.0.owned_by(owner, at).await
+    }
+
+    async fn sweep(&self, limit: usize, at: Duration) -> Answered<usize> {
+        Engine::sweep(&self.0, limit, at).await
+    }
+
+    fn abandon(&self, resource: &Resource, owner: &Owner, token: Token) {
+        let released = poll(pin!(self.0.release(resource, owner, Some(token), self.now())));
+        assert!(released.is_ready());
+    }
+}
+
+type Answered<T> = Result<T, Fail<Infallible>>;
+type Renewing = Pin<Box<dyn Future<Output = Lost> + Send>>;
+
+fn far() -> (Arc<Leases<Far>>, Time) {
+    let clock = Time(Arc::new(AtomicU64::new(0)));
+    (Arc::new(Leases::with_engine(Far(Memory::new(clock.clone())))), clock)
+}
+
+/// Held, and what renews it, which waits until it is due.
+fn renewed(leases: &Arc<Leases<Far>>, resource: &str) -> (Held<'static, Far>, Renewing) {
+    let held = block_on(leases.hold_arc(resource, &owner("a"), ms(10))).unwrap();
+    let mut renewal: Renewing = Box::pin(held.renewal());
+    assert!(poll(renewal.as_mut()).is_pending());
+    (held, renewal)
+}
+
+/// Whichever takes the other along, both are renewed.
+#[test]
+fn two_renewals_that_are_due_meet() {
+    explore(|| {
+        let (leases, clock) = far();
+        let (first, mut renews) = renewed(&leases, "r");
+        let (second, mut other) = renewed(&leases, "s");
+        clock.advance(ms(4));
+        let thread = thread::spawn(move || {
+            assert!(poll(other.as_mut()).is_pending());
+            other
+        });
+        assert!(poll(renews.as_mut()).is_pending());
+        let other = thread.join().unwrap();
+        clock.advance(ms(9));
+        assert_eq!((first.check(), second.check()), (Ok(first.token()), Ok(second.token())));
+        drop((renews, other, first, second));
+        assert!(block_on(leases.owned_by(&owner("a"))).unwrap().is_empty());
+    });
+}
+
+/// Who is taken along may go meanwhile: it is not leased any more then.
+#[test]
+fn a_renewal_meets_the_drop_of_who_is_taken_along() {
+    explore(|| {
+        let (leases, clock) = far();
+        let (first, mut renews) = renewed(&leases, "r");
+        let (second, other) = renewed(&leases, "s");
+        clock.advance(ms(4));
+        let thread = thread::spawn(move || drop((second, other)));
+        assert!(poll(renews.as_mut()).is_pending());
+        thread.join().unwrap();
+        clock.advance(ms(9));
+        assert_eq!(first.check(), Ok(first.token()));
+        drop((renews, first));
+        assert!(block_on(leases.owned_by(&owner("a"))).unwrap().is_empty());
+    });
+}
+
+/// Who is taken along sees the same as the engine, however late the answer comes.
+#[test]
+fn a_renewal_of_another_meets_the_end() {
+    explore(|| {
+        let (leases, clock) = far();
+        let (first, mut renews) = renewed(&leases, "r");
+        let (second, _other) = renewed(&leases, "s");
+        clock.advance(ms(4));
+        let time = clock.clone();
+        let thread = thread::spawn(move || {
+            time.advance(ms(6));
+            let was_lost = second.check().is_err();
+            (second, was_lost)
+        });
+        let _ = poll(renews.as_mut());
+        let (second, was_lost) = thread.join().unwrap();
+        let is_lost = second.check().is_err();
+        assert!(is_lost || !was_lost, "it came back");
+        if !is_lost {
+            let kept = leases.engine().0.look(second.resource(), clock.now());
+            assert!(matches!(block_on(kept), Ok(Some(_))), "the engine has not renewed it");
+        }
+        drop(first);
     });
 }

@@ -1,0 +1,309 @@
+//! Renewals on an engine elsewhere: those that are due at about the same time go in one request, and nobody depends on who sends it.
+
+#![cfg(feature = "std")]
+
+use std::{
+    convert::Infallible,
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use futures_lite::future::{block_on, poll_once, yield_now};
+use keylatch_lease::{
+    Clock, Held, Leases, Lost, ManualClock, Memory, Owner, Resource, Token,
+    engine::{Answer, Ask, Engine, Fail, Gone, Owned, Record, Renewal},
+};
+
+/// Due after 20 s; a moment is 5 s.
+const TTL: Duration = Duration::from_secs(60);
+const DUE: Duration = Duration::from_secs(20);
+const MOMENT: Duration = Duration::from_secs(5);
+
+type Never<T> = Result<T, Fail<Refused>>;
+type Renewing = Pin<Box<dyn Future<Output = Lost>>>;
+
+#[derive(Debug)]
+struct Refused;
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("refused")
+    }
+}
+
+impl std::error::Error for Refused {}
+
+fn refused(_: Fail<Infallible>) -> Fail<Refused> {
+    unreachable!("memory does not fail")
+}
+
+/// The engine in memory, in another process. It writes down how many leases go in each request.
+struct Far {
+    memory: Memory<ManualClock>,
+    batches: Mutex<Vec<usize>>,
+    /// It has heard the request, and its answer does not come.
+    is_silent: AtomicBool,
+    /// It has not heard it, and says so.
+    is_failing: AtomicBool,
+}
+
+impl Engine for Far {
+    type Error = Refused;
+
+    fn now(&self) -> Duration {
+        self.memory.clock().now()
+    }
+
+    fn is_real_time(&self) -> bool {
+        false
+    }
+
+    async fn acquire(&self, ask: Ask<'_>) -> Never<Answer> {
+        self.memory.acquire(ask).await.map_err(refused)
+    }
+
+    async fn renew(&self, batch: &mut [Renewal<'_>], at: Duration) -> Never<()> {
+        self.batches.lock().unwrap().push(batch.len());
+        if self.is_failing.load(SeqCst) {
+            return Err(Fail::NotDone(Refused));
+        }
+        self.memory.renew(batch, at).await.map_err(refused)?;
+        while self.is_silent.load(SeqCst) {
+            yield_now().await;
+        }
+        Ok(())
+    }
+
+    async fn release(&self, resource: &Resource, owner: &Owner, token: Option<Token>, at: Duration) -> Never<Gone> {
+        self.memory.release(resource, owner, token, at).await.map_err(refused)
+    }
+
+    async fn release_all(&self, owner: &Owner, at: Duration) -> Never<Vec<Resource>> {
+        self.memory.release_all(owner, at).await.map_err(refused)
+    }
+
+    async fn look(&self, resource: &Resource, at: Duration) -> Never<Option<Record>> {
+        self.memory.look(resource, at).await.map_err(refused)
+    }
+
+    async fn owned_by(&self, owner: &Owner, at: Duration) -> Never<Vec<Owned>> {
+        self.memory.owned_by(owner, at).await.map_err(refused)
+    }
+
+    async fn sweep(&self, limit: usize, at: Duration) -> Never<usize> {
+        Engine::sweep(&self.memory, limit, at).await.map_err(refused)
+    }
+}
+
+struct World {
+    leases: Arc<Leases<Far>>,
+    clock: ManualClock,
+}
+
+impl World {
+    fn new() -> Self {
+        let clock = ManualClock::new();
+        let far = Far {
+            memory: Memory::new(clock.clone()),
+            batches: Mutex::default(),
+            is_silent: AtomicBool::new(false),
+            is_failing: AtomicBool::new(false),
+        };
+        World { leases: Arc::new(Leases::with_engine(far)), clock }
+    }
+
+    fn hold(&self, name: &str, ttl: Duration) -> (Held<'static, Far>, Renewing) {
+        let held = self.leases.hold_arc(name, &Owner::named("ann"), ttl).wait().expect("it is free");
+        let mut renewal: Renewing = Box::pin(held.renewal());
+        assert_eq!(poll(&mut renewal), None);
+        (held, renewal)
+    }
+
+    /// How many leases went in each request since the last call.
+    fn batches(&self) -> Vec<usize> {
+        std::mem::take(&mut *self.leases.engine().batches.lock().unwrap())
+    }
+
+    fn be_silent(&self, is_silent: bool) {
+        self.leases.engine().is_silent.store(is_silent, SeqCst);
+    }
+
+    fn fail(&self, is_failing: bool) {
+        self.leases.engine().is_failing.store(is_failing, SeqCst);
+    }
+}
+
+fn poll(renewal: &mut Renewing) -> Option<Lost> {
+    block_on(poll_once(renewal))
+}
+
+#[test]
+fn who_is_due_goes_along() {
+    let world = World::new();
+    let mut all: Vec<_> = (0..1000).map(|i| world.hold(&i.to_string(), TTL)).collect();
+    for _ in 0..10 {
+        world.clock.advance(DUE);
+        assert!(all.iter_mut().all(|(_, renewal)| poll(renewal).is_none()));
+        assert_eq!(world.batches(), [256, 256, 256, 232]);
+    }
+    assert!(all.iter().all(|(held, _)| held.check_for(TTL - TTL / 100).is_ok()));
+}
+
+#[test]
+fn who_is_due_a_moment_later_goes_along_and_who_is_due_much_later_does_not() {
+    let world = World::new();
+    let (early, mut first) = world.hold("early", TTL);
+    world.clock.advance(MOMENT);
+    let (soon, mut second) = world.hold("soon", TTL);
+    world.clock.advance(Duration::from_millis(1));
+    let (late, mut third) = world.hold("late", TTL);
+    world.clock.advance(DUE - MOMENT - Duration::from_millis(1));
+    assert_eq!(poll(&mut first), None);
+    assert_eq!(world.batches(), [2]);
+    world.clock.advance(MOMENT + Duration::from_millis(1));
+    // It was renewed a moment before it was due: that counts from then on.
+    assert_eq!(poll(&mut second), None);
+    assert_eq!(world.batches(), []);
+    assert_eq!(poll(&mut third), None);
+    assert_eq!(world.batches(), [1]);
+    world.clock.advance(DUE - MOMENT);
+    assert_eq!(poll(&mut second), None);
+    assert_eq!(world.batches(), [3]);
+    assert!([&early, &soon, &late].iter().all(|held| held.check().is_ok()));
+}
+
+/// The task of who has asked may do something else, for however long.
+#[test]
+fn who_was_taken_along_by_one_who_stands_still_asks_itself() {
+    let world = World::new();
+    let (_first, mut leads) = world.hold("first", TTL);
+    let (held, mut renewal) = world.hold("second", TTL);
+    world.clock.advance(DUE);
+    world.be_silent(true);
+    assert_eq!(poll(&mut leads), None);
+    assert_eq!(world.batches(), [2]);
+    world.be_silent(false);
+    assert_eq!(poll(&mut renewal), None);
+    assert_eq!(world.batches(), []); // somebody asks for it already
+    world.clock.advance(MOMENT);
+    assert_eq!(poll(&mut renewal), None);
+    assert_eq!(world.batches(), [1]);
+    assert!(held.check_for(TTL - TTL / 100).is_ok());
+}
+
+#[test]
+fn who_was_taken_along_by_one_who_goes_asks_itself() {
+    let world = World::new();
+    let (first, mut leads) = world.hold("first", TTL);
+    let (held, mut renewal) = world.hold("second", TTL);
+    world.clock.advance(DUE);
+    world.be_silent(true);
+    assert_eq!(poll(&mut leads), None);
+    drop((leads, first));
+    world.be_silent(false);
+    world.batches();
+    world.clock.advance(MOMENT);
+    assert_eq!(poll(&mut renewal), None);
+    assert_eq!(world.batches(), [1]);
+    assert!(held.check_for(TTL - TTL / 100).is_ok());
+}
+
+#[test]
+fn who_was_taken_along_in_vain_asks_itself_and_is_due_as_usual_when_it_was_renewed() {
+    let world = World::new();
+    let (_first, mut leads) = world.hold("first", TTL);
+    let (held, mut renewal) = world.hold("second", TTL);
+    world.clock.advance(DUE);
+    world.fail(true);
+    assert_eq!(poll(&mut leads), None);
+    assert_eq!(poll(&mut renewal), None);
+    assert_eq!(world.batches(), [2]);
+    for _ in 0..6 {
+        world.clock.advance(MOMENT);
+        assert_eq!(poll(&mut leads), None);
+        assert_eq!(poll(&mut renewal), None);
+        assert!(!world.batches().is_empty());
+    }
+    world.fail(false); // 50 s after it was renewed last
+    world.clock.advance(MOMENT);
+    assert_eq!(poll(&mut leads), None);
+    assert_eq!(poll(&mut renewal), None);
+    world.batches();
+    assert!(held.check_for(TTL - MOMENT - TTL / 100).is_ok());
+    world.clock.advance(DUE);
+    assert_eq!(poll(&mut renewal), None);
+    assert_eq!(poll(&mut leads), None);
+    assert_eq!(world.batches().into_iter().sum::<usize>(), 2);
+}
+
+#[test]
+fn who_was_lost_meanwhile_finds_out_itself() {
+    let world = World::new();
+    let (_first, mut leads) = world.hold("first", TTL);
+    let (held, mut renewal) = world.hold("second", TTL);
+    let at = world.clock.now();
+    let freed = world.leases.engine().memory.release(held.resource(), held.owner(), Some(held.token()), at);
+    assert_eq!(block_on(freed), Ok(Gone::Released)); // by another process
+    world.clock.advance(DUE);
+    assert_eq!(poll(&mut leads), None);
+    assert_eq!(poll(&mut renewal), None);
+    assert_eq!(world.batches(), [2]);
+    world.clock.advance(MOMENT);
+    assert_eq!(poll(&mut renewal), Some(Lost::Released));
+    assert_eq!(held.check(), Err(Lost::Released));
+}
+
+/// Guarantee 10: for who was taken along as well, an answer after the deadline is none.
+#[test]
+fn an_answer_that_comes_late_brings_nobody_back() {
+    for has_looked in [false, true] {
+        let world = World::new();
+        let (held, mut renewal) = world.hold("short", TTL);
+        let (_longer, mut leads) = world.hold("longer", TTL + TTL / 4);
+        world.clock.advance(DUE + DUE / 4);
+        world.be_silent(true);
+        assert_eq!(poll(&mut leads), None);
+        assert_eq!(world.batches(), [2]);
+        world.clock.advance(TTL - DUE - DUE / 4);
+        if has_looked {
+            assert_eq!(held.check(), Err(Lost::Expired));
+        }
+        world.be_silent(false);
+        assert_eq!(poll(&mut leads), None); // here it comes
+        assert_eq!(held.check(), Err(Lost::Expired));
+        assert_eq!(poll(&mut renewal), Some(Lost::Expired));
+    }
+}
+
+#[test]
+fn who_is_gone_is_not_taken_along() {
+    let world = World::new();
+    let (_first, mut leads) = world.hold("first", TTL);
+    let (held, renewal) = world.hold("second", TTL);
+    drop(renewal);
+    world.clock.advance(DUE);
+    assert_eq!(poll(&mut leads), None);
+    assert_eq!(world.batches(), [1]);
+    world.clock.advance(TTL - DUE);
+    assert_eq!(held.check(), Err(Lost::Expired));
+}
+
+/// A lease that is due long before the others are goes with none of them, and they all go with it.
+#[test]
+fn leases_of_all_lengths_stay() {
+    let world = World::new();
+    let mut all: Vec<_> = (1..=60).map(|i| world.hold(&i.to_string(), i * Duration::from_secs(3))).collect();
+    for _ in 0..1000 {
+        world.clock.advance(Duration::from_millis(250));
+        assert!(all.iter_mut().all(|(_, renewal)| poll(renewal).is_none()));
+        assert!(all.iter().all(|(held, _)| held.check().is_ok()));
+    }
+    // Alone, they would be due at least so many times.
+    let alone: u32 = (1..=60).map(|i| 250 / i).sum();
+    assert!(world.batches().len() < alone as usize);
+}
