@@ -10,6 +10,7 @@ Usage: payroll [OPTIONS]
   --engine NAME  where the leases are (default: memory)
                    memory    in this process, served to the workers over TCP
                    postgres  in a private server, which is started for it (needs the feature postgres)
+                   redis     the same (needs the feature redis)
   --lock NAME    what keeps workers from paying the same account at the same time (default: lease)
                    lease     leases of keylatch-lease
                    none      nothing; what must be seen then is that accounts are paid twice
@@ -28,6 +29,7 @@ good, or the run could not be made.";
 pub(crate) enum Engine {
     Memory,
     Postgres,
+    Redis,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +81,8 @@ impl Args {
                     parsed.engine = match &*value()? {
                         "memory" => Engine::Memory,
                         "postgres" => Engine::Postgres,
-                        other => return Err(format!("--engine {other}: must be memory or postgres")),
+                        "redis" => Engine::Redis,
+                        other => return Err(format!("--engine {other}: must be memory, postgres or redis")),
                     }
                 }
                 "--lock" => {
@@ -105,9 +108,14 @@ impl Args {
         if parsed.lock == Locking::Advisory && parsed.engine != Engine::Postgres {
             return Err("--lock advisory needs --engine postgres".to_owned());
         }
-        if parsed.engine == Engine::Postgres && cfg!(not(feature = "postgres")) {
-            let command = "cargo run --release --example payroll --features postgres -- --engine postgres";
-            return Err(format!("--engine postgres is not built in: {command}"));
+        let (name, is_built_in) = match parsed.engine {
+            Engine::Memory => ("memory", true),
+            Engine::Postgres => ("postgres", cfg!(feature = "postgres")),
+            Engine::Redis => ("redis", cfg!(feature = "redis")),
+        };
+        if !is_built_in {
+            let command = format!("cargo run --release --example payroll --features {name} -- --engine {name}");
+            return Err(format!("--engine {name} is not built in: {command}"));
         }
         Ok(Some(parsed))
     }
@@ -117,6 +125,7 @@ impl Args {
         let engine = match self.engine {
             Engine::Memory => "memory",
             Engine::Postgres => "postgres",
+            Engine::Redis => "redis",
         };
         let lock = match self.lock {
             Locking::Lease => "lease",

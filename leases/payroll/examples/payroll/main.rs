@@ -7,6 +7,7 @@
 //! cargo run --release --example payroll -- --lock none   # no leases: very many are
 //! cargo run --release --example payroll --features postgres -- --engine postgres
 //! cargo run --release --example payroll --features postgres -- --engine postgres --lock advisory
+//! cargo run --release --example payroll --features redis -- --engine redis
 //! ```
 //!
 //! What to look at: `worker.rs` is how a program uses leases, [`worker::pay`] above all; [`ledger::Ledger::read`] and
@@ -17,6 +18,10 @@ mod ledger;
 mod lock;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod private;
+#[cfg(feature = "redis")]
+mod redis;
 mod script;
 mod worker;
 

@@ -1,21 +1,14 @@
 //! Postgres: a private server, the engine, and advisory locks.
 
-use std::{
-    env,
-    net::TcpListener,
-    path::PathBuf,
-    process::{self, Child, Command, Stdio},
-};
-
 use keylatch_lease::Token;
 use keylatch_lease_postgres::{NoTls, Postgres};
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::{Client, Config};
 
-use crate::lock::{Error, Lock, Taken};
-
-/// In the checkout that this was built in.
-const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../servers/run");
+use crate::{
+    lock::{Error, Lock, Taken},
+    private::Private,
+};
 
 /// The client needs one. It lives as long as the process.
 fn runtime() -> Result<&'static Runtime, Error> {
@@ -39,36 +32,19 @@ pub(crate) fn engine(address: &str) -> Result<Postgres, Error> {
 
 // --- The server ------------------------------------------------------------------------------------------------------
 
-/// A server that is stopped, and removed, when it is dropped; and also if this process dies before.
 pub(crate) struct Server {
-    address: String,
+    private: Private,
     version: String,
-    _watchdog: Watchdog,
 }
 
 impl Server {
     pub(crate) fn start() -> Result<Self, Error> {
-        let folder = env::temp_dir().join(format!("keylatch-payroll-{}", process::id()));
-        // Somebody else may take the port before the server does: then it does not start, and says so.
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
-        let watchdog = Watchdog::start(folder)?;
-        // It says itself what is missing.
-        let output = Command::new(SCRIPT)
-            .args(["start", "postgres"])
-            .arg(&watchdog.folder)
-            .arg(port)
-            .stderr(Stdio::inherit())
-            .output()
-            .map_err(|error| format!("{SCRIPT}: {error}"))?;
-        if !output.status.success() {
-            return Err(format!("there is no server: leases/servers/run has failed: {}", output.status).into());
-        }
-        let address = String::from_utf8(output.stdout)?.trim().to_owned();
-        let (runtime, client) = connect(&address)?;
+        let private = Private::start("postgres")?;
+        let (runtime, client) = connect(&private.address)?;
         runtime.block_on(Postgres::create_table(&client))?;
         let version: String = runtime.block_on(client.query_one("SHOW server_version", &[]))?.get(0);
         let version = version.split(' ').next().unwrap_or_default().to_owned();
-        Ok(Server { address, version, _watchdog: watchdog })
+        Ok(Server { private, version })
     }
 
     pub(crate) fn name(&self) -> String {
@@ -76,45 +52,15 @@ impl Server {
     }
 
     pub(crate) fn address(&self) -> String {
-        self.address.clone()
+        self.private.address.clone()
     }
 
     /// How many advisory locks there are.
     pub(crate) fn count_advisory(&self) -> Result<usize, Error> {
-        let (runtime, client) = connect(&self.address)?;
+        let (runtime, client) = connect(&self.private.address)?;
         let query = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
         let count: i64 = runtime.block_on(client.query_one(query, &[]))?.get(0);
         Ok(usize::try_from(count)?)
-    }
-}
-
-/// A shell that reads from a pipe of this process until there is nobody to write to it, whatever has become of the process; then it
-/// stops the server, and removes the folder.
-struct Watchdog {
-    folder: PathBuf,
-    shell: Child,
-}
-
-impl Watchdog {
-    fn start(folder: PathBuf) -> Result<Self, Error> {
-        let script = "trap '' HUP INT TERM; cat >/dev/null; \"$0\" stop postgres \"$1\"; rm -rf \"$1\"";
-        let shell = Command::new("bash")
-            .args(["-c", script, SCRIPT])
-            .arg(&folder)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(|error| format!("bash, which is to stop the server: {error}"))?;
-        Ok(Watchdog { folder, shell })
-    }
-}
-
-impl Drop for Watchdog {
-    fn drop(&mut self) {
-        drop(self.shell.stdin.take());
-        // There is nobody left to tell if it fails.
-        _ = self.shell.wait();
     }
 }
 

@@ -46,6 +46,8 @@ enum Server {
     Memory(Served),
     #[cfg(feature = "postgres")]
     Postgres(crate::postgres::Server),
+    #[cfg(feature = "redis")]
+    Redis(crate::redis::Server),
 }
 
 impl Server {
@@ -53,6 +55,8 @@ impl Server {
         match args.engine {
             #[cfg(feature = "postgres")]
             crate::args::Engine::Postgres => Ok(Server::Postgres(crate::postgres::Server::start()?)),
+            #[cfg(feature = "redis")]
+            crate::args::Engine::Redis => Ok(Server::Redis(crate::redis::Server::start()?)),
             _ => Ok(Server::Memory(Served::start(Duration::ZERO)?)),
         }
     }
@@ -62,6 +66,8 @@ impl Server {
             Server::Memory(_) => "memory".to_owned(),
             #[cfg(feature = "postgres")]
             Server::Postgres(server) => server.name(),
+            #[cfg(feature = "redis")]
+            Server::Redis(server) => server.name(),
         }
     }
 
@@ -71,6 +77,8 @@ impl Server {
             Server::Memory(served) => served.address().to_string(),
             #[cfg(feature = "postgres")]
             Server::Postgres(server) => server.address(),
+            #[cfg(feature = "redis")]
+            Server::Redis(server) => server.address(),
         }
     }
 
@@ -86,6 +94,10 @@ impl Server {
             #[cfg(feature = "postgres")]
             (Locking::Lease, Server::Postgres(server)) => {
                 Ok(Some(lock::count(crate::postgres::engine(&server.address())?, args.accounts)?))
+            }
+            #[cfg(feature = "redis")]
+            (_, Server::Redis(server)) => {
+                Ok(Some(lock::count(crate::redis::engine(&server.address())?, args.accounts)?))
             }
         }
     }
