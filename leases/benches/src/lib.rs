@@ -3,12 +3,14 @@
 //! - `cargo bench --bench leases`: what leases cost in memory, with the goals that keylatch-lease has set itself. `-- --check` fails if
 //!   one is missed.
 //! - `cargo bench --bench postgres`: what they cost in Postgres, beside its advisory locks. It needs the server's binaries.
+//! - `cargo bench --bench redis`: what they cost in Redis, beside the crate rslock. The same.
 //!
 //! How things are timed, and the locks that leases are compared with, are those of `keylatch-benches`.
 
 pub mod hand_over;
 pub mod heap;
 pub mod map_and_queue;
+pub mod remote;
 pub mod server;
 pub mod storm;
 pub mod table;

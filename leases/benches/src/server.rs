@@ -1,4 +1,4 @@
-//! A private Postgres for the benches, by the script that the tests use.
+//! A private server for the benches, by the script that the tests use.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -9,18 +9,20 @@ const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../servers/run");
 
 /// Stopped and removed when it is dropped.
 pub struct Server {
+    /// What the script calls it.
+    name: &'static str,
     folder: PathBuf,
     pub port: u16,
 }
 
 impl Server {
     /// # Errors
-    /// It cannot be had, for instance because Postgres is not installed.
-    pub fn start() -> io::Result<Self> {
-        let folder = env::temp_dir().join(format!("keylatch-bench-{}", process::id()));
+    /// It cannot be had, for instance because it is not installed.
+    pub fn start(name: &'static str) -> io::Result<Self> {
+        let folder = env::temp_dir().join(format!("keylatch-bench-{name}-{}", process::id()));
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         fs::create_dir_all(&folder)?;
-        let server = Server { folder, port };
+        let server = Server { name, folder, port };
         if server.run(&["start"], &[&port.to_string()])? {
             Ok(server)
         } else {
@@ -30,7 +32,7 @@ impl Server {
 
     fn run(&self, before: &[&str], behind: &[&str]) -> io::Result<bool> {
         let mut command = Command::new(SCRIPT);
-        command.args(before).arg("postgres").arg(&self.folder).args(behind).stdout(Stdio::null());
+        command.args(before).arg(self.name).arg(&self.folder).args(behind).stdout(Stdio::null());
         Ok(command.status()?.success())
     }
 }

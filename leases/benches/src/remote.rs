@@ -1,0 +1,183 @@
+//! What is measured of leases on servers, the same for each: a cycle of acquire and release, by clients that do not get in each
+//! other's way; and the hand-over to one who waits. Beside it, what else the server has, and the least that it could be asked.
+
+use std::env;
+use std::future::Future;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use keylatch_lease::engine::Engine;
+use keylatch_lease::{Grant, Leases, Owner, Resource};
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+use crate::server::Server;
+
+const TTL: Duration = Duration::from_secs(300);
+
+/// One client, with a connection of its own, and what it does.
+pub trait Candidate: Send + Sync + Sized + 'static {
+    /// As `leases/servers/run` calls it.
+    const SERVER: &'static str;
+    /// The first is the lease. The others are what it is compared with.
+    const NAMES: &'static [&'static str];
+    /// So many, from the first on, can be waited for.
+    const WAITED_FOR: usize;
+
+    /// Once, before all others.
+    fn prepare(server: &Server) -> impl Future<Output = ()> + Send;
+
+    fn connect(name: &str, server: &Server) -> impl Future<Output = Self> + Send;
+
+    fn enter(&self, key: u64) -> impl Future<Output = Option<Grant>> + Send;
+
+    fn leave(&self, key: u64, grant: Option<Grant>) -> impl Future<Output = ()> + Send;
+}
+
+/// The candidate that is measured.
+pub struct Lease<E: Engine>(Leases<E>, Owner);
+
+impl<E: Engine + 'static> Lease<E> {
+    pub fn new(engine: E) -> Self {
+        Lease(Leases::with_engine(engine), Owner::incarnation("bench"))
+    }
+
+    /// # Panics
+    /// The engine has failed.
+    pub async fn enter(&self, key: u64) -> Grant {
+        let resource = Resource::new("bench", key.to_string());
+        self.0.acquire(resource, &self.1, TTL).await.expect("it comes free")
+    }
+
+    /// # Panics
+    /// The engine has failed, or there is none.
+    pub async fn leave(&self, grant: Option<Grant>) {
+        self.0.release(&grant.expect("a lease has one")).await.expect("it has not expired");
+    }
+}
+
+struct Scale {
+    rounds: usize,
+    cycles: usize,
+    clients: &'static [usize],
+    hand_overs: usize,
+}
+
+const FULL: Scale = Scale { rounds: 9, cycles: 300, clients: &[1, 16, 64], hand_overs: 300 };
+const SMOKE: Scale = Scale { rounds: 1, cycles: 3, clients: &[2], hand_overs: 2 };
+
+fn describe(times: &Histogram<u64>) -> String {
+    let at = |p| times.value_at_percentile(p);
+    format!("p50 {} µs, p99 {} µs", at(50.0), at(99.0))
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_max(60_000_000, 3).expect("a minute, three digits")
+}
+
+/// Nobody else wants what they want.
+async fn cycles<C: Candidate>(server: &Server, scale: &Scale) {
+    let of: String = C::NAMES[1..].iter().map(|name| format!(" of the time of {name} |")).collect();
+    println!("\n| acquire + release | clients | each takes | cycles/s |{of}");
+    println!("| --- | ---: | ---: | ---: |{}", " ---: |".repeat(C::NAMES.len() - 1));
+    for &clients in scale.clients {
+        let mut crowds = vec![];
+        for name in C::NAMES {
+            let mut crowd = vec![];
+            for _ in 0..clients {
+                crowd.push(Arc::new(C::connect(name, server).await));
+            }
+            crowds.push((crowd, histogram(), vec![]));
+        }
+        for round in 0..scale.rounds {
+            for at in 0..C::NAMES.len() {
+                let (crowd, times, seconds) = &mut crowds[(at + round) % C::NAMES.len()];
+                let start = Instant::now();
+                let mut tasks = JoinSet::new();
+                let cycles = (scale.cycles / clients).max(1);
+                for (key, candidate) in (0..).zip(crowd.iter()) {
+                    let candidate = Arc::clone(candidate);
+                    tasks.spawn(async move {
+                        let mut times = vec![];
+                        for _ in 0..cycles {
+                            let start = Instant::now();
+                            let grant = candidate.enter(key).await;
+                            candidate.leave(key, grant).await;
+                            times.push(start.elapsed().as_micros() as u64);
+                        }
+                        times
+                    });
+                }
+                for time in tasks.join_all().await.into_iter().flatten() {
+                    times.saturating_record(time);
+                }
+                seconds.push(start.elapsed().as_secs_f64() / (cycles * clients) as f64);
+            }
+        }
+        let ratio = |of: usize, to: usize| {
+            let mut ratios: Vec<f64> = crowds[of].2.iter().zip(&crowds[to].2).map(|(of, to)| of / to).collect();
+            ratios.sort_by(f64::total_cmp);
+            ratios[ratios.len() / 2]
+        };
+        for (at, name) in C::NAMES.iter().enumerate() {
+            let mut seconds = crowds[at].2.clone();
+            seconds.sort_by(f64::total_cmp);
+            let rate = 1.0 / seconds[seconds.len() / 2];
+            let times = describe(&crowds[at].1);
+            let ratios: String = (1..C::NAMES.len()).map(|to| format!(" {:.2} |", ratio(at, to))).collect();
+            println!("| {name} | {clients} | {times} | {rate:.0} |{ratios}");
+        }
+    }
+}
+
+/// From the call that releases until another connection, which waits, has it.
+async fn hand_overs<C: Candidate>(server: &Server, scale: &Scale) {
+    println!("\n| hand-over to one who waits | takes |");
+    println!("| --- | ---: |");
+    for name in &C::NAMES[..C::WAITED_FOR] {
+        let pair = [Arc::new(C::connect(name, server).await), Arc::new(C::connect(name, server).await)];
+        let mut times = histogram();
+        for n in 0..scale.hand_overs {
+            let key = 1_000 + n as u64;
+            let grant = pair[0].enter(key).await;
+            let other = Arc::clone(&pair[1]);
+            let waiter = tokio::spawn(async move {
+                let grant = other.enter(key).await;
+                let end = Instant::now();
+                other.leave(key, grant).await;
+                end
+            });
+            tokio::time::sleep(Duration::from_millis(20)).await; // it waits by then, mostly
+            let start = Instant::now();
+            pair[0].leave(key, grant).await;
+            let end = waiter.await.expect("it does not panic");
+            times.saturating_record(end.saturating_duration_since(start).as_micros() as u64);
+        }
+        println!("| {name} | {} |", describe(&times));
+    }
+}
+
+/// All of it, on a server of its own. `cargo bench` measures; otherwise each case is run once.
+///
+/// # Panics
+/// The server fails.
+pub fn main<C: Candidate>() -> ExitCode {
+    let scale = if env::args().any(|word| word == "--bench") { FULL } else { SMOKE };
+    let server = match Server::start(C::SERVER) {
+        Ok(server) => server,
+        Err(error) => {
+            eprintln!("there is no server: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let runtime = Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        C::prepare(&server).await;
+        cycles::<C>(&server, &scale).await;
+        hand_overs::<C>(&server, &scale).await;
+    });
+    runtime.shutdown_background();
+    ExitCode::SUCCESS
+}
