@@ -158,13 +158,16 @@ impl Options {
     ///
     /// # Examples
     /// ```no_run
-    /// # async fn stream() -> std::io::Result<tokio::io::DuplexStream> { unimplemented!() }
     /// use keylatch_lease::Leases;
     /// use keylatch_lease_redis::Redis;
     /// use redis::RedisConnectionInfo;
+    /// use tokio_util::compat::FuturesAsyncReadCompatExt;
     ///
     /// let settings = RedisConnectionInfo::default().set_username("shop").set_password("open sesame");
-    /// let (redis, driver) = Redis::in_namespace("shop").connect_with(settings, || async { Ok(stream().await?) });
+    /// let (redis, driver) = Redis::in_namespace("shop").connect_with(settings, || async {
+    ///     let stream = smol::net::TcpStream::connect("db.example:6379").await?;
+    ///     Ok(stream.compat()) // with the traits of tokio's streams
+    /// });
     /// smol::spawn(driver).detach();
     /// let leases = Leases::with_engine(redis);
     /// ```
