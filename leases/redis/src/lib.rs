@@ -40,6 +40,7 @@
 //!   server forgets it, somebody else may get the resource while the holder goes by it (1). The token tells them apart (3).
 //! - **What it remembers** and is not true any more, since it has forgotten a release: such a lease ends when it would have ended. One that never
 //!   ends has to be released again.
+//!   Whoever asks again for what it had before begins a new tenure (4), as somebody else may have had a greater token meanwhile.
 //! - **[`Redis::init`]** ends a quarantine. Whoever calls it says that nobody goes by a lease that the server may have forgotten.
 //!
 //! Programs that use one namespace should all have the same quarantine, and trust restarts or not.

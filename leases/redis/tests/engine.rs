@@ -644,6 +644,8 @@ fn after_a_restart_leases_go_on_and_no_others_begin() {
         assert!(is_quarantined(&waiting.await));
         here.engine().init().await.unwrap();
         assert!(there.try_acquire("report", joe, MINUTE).await.unwrap().token() > grant.token());
+        // She may have released it: it is another tenure, and from then on the same.
+        assert!(!here.try_acquire("form", jane, Expiry::Never).await.unwrap().is_resumed());
         assert!(here.try_acquire("form", jane, Expiry::Never).await.unwrap().is_resumed());
         // Once for each restart.
         let third = server.leases(options().quarantine(LATE));
@@ -694,6 +696,26 @@ fn what_is_older_than_it_says_grants_nothing_for_a_while() {
         }
         assert!(first.unwrap().token() > taken.token());
         assert!(second.unwrap().token() > lost.token());
+    });
+}
+
+/// Its owner asks for it again, and is not given the token that others have surpassed.
+#[test]
+fn what_was_released_and_comes_back_has_a_new_token() {
+    let server = Server::start_with(Some("save \"\"\nappendonly no\n"));
+    on_tokio(async {
+        let desk = desk(server, options().quarantine(LATE)).await;
+        let Desk { here, there, jane, joe, server } = &desk;
+        let first = here.try_acquire("report", jane, LATE).await.unwrap();
+        let () = server.ask(&["SAVE"]);
+        here.release(&first).await.unwrap();
+        let second = there.try_acquire("report", joe, LATE).await.unwrap();
+        server.run("kill");
+        server.run("start");
+        here.engine().init().await.unwrap();
+        assert_eq!(*here.status("report").await.unwrap().unwrap().owner(), *jane);
+        let third = here.try_acquire("report", jane, LATE).await.unwrap();
+        assert!(third.token() > second.token());
     });
 }
 

@@ -4,9 +4,9 @@ local run, resource, owner, want = ARGV[1], ARGV[4], ARGV[5], ARGV[6]
 local waiting, has_term, idle, total, policy = ARGV[7] == '1', ARGV[8] == '1', ARGV[9], ARGV[10], ARGV[11]
 
 local both = redis.call('HMGET', leases, 'meta', resource)
-local last, barred, is_new = recall(both[1], run, ARGV[2], ARGV[3])
+local last, barred, doubt, is_new = recall(both[1], run, ARGV[2], ARGV[3])
 if is_new then
-    keep_meta(last, barred, run)
+    keep_meta(last, barred, doubt, run)
 end
 local lease = unpacked(both[2])
 local is_live = lease and lease.tail > now
@@ -26,7 +26,7 @@ if barred > now then
     return { 'q', '', 0, barred - now }
 end
 
-if is_mine and want ~= 'f' then
+if is_mine and want ~= 'f' and tonumber(lease.token) > tonumber(doubt) then
     if has_term then
         lease.tail = math.max(lease.tail, reach(lease.since, idle, total))
         lease.policy = policy
@@ -37,14 +37,14 @@ if is_mine and want ~= 'f' then
 end
 
 local new = {
-    token = text(math.max(tonumber(last) + 1, now)), since = now, tail = reach(now, idle, total),
+    token = text(math.max(tonumber(last) + 1, now)), since = now, tail = has_term and reach(now, idle, total) or lease.tail,
     -- Whoever waits goes on waiting.
-    is_wanted = lease and lease.is_wanted, policy = policy, owner = owner,
+    is_wanted = lease and lease.is_wanted, policy = has_term and policy or lease.policy, owner = owner,
 }
 local is_nearer = is_live and lease.is_wanted and new.tail < lease.tail
 redis.call('ZADD', owned, 0, place(owner, resource))
 keep_end(resource, new)
-redis.call('HSET', leases, resource, packed(new), 'meta', new.token .. ' ' .. text(barred) .. ' ' .. run)
+redis.call('HSET', leases, resource, packed(new), 'meta', packed_meta(new.token, barred, doubt, run))
 if lease and lease.owner ~= owner then
     redis.call('ZREM', owned, place(lease.owner, resource))
 end

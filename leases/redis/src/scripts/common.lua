@@ -110,31 +110,37 @@ local function all_of(owner)
     return found
 end
 
--- The greatest token of the namespace, and until when nothing is granted.
+-- The greatest token of the namespace, until when nothing is granted, and which tokens are in doubt: whoever has one may have released it, and
+-- somebody else may have had a greater one, in what was forgotten.
 --
 -- A namespace without `meta` is new, or forgotten: whatever it may have granted ends by then. The same if it was another server that kept
 -- it, or the same before a restart: that may have granted what this one does not know.
 local function recall(meta, run, longest, trusts)
-    local last, barred, known
+    local last, barred, doubt, known
     if meta then
-        last, barred, known = string.match(meta, '^(%d+) (%d+) (.*)$')
+        last, barred, doubt, known = string.match(meta, '^(%d+) (%d+) (%d+) (.*)$')
     end
     if not last then
         if redis.call('HLEN', leases) == 0 then
             redis.call('DEL', ends, owned)
         end
-        return '0', now + longest, true
+        return '0', now + longest, text(now), true
     end
     barred = tonumber(barred)
     if known == run then
-        return last, barred, false
+        return last, barred, doubt, false
     end
     if trusts ~= '1' then
         barred = math.max(barred, now + longest)
+        doubt = last
     end
-    return last, barred, true
+    return last, barred, doubt, true
 end
 
-local function keep_meta(last, barred, run)
-    redis.call('HSET', leases, 'meta', last .. ' ' .. text(barred) .. ' ' .. run)
+local function packed_meta(last, barred, doubt, run)
+    return last .. ' ' .. text(barred) .. ' ' .. doubt .. ' ' .. run
+end
+
+local function keep_meta(last, barred, doubt, run)
+    redis.call('HSET', leases, 'meta', packed_meta(last, barred, doubt, run))
 end
