@@ -5,6 +5,7 @@
 //! - `cargo bench --bench postgres`: what they cost in Postgres, beside its advisory locks. It needs the server's binaries.
 //! - `cargo bench --bench nats`: what they cost in NATS, beside two messages. The same.
 //! - `cargo bench --bench etcd`: what they cost in etcd, beside its own locks. The same.
+//! - `cargo bench --bench redis`: what they cost in Redis, beside the crate rslock. The same.
 //!
 //! How things are timed, and the locks that leases are compared with, are those of `keylatch-benches`.
 

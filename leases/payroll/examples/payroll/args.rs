@@ -12,6 +12,7 @@ Usage: payroll [OPTIONS]
                    etcd      in a private server, which is started for it (needs the feature etcd)
                    nats      the same (needs the feature nats)
                    postgres  the same (needs the feature postgres)
+                   redis     the same (needs the feature redis)
   --lock NAME    what keeps workers from paying the same account at the same time (default: lease)
                    lease     leases of keylatch-lease
                    none      nothing; what must be seen then is that accounts are paid twice
@@ -32,6 +33,7 @@ pub(crate) enum Engine {
     Memory,
     Nats,
     Postgres,
+    Redis,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +88,10 @@ impl Args {
                         "memory" => Engine::Memory,
                         "nats" => Engine::Nats,
                         "postgres" => Engine::Postgres,
-                        other => return Err(format!("--engine {other}: must be etcd, memory, nats or postgres")),
+                        "redis" => Engine::Redis,
+                        other => {
+                            return Err(format!("--engine {other}: must be etcd, memory, nats, postgres or redis"));
+                        }
                     }
                 }
                 "--lock" => {
@@ -117,6 +122,7 @@ impl Args {
             Engine::Memory => ("memory", true),
             Engine::Nats => ("nats", cfg!(feature = "nats")),
             Engine::Postgres => ("postgres", cfg!(feature = "postgres")),
+            Engine::Redis => ("redis", cfg!(feature = "redis")),
         };
         if !is_built_in {
             let command = format!("cargo run --release --example payroll --features {name} -- --engine {name}");
@@ -134,6 +140,7 @@ impl Args {
             Engine::Memory => "memory",
             Engine::Nats => "nats",
             Engine::Postgres => "postgres",
+            Engine::Redis => "redis",
         };
         let lock = match self.lock {
             Locking::Lease => "lease",

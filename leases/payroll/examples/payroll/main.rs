@@ -9,6 +9,7 @@
 //! cargo run --release --example payroll --features postgres -- --engine postgres
 //! cargo run --release --example payroll --features postgres -- --engine postgres --lock advisory
 //! cargo run --release --example payroll --features nats -- --engine nats
+//! cargo run --release --example payroll --features redis -- --engine redis
 //! ```
 //!
 //! What to look at: `worker.rs` is how a program uses leases, [`worker::pay`] above all; [`ledger::Ledger::read`] and
@@ -23,8 +24,10 @@ mod lock;
 mod nats;
 #[cfg(feature = "postgres")]
 mod postgres;
-#[cfg(any(feature = "etcd", feature = "nats", feature = "postgres"))]
+#[cfg(any(feature = "etcd", feature = "nats", feature = "postgres", feature = "redis"))]
 mod private;
+#[cfg(feature = "redis")]
+mod redis;
 mod script;
 mod worker;
 

@@ -50,6 +50,8 @@ enum Server {
     Nats(crate::nats::Server),
     #[cfg(feature = "postgres")]
     Postgres(crate::postgres::Server),
+    #[cfg(feature = "redis")]
+    Redis(crate::redis::Server),
 }
 
 impl Server {
@@ -61,6 +63,8 @@ impl Server {
             crate::args::Engine::Etcd => Ok(Server::Etcd(crate::etcd::Server::start()?)),
             #[cfg(feature = "postgres")]
             crate::args::Engine::Postgres => Ok(Server::Postgres(crate::postgres::Server::start()?)),
+            #[cfg(feature = "redis")]
+            crate::args::Engine::Redis => Ok(Server::Redis(crate::redis::Server::start()?)),
             _ => Ok(Server::Memory(Served::start(Duration::ZERO)?)),
         }
     }
@@ -74,6 +78,8 @@ impl Server {
             Server::Nats(server) => server.name(),
             #[cfg(feature = "postgres")]
             Server::Postgres(server) => server.name(),
+            #[cfg(feature = "redis")]
+            Server::Redis(server) => server.name(),
         }
     }
 
@@ -87,6 +93,8 @@ impl Server {
             Server::Nats(server) => server.address(),
             #[cfg(feature = "postgres")]
             Server::Postgres(server) => server.address(),
+            #[cfg(feature = "redis")]
+            Server::Redis(server) => server.address(),
         }
     }
 
@@ -106,6 +114,10 @@ impl Server {
             #[cfg(feature = "postgres")]
             (Locking::Lease, Server::Postgres(server)) => {
                 Ok(Some(lock::count(crate::postgres::engine(&server.address())?, args.accounts)?))
+            }
+            #[cfg(feature = "redis")]
+            (_, Server::Redis(server)) => {
+                Ok(Some(lock::count(crate::redis::engine(&server.address())?, args.accounts)?))
             }
         }
     }

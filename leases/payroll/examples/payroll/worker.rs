@@ -39,6 +39,10 @@ pub(crate) fn run(args: &Args, worker: &Worker) -> Result<(), Error> {
         }
         #[cfg(feature = "postgres")]
         (Locking::Advisory, Engine::Postgres) => Box::new(crate::postgres::Advisory::connect(&worker.server)?),
+        #[cfg(feature = "redis")]
+        (Locking::Lease, Engine::Redis) => {
+            Box::new(Leased::new(crate::redis::engine(&worker.server)?, &worker.name, args.ttl))
+        }
         #[allow(unreachable_patterns, reason = "without the feature")]
         _ => return Err("there is no such lock".into()),
     };

@@ -1,0 +1,105 @@
+//! Durations, policies and resources, as the server has them.
+
+use std::{fmt::Write, time::Duration};
+
+use keylatch_lease::{Expiry, Resource};
+use keylatch_lease_remote::Policy;
+
+/// Microseconds; for ever: `-`.
+pub(crate) fn micros(time: Option<Duration>) -> String {
+    or_dash(time.and_then(keylatch_lease_remote::micros))
+}
+
+fn or_dash(number: Option<i64>) -> String {
+    number.map_or_else(|| "-".to_owned(), |number| number.to_string())
+}
+
+/// Kind and durations of a policy, as one word.
+pub(crate) fn policy(expiry: &Expiry) -> String {
+    let Policy { kind, idle, total } = Policy::of(expiry);
+    format!("{}:{}:{}", char::from(kind), or_dash(idle), or_dash(total))
+}
+
+pub(crate) fn expiry(policy: &str) -> Option<Expiry> {
+    let mut parts = policy.split(':');
+    let kind = *parts.next()?.as_bytes().first()?;
+    let mut number = || parts.next().and_then(|number| number.parse().ok());
+    Policy { kind, idle: number(), total: number() }.expiry()
+}
+
+/// What all keys of a namespace begin with. In braces, so that a cluster has them in one slot.
+pub(crate) fn prefix(namespace: &str) -> String {
+    let mut prefix = String::from("{keylatch:");
+    for char in namespace.chars() {
+        match char {
+            // The first closing brace ends what a cluster looks at, and must end the name.
+            '%' | '}' => {
+                let _ = write!(prefix, "%{:02x}", u32::from(char));
+            }
+            _ => prefix.push(char),
+        }
+    }
+    prefix.push('}');
+    prefix
+}
+
+/// The name of a resource: how long the entity is, entity and key.
+pub(crate) fn name(resource: &Resource) -> String {
+    format!("{}:{}{}", resource.entity().len(), resource.entity(), resource.key())
+}
+
+pub(crate) fn resource(name: &[u8]) -> Option<Resource> {
+    let (length, both) = std::str::from_utf8(name).ok()?.split_once(':')?;
+    let (entity, key) = both.split_at_checked(length.parse().ok()?)?;
+    Some(Resource::new(entity, key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{expiry, name, policy, prefix, resource};
+    use keylatch_lease::{Expiry, Resource};
+    use std::time::Duration;
+
+    #[test]
+    fn a_policy_comes_back_as_it_was() {
+        let second = Duration::new(1, 1);
+        let kept = [
+            Expiry::Fixed(second),
+            Expiry::Sliding(second),
+            Expiry::SlidingUpTo { idle: second, total: 2 * second },
+            Expiry::Never,
+        ];
+        for before in kept {
+            assert!(!policy(&before).contains(' '), "a lease is words");
+            assert_eq!(expiry(&policy(&before)), Some(before));
+        }
+        assert_eq!(expiry(&policy(&Expiry::custom(Some))), None);
+        for nonsense in ["", "s", "s::", "s:x:-", "s:-1:-", "f:-:-", "u:1:", "x:1:1", "s:99999999999999999999:-"] {
+            assert_eq!(expiry(nonsense), None, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn a_resource_comes_back_as_it_was() {
+        for (entity, key) in [("", ""), ("a", ""), ("", "a"), ("a:b", "1:c"), ("ä\0\n", "{x}"), ("10:", "9")] {
+            let before = Resource::new(entity, key);
+            assert_eq!(resource(name(&before).as_bytes()), Some(before));
+        }
+        assert_ne!(name(&Resource::new("a", "bc")), name(&Resource::new("ab", "c")));
+        for nonsense in [&b""[..], b"x", b":", b"1:", b"1:\xc3\xa4", b"9:abc", b"-1:a", b"1:\xff"] {
+            assert_eq!(resource(nonsense), None, "{nonsense:?}");
+        }
+    }
+
+    #[test]
+    fn namespaces_have_keys_of_their_own_in_one_slot() {
+        assert_eq!(prefix("shop"), "{keylatch:shop}");
+        let mut all: Vec<_> = ["", "a", "a}", "a%7d", "a%", "}", "{", "{a}", "a}:leases"].map(prefix).to_vec();
+        for prefix in &all {
+            assert_eq!(prefix.find('}'), Some(prefix.len() - 1), "{prefix}");
+        }
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), 9);
+    }
+}

@@ -1,0 +1,74 @@
+//! What connects, and hears what is told.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::Arc,
+    task::Poll,
+};
+
+use keylatch_lease_remote::{BoxError, Driving, Failure, Link};
+use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value, aio::MultiplexedConnection};
+
+use crate::{
+    convert,
+    error::Error,
+    session::{Ended, Place, Session},
+};
+
+pub(crate) async fn drive<C, F, D>(driving: Driving<Session>, place: Arc<Place>, mut dial: C)
+where
+    C: FnMut(AsyncConnectionConfig) -> F,
+    F: Future<Output = Result<(MultiplexedConnection, D), BoxError>>,
+    D: Future<Output = ()>,
+{
+    keylatch_lease_remote::drive(driving, |link| {
+        let (place, ended) = (Arc::clone(&place), Arc::new(Ended::default()));
+        let dialled = dial(config(Arc::clone(link), Arc::clone(&ended)));
+        async move {
+            let (connection, moves) = dialled.await.map_err(|error| Error::unconnected(Some(error)))?;
+            let mut moves = Box::pin({
+                let ended = Arc::clone(&ended);
+                async move { ended.after(moves).await }
+            });
+            let mut opened = pin!(Session::open(connection, place, ended));
+            let session = poll_fn(|cx| {
+                let has_ended = moves.as_mut().poll(cx).is_ready();
+                match opened.as_mut().poll(cx) {
+                    Poll::Pending if has_ended => Poll::Ready(Err(Error::unconnected(None))),
+                    opened => opened,
+                }
+            });
+            let session = session.await?;
+            Ok((session, async move {
+                moves.await;
+                Error::unconnected(None)
+            }))
+        }
+    })
+    .await;
+}
+
+/// With it a connection tells of what comes free, and of its own end. Times are ours to keep: it has no timers.
+fn config(link: Arc<Link<Session>>, ended: Arc<Ended>) -> AsyncConnectionConfig {
+    let told = move |PushInfo { kind, data }: PushInfo| {
+        match kind {
+            PushKind::Message => match resource(&data) {
+                Some(resource) => link.watchers().tell(&resource),
+                None => link.watchers().tell_all(),
+            },
+            PushKind::Disconnection => ended.end(),
+            _ => {}
+        }
+        Ok::<_, ()>(())
+    };
+    AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None).set_push_sender(told)
+}
+
+/// What a message says has come free: channel, and name.
+fn resource(message: &[Value]) -> Option<keylatch_lease::Resource> {
+    match message {
+        [_, Value::BulkString(name)] => convert::resource(name),
+        _ => None,
+    }
+}

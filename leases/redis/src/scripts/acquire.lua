@@ -1,0 +1,57 @@
+-- run, longest, trusts, resource, owner, want: a(ny) f(resh) m(ine) n(ew), waiting, term, idle, total, policy, channel
+-- { what, who or token, held, remaining }: g(ranted), r(esumed), b(usy), f(ree), q(uarantined)
+local run, resource, owner, want = ARGV[1], ARGV[4], ARGV[5], ARGV[6]
+local waiting, has_term, idle, total, policy = ARGV[7] == '1', ARGV[8] == '1', ARGV[9], ARGV[10], ARGV[11]
+
+local both = redis.call('HMGET', leases, 'meta', resource)
+local last, barred, doubt, is_new = recall(both[1], run, ARGV[2], ARGV[3])
+if is_new then
+    keep_meta(last, barred, doubt, run)
+end
+local lease = unpacked(both[2])
+local is_live = lease and lease.tail > now
+local is_mine = is_live and lease.owner == owner
+
+if is_live and not (is_mine and (want == 'a' or want == 'm' or want == 'f' and has_term)) then
+    if waiting and not lease.is_wanted then
+        lease.is_wanted = true
+        redis.call('HSET', leases, resource, packed(lease))
+    end
+    return { 'b', lease.owner, 0, left(lease) }
+end
+if not is_live and (want == 'm' or not has_term) then
+    return { 'f', '', 0, 0 }
+end
+if barred > now then
+    return { 'q', '', 0, barred - now }
+end
+
+if is_mine and want ~= 'f' and tonumber(lease.token) > tonumber(doubt) then
+    if has_term then
+        lease.tail = math.max(lease.tail, reach(lease.since, idle, total))
+        lease.policy = policy
+        keep_end(resource, lease)
+        redis.call('HSET', leases, resource, packed(lease))
+    end
+    return { 'r', lease.token, math.max(now - lease.since, 0), left(lease) }
+end
+
+local new = {
+    token = text(math.max(tonumber(last) + 1, now)), since = now, tail = has_term and reach(now, idle, total) or lease.tail,
+    -- Whoever waits goes on waiting.
+    is_wanted = lease and lease.is_wanted, policy = has_term and policy or lease.policy, owner = owner,
+}
+local is_nearer = is_live and lease.is_wanted and new.tail < lease.tail
+redis.call('ZADD', owned, 0, place(owner, resource))
+keep_end(resource, new)
+redis.call('HSET', leases, resource, packed(new), 'meta', packed_meta(new.token, barred, doubt, run))
+if lease and lease.owner ~= owner then
+    redis.call('ZREM', owned, place(lease.owner, resource))
+end
+if is_nearer then
+    -- Another tenure of the same owner, which ends earlier than they know.
+    redis.call('PUBLISH', ARGV[12], resource)
+end
+-- Each grant makes room for itself, and more.
+reclaim(2)
+return { 'g', new.token, 0, left(new) }

@@ -1,0 +1,146 @@
+-- What all scripts begin with. They are sent to the server as they stand, each behind this one.
+--
+-- A namespace has three keys, in one slot:
+--   leases  a hash: of each resource its lease, and in the field `meta` what makes it a namespace
+--   ends    a sorted set: of each resource whose lease ends by itself when that is, so that what has expired is found
+--   owned   a sorted set without scores: owner and resource, so that what an owner has is found
+--
+-- One reading of the clock decides everything in a script. Its numbers, microseconds since 1970, are below 2^53: a double has them exactly.
+--
+-- A script that fails has changed nothing: whatever can be refused, as by a key that is of another type or for want of memory, is refused
+-- at its first write, before which all has been read. Indices are written before the lease.
+local leases, ends, owned = KEYS[1], KEYS[2], KEYS[3]
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local NEVER = math.huge
+
+local function text(number)
+    if number == NEVER then
+        return '-'
+    end
+    return string.format('%.0f', number)
+end
+
+local function number(text)
+    if text == '-' then
+        return NEVER
+    end
+    return tonumber(text)
+end
+
+-- 'token since until wanted policy owner'; the owner may contain anything.
+local function unpacked(packed)
+    if not packed then
+        return nil
+    end
+    local token, since, tail, wanted, policy, owner = string.match(packed, '^(%d+) (%d+) (%S+) ([01]) (%S+) (.*)$')
+    if not token then
+        error('what is kept there is no lease')
+    end
+    return {
+        token = token, since = tonumber(since), tail = number(tail), is_wanted = wanted == '1', policy = policy, owner = owner,
+    }
+end
+
+local function read(resource)
+    return unpacked(redis.call('HGET', leases, resource))
+end
+
+local function packed(lease)
+    local wanted = lease.is_wanted and '1' or '0'
+    return lease.token .. ' ' .. text(lease.since) .. ' ' .. text(lease.tail) .. ' ' .. wanted .. ' ' .. lease.policy .. ' ' .. lease.owner
+end
+
+local function place(owner, resource)
+    return #owner .. ':' .. owner .. resource
+end
+
+-- When a lease ends that is acquired or renewed now. Without limits: never.
+local function reach(since, idle, total)
+    return math.min(now + number(idle), since + number(total))
+end
+
+-- Microseconds; false: for ever.
+local function left(lease)
+    return lease.tail ~= NEVER and lease.tail - now
+end
+
+local function keep_end(resource, lease)
+    if lease.tail == NEVER then
+        redis.call('ZREM', ends, resource)
+    else
+        redis.call('ZADD', ends, text(lease.tail), resource)
+    end
+end
+
+local function forget(resource, lease)
+    redis.call('HDEL', leases, resource)
+    redis.call('ZREM', ends, resource)
+    redis.call('ZREM', owned, place(lease.owner, resource))
+end
+
+-- Up to so many that have expired; says how many it were.
+local function reclaim(limit)
+    local due = redis.call('ZRANGEBYSCORE', ends, '-inf', text(now), 'LIMIT', 0, limit)
+    local count = 0
+    for _, resource in ipairs(due) do
+        local lease = read(resource)
+        if lease and lease.tail <= now then
+            forget(resource, lease)
+            count = count + 1
+        else
+            redis.call('ZREM', ends, resource)
+        end
+    end
+    return count
+end
+
+-- What an owner has that has not expired: { resource, lease }.
+local function all_of(owner)
+    local prefix = #owner .. ':' .. owner
+    local found = {}
+    -- A resource begins with a digit, and a colon comes after all of them.
+    for _, member in ipairs(redis.call('ZRANGEBYLEX', owned, '[' .. prefix, '(' .. prefix .. ':')) do
+        local resource = string.sub(member, #prefix + 1)
+        local lease = read(resource)
+        if lease and lease.owner == owner and lease.tail > now then
+            found[#found + 1] = { resource, lease }
+        end
+    end
+    return found
+end
+
+-- The greatest token of the namespace, until when nothing is granted, and which tokens are in doubt: whoever has one may have released it, and
+-- somebody else may have had a greater one, in what was forgotten.
+--
+-- A namespace without `meta` is new, or forgotten: whatever it may have granted ends by then. The same if it was another server that kept
+-- it, or the same before a restart: that may have granted what this one does not know.
+local function recall(meta, run, longest, trusts)
+    local last, barred, doubt, known
+    if meta then
+        last, barred, doubt, known = string.match(meta, '^(%d+) (%d+) (%d+) (.*)$')
+    end
+    if not last then
+        if redis.call('HLEN', leases) == 0 then
+            redis.call('DEL', ends, owned)
+        end
+        return '0', now + longest, text(now), true
+    end
+    barred = tonumber(barred)
+    if known == run then
+        return last, barred, doubt, false
+    end
+    if trusts ~= '1' then
+        barred = math.max(barred, now + longest)
+        doubt = last
+    end
+    return last, barred, doubt, true
+end
+
+local function packed_meta(last, barred, doubt, run)
+    return last .. ' ' .. text(barred) .. ' ' .. doubt .. ' ' .. run
+end
+
+local function keep_meta(last, barred, doubt, run)
+    redis.call('HSET', leases, 'meta', packed_meta(last, barred, doubt, run))
+end

@@ -1,0 +1,2 @@
+-- how many at most
+return reclaim(ARGV[1])

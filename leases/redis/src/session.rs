@@ -1,0 +1,174 @@
+//! A connection that is ready for use: it listens, and knows which server it has reached.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    task::{Poll, Waker},
+};
+
+use keylatch_lease::{Owner, Resource, Token};
+use keylatch_lease_remote::{Failure, Tenure};
+use redis::{FromRedisValue, InfoDict, RedisError, RedisResult, aio::MultiplexedConnection};
+
+use crate::{
+    convert,
+    error::Error,
+    scripts::{OPEN, RELEASE, SWEEP, Script},
+};
+
+/// How many leases are forgotten at a time.
+const AT_A_TIME: usize = 1000;
+
+/// Where the leases are, and under which terms.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) namespace: String,
+    pub(crate) keys: [String; 3],
+    pub(crate) channel: String,
+    /// How long nothing is granted when something may have been forgotten, in microseconds.
+    pub(crate) quarantine: String,
+    /// Whether a restart forgets nothing.
+    pub(crate) trusts: bool,
+}
+
+impl Place {
+    pub(crate) fn trusts(&self) -> &'static str {
+        flag(self.trusts)
+    }
+}
+
+pub(crate) fn flag(is_set: bool) -> &'static str {
+    if is_set { "1" } else { "0" }
+}
+
+pub(crate) struct Session {
+    pub(crate) place: Arc<Place>,
+    connection: MultiplexedConnection,
+    /// What the server calls itself, until it is started anew.
+    pub(crate) run: String,
+    ended: Arc<Ended>,
+}
+
+/// Whether a connection has ended; and who is to be told.
+#[derive(Default)]
+pub(crate) struct Ended {
+    has_ended: AtomicBool,
+    driver: Mutex<Option<Waker>>,
+}
+
+impl Ended {
+    pub(crate) fn end(&self) {
+        self.has_ended.store(true, SeqCst);
+        let driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner).take();
+        driver.into_iter().for_each(Waker::wake);
+    }
+
+    /// Moves the connection, until it has ended.
+    pub(crate) async fn after(&self, moves: impl Future<Output = ()>) {
+        let mut moves = pin!(moves);
+        poll_fn(|cx| {
+            let before = self.driver.lock().unwrap_or_else(PoisonError::into_inner).replace(cx.waker().clone());
+            drop(before);
+            if self.has_ended.load(SeqCst) { Poll::Ready(()) } else { moves.as_mut().poll(cx) }
+        })
+        .await;
+    }
+}
+
+impl Session {
+    pub(crate) async fn open(
+        mut connection: MultiplexedConnection,
+        place: Arc<Place>,
+        ended: Arc<Ended>,
+    ) -> Result<Self, Error> {
+        let unusable = |error: RedisError| Error::unconnected(Some(error.into()));
+        let info: InfoDict = redis::cmd("INFO").query_async(&mut connection).await.map_err(unusable)?;
+        let says = |field: &str| info.get::<String>(field).unwrap_or_default();
+        if says("role") == "slave" {
+            return Err(Error::unconnected(Some("it is a replica".into())));
+        }
+        let policy = says("maxmemory_policy");
+        if policy.starts_with("allkeys") && says("maxmemory") != "0" {
+            return Err(Error::Evicts { policy });
+        }
+        let run = says("run_id");
+        if run.is_empty() {
+            return Err(Error::unconnected(Some("the server does not say which run of it this is".into())));
+        }
+        connection.subscribe(&place.channel).await.map_err(unusable)?;
+        let session = Session { place, connection, run, ended };
+        session.open_namespace(false).await.map_err(unusable)?;
+        Ok(session)
+    }
+
+    /// What may have been forgotten is noticed now, and not only when somebody wants a lease. `init`: nothing has.
+    pub(crate) async fn open_namespace(&self, init: bool) -> RedisResult<i64> {
+        let Place { quarantine, .. } = &*self.place;
+        self.call(&OPEN, &[&self.run, quarantine, self.place.trusts(), flag(init)]).await
+    }
+
+    /// Runs a script. The server is told its text if it does not know it.
+    pub(crate) async fn call<T: FromRedisValue>(&self, script: &Script, arguments: &[&str]) -> RedisResult<T> {
+        let mut connection = self.connection.clone();
+        let answer = self.command("EVALSHA", &script.hash, arguments).query_async(&mut connection).await;
+        let answer = match answer {
+            Err(error) if error.code() == Some("NOSCRIPT") => {
+                self.command("EVAL", &script.source, arguments).query_async(&mut connection).await
+            }
+            answer => answer,
+        };
+        if answer.as_ref().is_err_and(is_over) {
+            self.ended.end();
+        }
+        answer
+    }
+
+    fn command(&self, name: &str, script: &str, arguments: &[&str]) -> redis::Cmd {
+        let mut command = redis::cmd(name);
+        command.arg(script).arg(self.place.keys.len()).arg(&self.place.keys).arg(arguments);
+        command
+    }
+
+    /// What became of it, and who has the resource.
+    pub(crate) async fn release(
+        &self,
+        resource: &Resource,
+        owner: &Owner,
+        token: Option<Token>,
+    ) -> RedisResult<(String, Vec<u8>)> {
+        let token = token.map(|token| token.to_string()).unwrap_or_default();
+        self.call(&RELEASE, &[&convert::name(resource), owner.id(), &token, &self.place.channel]).await
+    }
+
+    pub(crate) async fn sweep(&self, limit: usize) -> RedisResult<usize> {
+        self.call(&SWEEP, &[&limit.to_string()]).await
+    }
+}
+
+/// Whether another connection is needed: this one is gone, or leads to a server that is not, or not yet, the one that decides.
+fn is_over(error: &RedisError) -> bool {
+    match error.code() {
+        Some(code) => ["READONLY", "LOADING", "MASTERDOWN"].contains(&code),
+        None => error.is_io_error() || error.is_unrecoverable_error(),
+    }
+}
+
+impl keylatch_lease_remote::Session for Session {
+    type Error = Error;
+
+    fn is_closed(&self) -> bool {
+        self.ended.has_ended.load(SeqCst)
+    }
+
+    async fn give_back(&self, Tenure { resource, owner, token }: &Tenure) -> bool {
+        self.release(resource, owner, Some(*token)).await.is_ok()
+    }
+
+    async fn sweep(&self) -> bool {
+        self.sweep(AT_A_TIME).await.is_ok_and(|forgotten| forgotten >= AT_A_TIME)
+    }
+}

@@ -1,0 +1,136 @@
+//! A private server for the tests of one binary.
+
+#![allow(dead_code, reason = "each test binary uses some of it")]
+
+use std::{
+    env,
+    ffi::OsStr,
+    fs,
+    net::{SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    process::{self, Command, Stdio},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use keylatch_lease::Leases;
+use keylatch_lease_redis::{Options, Redis};
+use redis::{Client, FromRedisValue};
+
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../servers/run");
+
+/// A server that is stopped, and removed, when it is dropped; and by somebody else if this process dies before.
+pub(crate) struct Server {
+    folder: PathBuf,
+    port: u16,
+    /// Its death is what the watchdog waits for.
+    watchdog: process::Child,
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        Server::start_with(None)
+    }
+
+    /// With a configuration of its own, instead of that of the script.
+    pub(crate) fn start_with(config: Option<&str>) -> Self {
+        static STARTED: AtomicU64 = AtomicU64::new(0);
+
+        let name = format!("keylatch-redis-{}-{}", process::id(), STARTED.fetch_add(1, SeqCst));
+        let folder = env::temp_dir().join(name);
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        fs::create_dir_all(&folder).unwrap();
+        if let Some(config) = config {
+            fs::write(folder.join("redis.conf"), config).unwrap();
+        }
+        // It reads from a pipe that this process holds, until there is nobody to write to it.
+        let watchdog = Command::new("bash")
+            .args(["-c", "trap '' HUP INT TERM; cat >/dev/null; \"$0\" kill redis \"$1\" && rm -rf \"$1\""])
+            .arg(SCRIPT)
+            .arg(&folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let server = Server { folder, port, watchdog };
+        server.run("start");
+        server
+    }
+
+    /// `start`, `stop`, `kill`, `pause`, `resume` or `forget`.
+    pub(crate) fn run(&self, action: &str) {
+        let port = self.port.to_string();
+        let mut arguments = vec![OsStr::new(action), OsStr::new("redis"), self.folder.as_os_str()];
+        arguments.extend((action == "start").then_some(OsStr::new(&port)));
+        let output = Command::new(SCRIPT).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{action}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        ([127, 0, 0, 1], self.port).into()
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        client(self.address())
+    }
+
+    /// A command of one's own, on a connection of its own. What it is made of, as words.
+    pub(crate) fn ask<T: FromRedisValue>(&self, command: &[&str]) -> T {
+        let mut connection = self.client().get_connection().unwrap();
+        redis::cmd(command[0]).arg(&command[1..]).query(&mut connection).unwrap()
+    }
+
+    pub(crate) fn leases(&self, options: Options) -> Leases<Redis> {
+        Leases::with_engine(options.connect(self.client()))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.watchdog.stdin.take());
+        let _ = self.watchdog.wait();
+    }
+}
+
+pub(crate) fn client(address: SocketAddr) -> Client {
+    Client::open(format!("redis://{address}")).unwrap()
+}
+
+/// The one server that the tests share while any of them runs.
+pub(crate) fn shared() -> Arc<Server> {
+    static SHARED: Mutex<Weak<Server>> = Mutex::new(Weak::new());
+
+    let mut shared = lock(&SHARED);
+    if let Some(server) = shared.upgrade() {
+        return server;
+    }
+    let server = Arc::new(Server::start());
+    *shared = Arc::downgrade(&server);
+    server
+}
+
+/// A namespace that nobody else has.
+pub(crate) fn namespace() -> String {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+
+    format!("test-{}", LAST.fetch_add(1, SeqCst))
+}
+
+pub(crate) fn on_tokio<F: Future>(test: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let output = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), test).await });
+    runtime.shutdown_background();
+    output.expect("it takes too long")
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

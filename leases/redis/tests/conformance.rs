@@ -1,0 +1,136 @@
+//! The suite for engines, on a private server that is killed, paused, cut off, and made to forget.
+
+mod common;
+
+use std::{
+    collections::HashSet,
+    env,
+    net::SocketAddr,
+    process::Command,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use keylatch_lease_conformance::{Caps, Failure, Fixture, Proxy, Server, worker};
+use keylatch_lease_redis::Redis;
+use tokio::runtime::Runtime;
+
+/// What a worker finds in its environment.
+const NAMESPACE: &str = "LEASE_WORKER";
+const ADDRESS: &str = "LEASE_SERVER";
+
+/// Longer than any lease that is to end by itself; those of case 29 last up to twice as long as *T*.
+const QUARANTINE: Duration = Duration::from_secs(5);
+
+keylatch_lease_conformance::conformance!(OnRedis::start());
+
+/// In another process this is one; here it is nothing.
+#[test]
+fn is_a_worker() {
+    let (Ok(namespace), Ok(address)) = (env::var(NAMESPACE), env::var(ADDRESS)) else { return };
+    let runtime = runtime();
+    let engine = {
+        let _context = runtime.enter();
+        connected(&namespace, address.parse().expect("an address"))
+    };
+    worker::serve_on(engine, move |future| runtime.block_on(future)).expect("the suite is there");
+}
+
+struct OnRedis {
+    server: Arc<common::Server>,
+    runtime: Runtime,
+    /// The namespaces that were made, and may have leases: they are not to be opened without a quarantine.
+    known: Mutex<HashSet<String>>,
+}
+
+impl OnRedis {
+    fn start() -> Self {
+        OnRedis { server: common::shared(), runtime: runtime(), known: Mutex::default() }
+    }
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+}
+
+fn connected(namespace: &str, address: SocketAddr) -> Redis {
+    let options = Redis::in_namespace(namespace).timeout(Duration::from_secs(3)).quarantine(QUARANTINE);
+    options.connect(common::client(address))
+}
+
+impl Fixture for OnRedis {
+    type Engine = Redis;
+
+    fn name(&self) -> String {
+        "Redis".into()
+    }
+
+    fn caps(&self) -> Caps {
+        let mut caps = Caps::new(Duration::from_secs(2));
+        caps.processes = 32;
+        caps.quarantine = QUARANTINE;
+        caps
+    }
+
+    async fn connect(&self, namespace: &str, through: Option<&Proxy>) -> Result<Redis, Failure> {
+        let engine = connected(namespace, through.map_or(self.server.address(), Proxy::address));
+        engine.ready().await?;
+        let is_new = common::lock(&self.known).insert(namespace.to_owned());
+        if is_new {
+            engine.init().await?;
+        }
+        Ok(engine)
+    }
+
+    fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        Some(self.server.address())
+    }
+
+    fn server(&self) -> Option<&dyn Server> {
+        Some(self)
+    }
+
+    /// Each listens.
+    fn connections(&self, namespace: &str) -> Option<u64> {
+        let channel = format!("{{keylatch:{namespace}}}:free");
+        let (_, count): (String, u64) = self.server.ask(&["PUBSUB", "NUMSUB", &channel]);
+        Some(count)
+    }
+
+    fn worker(&self, namespace: &str, address: Option<SocketAddr>) -> Option<Command> {
+        let mut command = worker::this_binary("is_a_worker").ok()?;
+        command.env(NAMESPACE, namespace).env(ADDRESS, address?.to_string());
+        Some(command)
+    }
+}
+
+impl Server for OnRedis {
+    fn kill(&self) -> Result<(), Failure> {
+        self.server.run("kill");
+        Ok(())
+    }
+
+    fn restart(&self) -> Result<(), Failure> {
+        self.server.run("start");
+        Ok(())
+    }
+
+    fn forget(&self) -> Result<(), Failure> {
+        self.server.run("forget");
+        Ok(())
+    }
+
+    fn pause(&self) -> Result<(), Failure> {
+        self.server.run("pause");
+        Ok(())
+    }
+
+    fn resume(&self) -> Result<(), Failure> {
+        self.server.run("resume");
+        Ok(())
+    }
+}

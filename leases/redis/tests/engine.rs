@@ -1,0 +1,1078 @@
+//! The engine against real servers, which are started for these tests, and killed, paused and robbed by some of them.
+
+mod common;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+use common::{Server, on_tokio};
+use futures_lite::{StreamExt, future::poll_once, future::zip};
+use keylatch_lease::{
+    AcquireError, Expiry, Leases, LookError, Lost, Owner, ReleaseError, RenewError, Resource, Term, Token,
+    engine::{Answer, Ask, Engine, Fail, Gone, Left, Renewal, Want},
+};
+use keylatch_lease_redis::{BoxError, Error, Options, Redis};
+use redis::RedisConnectionInfo;
+use tokio::time::sleep;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Nobody is woken by it while a test lasts.
+const LATE: Duration = Duration::from_secs(3600);
+
+const LEASES: &str = "{keylatch:desk}:leases";
+const ENDS: &str = "{keylatch:desk}:ends";
+const OWNED: &str = "{keylatch:desk}:owned";
+const CHANNEL: &str = "{keylatch:desk}:free";
+
+fn millis(number: u64) -> Duration {
+    Duration::from_millis(number)
+}
+
+/// What most tests need: a server, and two engines on one namespace, as two processes would have them.
+struct Desk {
+    server: Server,
+    here: Leases<Redis>,
+    there: Leases<Redis>,
+    jane: Owner,
+    joe: Owner,
+}
+
+/// With time enough for a server to start on a busy machine.
+fn options() -> Options {
+    Redis::in_namespace("desk").sweeps(None).timeout(20 * SECOND)
+}
+
+async fn desk(server: Server, options: Options) -> Desk {
+    let here = server.leases(options.clone());
+    let there = server.leases(options);
+    here.engine().init().await.unwrap();
+    there.engine().ready().await.unwrap();
+    Desk { server, here, there, jane: Owner::named("jane"), joe: Owner::named("joe") }
+}
+
+/// In an `Arc`, of which a test cannot take less than the whole.
+fn at_desk<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
+    at_desk_with(options(), test);
+}
+
+fn at_desk_with<F: Future<Output = ()>>(options: Options, test: impl FnOnce(Arc<Desk>) -> F) {
+    let server = Server::start();
+    on_tokio(async { test(Arc::new(desk(server, options).await)).await });
+}
+
+impl Desk {
+    /// As if so much time had passed, for all leases.
+    fn pass(&self, time: Duration) {
+        let script = "
+            for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
+                local token, since, tail, rest = string.match(redis.call('HGET', KEYS[1], field), '^(%d+) (%d+) (%S+) (.*)$')
+                if field ~= 'meta' then
+                    since = string.format('%.0f', since - ARGV[1])
+                    if tail ~= '-' then
+                        tail = string.format('%.0f', tail - ARGV[1])
+                        redis.call('ZADD', KEYS[2], tail, field)
+                    end
+                    redis.call('HSET', KEYS[1], field, token .. ' ' .. since .. ' ' .. tail .. ' ' .. rest)
+                end
+            end";
+        let () = self.server.ask(&["EVAL", script, "2", LEASES, ENDS, &time.as_micros().to_string()]);
+    }
+
+    /// How many leases are kept, and how many in the indices: of ends, and of owners.
+    fn kept(&self) -> [usize; 3] {
+        let leases: usize = self.server.ask(&["HLEN", LEASES]);
+        [leases - 1, self.server.ask(&["ZCARD", ENDS]), self.server.ask(&["ZCARD", OWNED])]
+    }
+
+    fn is_wanted(&self, name: &str) -> bool {
+        let lease: String = self.server.ask(&["HGET", LEASES, name]);
+        lease.split(' ').nth(3) == Some("1")
+    }
+
+    /// All that the server tells.
+    async fn listen(&self) -> impl futures_lite::Stream<Item = String> + Unpin + use<> {
+        let mut listening = self.server.client().get_async_pubsub().await.unwrap();
+        listening.subscribe(CHANNEL).await.unwrap();
+        listening.into_on_message().map(|message| message.get_payload().unwrap()).boxed()
+    }
+}
+
+fn ask<'a>(resource: &'a Resource, owner: &'a Owner, want: Want, expiry: &'a Expiry, term: Option<Term>) -> Ask<'a> {
+    Ask { resource, owner, want, term, expiry, waiting: false, at: Duration::ZERO }
+}
+
+fn sliding(time: Duration) -> (Expiry, Option<Term>) {
+    (Expiry::Sliding(time), Some(Term { idle: Some(time), total: None }))
+}
+
+fn is_about(remaining: Option<Duration>, expected: Duration) -> bool {
+    remaining.is_some_and(|remaining| remaining <= expected && remaining + 5 * SECOND > expected)
+}
+
+fn is_quarantined<T>(answer: &Result<T, AcquireError<Error>>) -> bool {
+    matches!(answer, Err(AcquireError::Quarantined { .. }))
+}
+
+fn is_refused<T>(answer: &Result<T, AcquireError<Error>>, expected: &str) -> bool {
+    matches!(answer, Err(AcquireError::Engine(Error::Refused { source })) if source.code() == Some(expected))
+}
+
+// --- What it says ------------------------------------------------------------------------------------------------------
+
+#[test]
+fn each_call_does_what_it_says() {
+    at_desk(|desk| async move {
+        let Desk { here, there, jane, joe, .. } = &*desk;
+        let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
+        assert!(!grant.is_resumed());
+        let again = there.try_acquire("report", jane, MINUTE).await.unwrap();
+        assert!(again.is_resumed());
+        assert_eq!(again.token(), grant.token());
+        let busy = there.try_acquire("report", joe, MINUTE).await;
+        assert!(
+            matches!(&busy, Err(AcquireError::Busy { owner, remaining, .. }) if owner == jane && is_about(*remaining, MINUTE)),
+            "{busy:?}"
+        );
+        let status = there.status("report").await.unwrap().unwrap();
+        assert_eq!((status.owner(), status.token()), (jane, grant.token()));
+        let owned = there.owned_by(jane).await.unwrap();
+        assert_eq!(owned.len(), 1);
+        assert_eq!((owned[0].resource(), owned[0].token()), (grant.resource(), grant.token()));
+        let grant = here.renew(&grant).await.unwrap();
+        there.release(&grant).await.unwrap();
+        assert!(matches!(there.release(&grant).await, Err(ReleaseError::NotHeld { .. })));
+        assert_eq!(here.status("report").await.unwrap(), None);
+        let next = there.try_acquire("report", joe, MINUTE).await.unwrap();
+        assert!(next.token() > grant.token());
+        assert!(matches!(here.renew(&grant).await, Err(RenewError::Lost(Lost::TakenOver))));
+        assert!(matches!(here.release_as("report", jane).await, Err(ReleaseError::NotOwner { .. })));
+        assert_eq!(here.release_all(joe).await.unwrap(), 1);
+        assert_eq!(desk.kept(), [0; 3]);
+    });
+}
+
+#[test]
+fn a_term_is_counted_from_now_and_from_the_start_and_no_end_is_brought_forward() {
+    at_desk(|desk| async move {
+        let (engine, report, jane) = (desk.here.engine(), Resource::from("report"), &desk.jane);
+        let remaining = |expiry: Expiry, term| async move {
+            let report = Resource::from("report");
+            match engine.acquire(ask(&report, jane, Want::Any, &expiry, Some(term))).await.unwrap() {
+                Answer::Granted { remaining, held_for, .. } => (remaining, held_for),
+                other => panic!("{other:?}"),
+            }
+        };
+        let up_to = |idle, total| Expiry::SlidingUpTo { idle, total };
+        let capped = Term { idle: Some(MINUTE), total: Some(2 * MINUTE) };
+        assert_eq!(remaining(up_to(MINUTE, 2 * MINUTE), capped).await, (Some(MINUTE), Duration::ZERO));
+        desk.pass(50 * SECOND);
+        let (left, held) = remaining(up_to(MINUTE, 2 * MINUTE), capped).await;
+        assert_eq!(left, Some(MINUTE));
+        assert!(is_about(Some(held), 54 * SECOND), "{held:?}");
+        desk.pass(50 * SECOND);
+        assert!(is_about(remaining(up_to(MINUTE, 2 * MINUTE), capped).await.0, 20 * SECOND));
+        // Shorter: it stays.
+        let (short, short_term) = sliding(SECOND);
+        assert!(is_about(remaining(short, short_term.unwrap()).await.0, 20 * SECOND));
+        let renew = |token, term| async move {
+            let report = Resource::from("report");
+            let mut batch = [Renewal { resource: &report, owner: jane, token, term, left: Left::Nothing }];
+            engine.renew(&mut batch, Duration::ZERO).await.unwrap();
+            batch[0].left
+        };
+        let token = engine.look(&report, Duration::ZERO).await.unwrap().unwrap().token;
+        assert!(matches!(renew(token, None).await, Left::For(left) if is_about(Some(left), 20 * SECOND)));
+        assert!(matches!(renew(token, short_term).await, Left::For(left) if is_about(Some(left), 20 * SECOND)));
+        assert_eq!(renew(token, sliding(MINUTE).1).await, Left::For(MINUTE));
+        // To the microsecond, though a number of Lua's is a float: a century is kept as it is.
+        let century = Duration::from_secs(100 * 365 * 24 * 60 * 60) + Duration::from_micros(1);
+        assert_eq!(renew(token, sliding(century).1).await, Left::For(century));
+        // More than it can tell.
+        assert_eq!(renew(token, Some(Term { idle: Some(Duration::MAX), total: None })).await, Left::Forever);
+        assert_eq!(renew(token, sliding(MINUTE).1).await, Left::Forever);
+        assert_eq!(remaining(Expiry::Never, Term::FOREVER).await.0, None);
+        assert_eq!(engine.look(&report, Duration::ZERO).await.unwrap().unwrap().remaining, None);
+        assert_eq!(engine.owned_by(jane, Duration::ZERO).await.unwrap()[0].expiry, Some(Expiry::Never));
+        assert_eq!(desk.kept(), [1, 0, 1]);
+    });
+}
+
+#[test]
+fn a_batch_is_renewed_lease_by_lease_however_many_there_are() {
+    at_desk(|desk| async move {
+        let engine = desk.here.engine();
+        let Desk { jane, joe, .. } = &*desk;
+        let names: Vec<_> = (0..1100).map(|i| Resource::new("page", i.to_string())).collect();
+        let mut tokens = Vec::new();
+        for name in &names {
+            tokens.push(desk.here.try_acquire(name, jane, MINUTE).await.unwrap().token());
+        }
+        let free = Resource::from("free");
+        let forever = desk.here.try_acquire(&free, jane, Expiry::Never).await.unwrap().token();
+        let hour = sliding(60 * MINUTE).1;
+        let mut batch: Vec<_> = names
+            .iter()
+            .zip(&tokens)
+            .rev()
+            .map(|(resource, token)| Renewal { resource, owner: jane, token: *token, term: hour, left: Left::Forever })
+            .collect();
+        batch[3].owner = joe;
+        batch[4].token = Token::new(17).unwrap();
+        batch[5].term = None;
+        batch[6].resource = &free;
+        batch.push(Renewal { resource: &free, owner: jane, token: forever, term: hour, left: Left::Nothing });
+        // One twice: the later end counts.
+        batch.push(Renewal { term: sliding(MINUTE).1, ..batch[10].clone() });
+        let calls = || {
+            let stats: String = desk.server.ask(&["INFO", "commandstats"]);
+            let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+            line.and_then(|line| line.split(',').next()?.parse::<u64>().ok()).unwrap()
+        };
+        engine.renew(&mut batch[..1], Duration::ZERO).await.unwrap(); // the script is known
+        let before = calls();
+        engine.renew(&mut batch, Duration::ZERO).await.unwrap();
+        assert_eq!(calls() - before, 2);
+        for (i, renewal) in batch.iter().enumerate() {
+            match (i, renewal.left) {
+                (3 | 4 | 6, left) => assert_eq!(left, Left::Nothing, "{i}"),
+                (5, Left::For(left)) => assert!(is_about(Some(left), MINUTE)),
+                (1100, left) => assert_eq!(left, Left::Forever),
+                (1101, Left::For(left)) => assert!(is_about(Some(left), 60 * MINUTE)),
+                (_, left) => assert_eq!(left, Left::For(60 * MINUTE), "{i}"),
+            }
+        }
+        engine.renew(&mut [], Duration::ZERO).await.unwrap();
+    });
+}
+
+#[test]
+fn any_text_is_a_resource_and_an_owner() {
+    at_desk(|desk| async move {
+        let long = "漢".repeat(341);
+        let mut names = vec![
+            Resource::new("a", "bc"),
+            Resource::new("ab", "c"),
+            Resource::new("", "abc"),
+            Resource::new("abc", ""),
+            Resource::new("", ""),
+            Resource::new("\0", ""),
+            Resource::new("", "\0"),
+            Resource::new("a\0b\r\n", "it's; \"%d {x} [a-z]* é 漢 \\x00"),
+            Resource::from("meta"),
+        ];
+        names.push(Resource::from(long.as_str()));
+        names.push(Resource::new(&long, ""));
+        let mut tokens = Vec::new();
+        let owner = |i: usize| Owner::named(format!("{i} \0\r\n- 1"));
+        for (i, name) in names.iter().enumerate() {
+            tokens.push(desk.here.try_acquire(name, &owner(i), MINUTE).await.unwrap().token());
+        }
+        for (i, name) in names.iter().enumerate() {
+            let status = desk.there.status(name).await.unwrap().unwrap();
+            assert_eq!((status.owner(), status.token()), (&owner(i), tokens[i]));
+            assert_eq!(desk.there.owned_by(status.owner()).await.unwrap()[0].resource(), name);
+        }
+        // Those whose names begin alike.
+        for (i, name) in ["w", "w1", "w1:", "w1:0", "1:w", ""].into_iter().filter(|name| !name.is_empty()).enumerate() {
+            desk.here.try_acquire(("1", i.to_string()), &Owner::named(name), MINUTE).await.unwrap();
+        }
+        for name in ["w", "w1", "w1:", "w1:0", "1:w"] {
+            assert_eq!(desk.here.release_all(&Owner::named(name)).await.unwrap(), 1, "{name}");
+        }
+        let long = Owner::incarnation(&long);
+        desk.here.try_acquire("by a long name", &long, MINUTE).await.unwrap();
+        assert_eq!(desk.there.release_all(&long).await.unwrap(), 1);
+    });
+}
+
+#[test]
+fn namespaces_have_nothing_to_do_with_each_other() {
+    let server = Server::start();
+    on_tokio(async {
+        let names = ["", "a", "a}", "{a", "a%7d", "}:leases", "漢 \0\r\n*"];
+        let mut all = Vec::new();
+        for name in names {
+            let leases = server.leases(Redis::in_namespace(name));
+            leases.engine().init().await.unwrap();
+            assert_eq!(leases.engine().namespace(), name);
+            leases.try_acquire("report", &Owner::named(name.len().to_string() + name), MINUTE).await.unwrap();
+            all.push(leases);
+        }
+        for (leases, name) in all.iter().zip(names) {
+            let status = leases.status("report").await.unwrap().unwrap();
+            assert_eq!(*status.owner(), Owner::named(name.len().to_string() + name));
+        }
+        // Each is in one slot.
+        let mut keys: Vec<String> = server.ask(&["KEYS", "*"]);
+        assert_eq!(keys.len(), 3 * names.len());
+        keys.sort();
+        for keys in keys.chunks(3) {
+            let tag = |key: &String| key[..=key.find('}').unwrap()].to_owned();
+            assert!(keys.iter().all(|key| tag(key) == tag(&keys[0])), "{keys:?}");
+        }
+    });
+}
+
+#[test]
+fn owned_by_tells_the_policies() {
+    at_desk(|desk| async move {
+        let Desk { here, there, jane, .. } = &*desk;
+        let policies = [
+            Expiry::Fixed(MINUTE),
+            Expiry::Sliding(MINUTE),
+            Expiry::SlidingUpTo { idle: SECOND * 30, total: MINUTE },
+            Expiry::Never,
+        ];
+        for (i, policy) in policies.iter().enumerate() {
+            here.try_acquire(i.to_string(), jane, policy).await.unwrap();
+        }
+        here.try_acquire("custom", jane, Expiry::custom(|_| Some(MINUTE))).await.unwrap();
+        let mut owned = there.engine().owned_by(jane, Duration::ZERO).await.unwrap();
+        owned.sort_by(|a, b| a.resource.cmp(&b.resource));
+        let expected = policies.into_iter().map(Some).chain([None]);
+        assert!(owned.into_iter().map(|owned| owned.expiry).eq(expected));
+    });
+}
+
+// --- What is kept ------------------------------------------------------------------------------------------------------
+
+#[test]
+fn what_has_expired_is_forgotten_by_those_who_come_by() {
+    at_desk(|desk| async move {
+        let Desk { here, jane, joe, .. } = &*desk;
+        for i in 0..100 {
+            here.try_acquire(("old", i.to_string()), &Owner::named(format!("owner-{}", i % 7)), SECOND).await.unwrap();
+        }
+        here.try_acquire("kept", jane, Expiry::Never).await.unwrap();
+        desk.pass(MINUTE);
+        assert_eq!(desk.kept(), [101, 100, 101]);
+        assert_eq!(here.release_all(&Owner::named("owner-3")).await.unwrap(), 0);
+        for i in 0..60 {
+            here.try_acquire(("new", i.to_string()), joe, MINUTE).await.unwrap();
+        }
+        assert_eq!(desk.kept(), [61, 60, 61]);
+        assert_eq!(here.release_all(joe).await.unwrap(), 60);
+        assert_eq!(here.release_all(jane).await.unwrap(), 1);
+        assert_eq!(desk.kept(), [0; 3]);
+        let keys: Vec<String> = desk.server.ask(&["KEYS", "*"]);
+        assert_eq!(keys, [LEASES]);
+    });
+}
+
+#[test]
+fn a_sweep_forgets_what_has_expired_and_the_driver_does_by_itself() {
+    at_desk(|desk| async move {
+        let Desk { here, jane, .. } = &*desk;
+        for _ in 0..2 {
+            for i in 0..1500 {
+                here.try_acquire(i.to_string(), jane, MINUTE).await.unwrap();
+            }
+            desk.pass(2 * MINUTE);
+            here.try_acquire("kept", jane, Expiry::Never).fresh_token().await.unwrap(); // which forgets two
+            assert_eq!(here.release_expired().await.unwrap(), 1498);
+            assert_eq!(desk.kept(), [1, 0, 1]);
+        }
+        for i in 0..2500 {
+            here.try_acquire(i.to_string(), jane, MINUTE).await.unwrap();
+        }
+        desk.pass(2 * MINUTE);
+        let sweeping = desk.server.leases(options().sweeps(Some(millis(500))));
+        sweeping.engine().ready().await.unwrap();
+        while desk.kept() != [1, 0, 1] {
+            sleep(millis(20)).await;
+        }
+    });
+}
+
+#[test]
+fn tokens_grow_although_the_clock_is_set_back() {
+    at_desk(|desk| async move {
+        let Desk { here, there, jane, joe, .. } = &*desk;
+        let before = here.try_acquire("report", jane, MINUTE).await.unwrap().token().get();
+        // As if the clock had shown an hour more when it was granted.
+        let meta: String = desk.server.ask(&["HGET", LEASES, "meta"]);
+        let future = before + 3_600_000_000;
+        let ahead = meta.replacen(&before.to_string(), &future.to_string(), 1);
+        assert_ne!(ahead, meta);
+        let () = desk.server.ask(&["HSET", LEASES, "meta", &ahead]);
+        here.release_as("report", jane).await.unwrap();
+        assert_eq!(there.try_acquire("report", joe, MINUTE).await.unwrap().token().get(), future + 1);
+        assert_eq!(there.try_acquire("report", joe, MINUTE).fresh_token().await.unwrap().token().get(), future + 2);
+    });
+}
+
+#[test]
+fn of_all_who_race_for_it_one_has_it_at_a_time() {
+    at_desk_with(options().fallback(LATE), |desk| async move {
+        let inside = Arc::new(AtomicBool::new(false));
+        let tokens = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let tasks: Vec<_> = (0..50)
+            .map(|i| {
+                let (desk, inside, tokens) = (Arc::clone(&desk), Arc::clone(&inside), Arc::clone(&tokens));
+                tokio::spawn(async move {
+                    let leases = if i % 2 == 0 { &desk.here } else { &desk.there };
+                    let owner = Owner::named(format!("worker-{i}"));
+                    for _ in 0..4 {
+                        let grant = leases.acquire("report", &owner, MINUTE).await.unwrap();
+                        assert!(!inside.swap(true, SeqCst), "two have it");
+                        common::lock(&tokens).push(grant.token());
+                        tokio::task::yield_now().await;
+                        inside.store(false, SeqCst);
+                        leases.release(&grant).await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let tokens = common::lock(&tokens);
+        assert_eq!(tokens.len(), 200);
+        assert!(tokens.is_sorted_by(|one, next| one < next));
+    });
+}
+
+// --- Who waits ---------------------------------------------------------------------------------------------------------
+
+#[test]
+fn who_waits_is_told_of_a_release() {
+    at_desk(|desk| async move {
+        let leases = desk.server.leases(options().fallback(LATE));
+        let grant = desk.here.try_acquire("report", &desk.jane, Expiry::Never).await.unwrap();
+        for round in 0..4 {
+            let mut waiting = leases.acquire("report", &desk.joe, MINUTE);
+            while !desk.is_wanted("0:report") {
+                assert!(poll_once(&mut waiting).await.is_none());
+                sleep(millis(5)).await;
+            }
+            match round {
+                0 => desk.here.release(&grant).await.unwrap(),
+                1 => assert_eq!(desk.here.release_all(&desk.jane).await.unwrap(), 1),
+                2 => {
+                    let token = desk.here.status("report").await.unwrap().unwrap().token();
+                    desk.here.engine().abandon(&Resource::from("report"), &desk.jane, token);
+                }
+                _ => desk.there.release_as("report", &desk.jane).await.unwrap(),
+            }
+            let served = waiting.await.unwrap();
+            leases.release(&served).await.unwrap();
+            desk.here.try_acquire("report", &desk.jane, Expiry::Never).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn nobody_is_told_of_what_nobody_waits_for() {
+    at_desk(|desk| async move {
+        let Desk { here, there, jane, joe, .. } = &*desk;
+        let mut told = desk.listen().await;
+        let (expiry, term) = sliding(MINUTE);
+        let (quiet, report) = (Resource::from("quiet"), Resource::from("report"));
+        for resource in [&quiet, &report] {
+            here.try_acquire(resource, jane, MINUTE).await.unwrap();
+            here.try_acquire(resource, joe, MINUTE).await.unwrap_err();
+        }
+        let waits = Ask { waiting: true, ..ask(&report, joe, Want::Any, &expiry, term) };
+        there.engine().acquire(waits).await.unwrap();
+        // Neither her asking again nor another tenure of hers makes the server forget who waits.
+        here.try_acquire(&report, jane, MINUTE).await.unwrap();
+        here.try_acquire(&report, jane, MINUTE).fresh_token().await.unwrap();
+        here.release_as(&quiet, jane).await.unwrap();
+        assert_eq!(here.release_all(jane).await.unwrap(), 1);
+        // Once told, it is for those who wait to ask again.
+        here.try_acquire(&report, jane, MINUTE).await.unwrap();
+        here.release_as(&report, jane).await.unwrap();
+        here.try_acquire("z", jane, MINUTE).await.unwrap();
+        let last = Resource::from("z");
+        there.engine().acquire(Ask { resource: &last, ..waits }).await.unwrap();
+        here.release_as("z", jane).await.unwrap();
+        assert_eq!(told.next().await.unwrap(), "0:report");
+        assert_eq!(told.next().await.unwrap(), "0:z");
+    });
+}
+
+#[test]
+fn who_waits_is_told_of_a_tenure_that_ends_sooner_and_not_of_one_that_ends_later() {
+    at_desk(|desk| async move {
+        let Desk { here, there, jane, joe, .. } = &*desk;
+        let mut told = desk.listen().await;
+        let (expiry, term) = sliding(MINUTE);
+        let report = Resource::from("report");
+        here.try_acquire(&report, jane, MINUTE).await.unwrap();
+        let waits = Ask { waiting: true, ..ask(&report, joe, Want::Any, &expiry, term) };
+        there.engine().acquire(waits).await.unwrap();
+        here.try_acquire(&report, jane, 2 * MINUTE).fresh_token().await.unwrap();
+        here.try_acquire(&report, jane, Expiry::Never).fresh_token().await.unwrap();
+        let () = desk.server.ask(&["PUBLISH", CHANNEL, "nothing until here"]);
+        assert_eq!(told.next().await.unwrap(), "nothing until here");
+        for time in [2 * MINUTE, MINUTE] {
+            here.try_acquire(&report, jane, time).fresh_token().await.unwrap();
+            assert_eq!(told.next().await.unwrap(), "0:report");
+        }
+        assert!(desk.is_wanted("0:report"));
+        // Whoever takes it over from an expired tenure does not forget either.
+        desk.pass(2 * MINUTE);
+        here.try_acquire(&report, jane, MINUTE).await.unwrap();
+        assert!(desk.is_wanted("0:report"));
+    });
+}
+
+/// What others publish there is no reason to fall silent.
+#[test]
+fn a_message_that_says_nothing_wakes_everybody() {
+    at_desk(|desk| async move {
+        let engine = desk.here.engine();
+        let (one, other) = (Resource::from("one"), Resource::from("other"));
+        let (mut one, other) = (std::pin::pin!(engine.watch(&one)), std::pin::pin!(engine.watch(&other)));
+        let () = desk.server.ask(&["PUBLISH", CHANNEL, "0:third"]);
+        engine.ready().await.unwrap();
+        assert!(poll_once(&mut one).await.is_none());
+        let () = desk.server.ask(&["PUBLISH", CHANNEL, "?"]);
+        zip(one, other).await;
+    });
+}
+
+#[test]
+fn a_held_lease_that_is_dropped_is_given_back() {
+    at_desk(|desk| async move {
+        let held = desk.here.hold("report", &desk.jane, LATE).await.unwrap();
+        drop(held);
+        desk.there.acquire("report", &desk.joe, MINUTE).await.unwrap();
+        // Although nobody has the engine any more.
+        let short = desk.server.leases(options());
+        drop(short.hold("other", &desk.jane, LATE).await.unwrap());
+        drop(short);
+        while desk.here.status("other").await.unwrap().is_some() {
+            sleep(millis(5)).await;
+        }
+        // Although the connection is cut at that moment.
+        for _ in 0..5 {
+            let held = desk.here.hold("third", &desk.jane, LATE).await.unwrap();
+            let () = desk.server.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+            drop(held);
+            while desk.there.status("third").await.unwrap().is_some() {
+                sleep(millis(5)).await;
+            }
+        }
+    });
+}
+
+// --- What a server forgets -----------------------------------------------------------------------------------------------
+
+#[test]
+fn a_new_namespace_is_closed_until_it_is_opened_or_the_quarantine_is_over() {
+    let server = Server::start();
+    on_tokio(async {
+        let jane = Owner::named("jane");
+        let slow = server.leases(options().quarantine(LATE));
+        let asked = slow.try_acquire("report", &jane, MINUTE).await;
+        let about = |remaining: &Duration| is_about(Some(*remaining), LATE);
+        assert!(matches!(&asked, Err(AcquireError::Quarantined { remaining, .. }) if about(remaining)), "{asked:?}");
+        assert_eq!(slow.status("report").await.unwrap(), None);
+        assert_eq!(slow.release_all(&jane).await.unwrap(), 0);
+        slow.engine().init().await.unwrap();
+        let grant = slow.try_acquire("report", &jane, MINUTE).await.unwrap();
+        slow.engine().init().await.unwrap(); // changes nothing
+        assert_eq!(slow.try_acquire("report", &jane, MINUTE).await.unwrap().token(), grant.token());
+        let quick = server.leases(Redis::in_namespace("other").quarantine(millis(300)));
+        assert!(is_quarantined(&quick.try_acquire("report", &jane, MINUTE).await));
+        while is_quarantined(&quick.try_acquire("report", &jane, MINUTE).await) {
+            sleep(millis(10)).await;
+        }
+        assert!(quick.status("report").await.unwrap().is_some());
+    });
+}
+
+/// By whatever means: by a restart without a disk, by a command, by the loss of its first key.
+#[test]
+fn a_server_that_forgot_grants_nothing_for_a_while() {
+    at_desk_with(options().quarantine(LATE), |desk| async move {
+        let Desk { here, there, jane, joe, server } = &*desk;
+        for way in [&[][..], &["FLUSHALL"], &["DEL", LEASES]] {
+            let old = here.try_acquire("report", jane, MINUTE).await.unwrap();
+            here.try_acquire("form", jane, Expiry::Never).await.unwrap();
+            match way {
+                [] => server.run("forget"),
+                command => server.ask(command),
+            }
+            for _ in 0..2 {
+                assert!(is_quarantined(&there.try_acquire("report", joe, MINUTE).await), "{way:?}");
+                assert!(is_quarantined(&here.try_acquire("report", jane, MINUTE).await), "{way:?}");
+            }
+            assert_eq!(desk.kept(), [0; 3], "{way:?}");
+            assert!(matches!(here.renew(&old).await, Err(RenewError::Lost(_))), "{way:?}");
+            assert_eq!(here.owned_by(jane).await.unwrap(), [], "{way:?}");
+            there.engine().init().await.unwrap();
+            let new = there.try_acquire("report", joe, MINUTE).await.unwrap();
+            assert!(new.token() > old.token(), "{way:?}");
+            there.release(&new).await.unwrap();
+            here.release_all(jane).await.unwrap();
+        }
+    });
+}
+
+/// It may have forgotten the last second.
+#[test]
+fn after_a_restart_leases_go_on_and_no_others_begin() {
+    at_desk_with(options().quarantine(LATE), |desk| async move {
+        let Desk { here, there, jane, joe, server } = &*desk;
+        let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
+        here.try_acquire("form", jane, Expiry::Never).await.unwrap();
+        let mut waiting = there.acquire("report", joe, MINUTE);
+        while !desk.is_wanted("0:report") {
+            assert!(poll_once(&mut waiting).await.is_none());
+            sleep(millis(5)).await;
+        }
+        server.run("kill");
+        server.run("start");
+        let grant = here.renew(&grant).await.unwrap();
+        let busy = there.try_acquire("report", joe, MINUTE).await;
+        assert!(matches!(busy, Err(AcquireError::Busy { .. })), "{busy:?}");
+        assert!(is_quarantined(&there.try_acquire("other", joe, MINUTE).await));
+        // What she has she may have given away, in what was forgotten.
+        assert!(is_quarantined(&here.try_acquire("report", jane, MINUTE).await));
+        assert!(is_quarantined(&here.try_acquire("report", jane, MINUTE).fresh_token().await));
+        assert_eq!(here.owned_by(jane).await.unwrap().len(), 2);
+        here.release(&grant).await.unwrap();
+        assert!(is_quarantined(&waiting.await));
+        here.engine().init().await.unwrap();
+        assert!(there.try_acquire("report", joe, MINUTE).await.unwrap().token() > grant.token());
+        // She may have released it: it is another tenure, and from then on the same.
+        assert!(!here.try_acquire("form", jane, Expiry::Never).await.unwrap().is_resumed());
+        assert!(here.try_acquire("form", jane, Expiry::Never).await.unwrap().is_resumed());
+        // Once for each restart.
+        let third = server.leases(options().quarantine(LATE));
+        third.try_acquire("third", joe, MINUTE).await.unwrap();
+    });
+}
+
+#[test]
+fn a_restart_that_is_trusted_stops_nothing() {
+    at_desk_with(options().quarantine(LATE).trusts_restarts(true), |desk| async move {
+        let Desk { here, there, jane, joe, server } = &*desk;
+        let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
+        server.run("stop");
+        server.run("start");
+        assert!(here.try_acquire("report", jane, MINUTE).await.unwrap().is_resumed());
+        here.release(&grant).await.unwrap();
+        assert!(there.try_acquire("report", joe, MINUTE).await.unwrap().token() > grant.token());
+        // If nothing at all is left, that is another matter.
+        server.run("forget");
+        assert!(is_quarantined(&there.try_acquire("other", joe, MINUTE).await));
+    });
+}
+
+/// A snapshot from before: it knows of an earlier time, and does not know that.
+#[test]
+fn what_is_older_than_it_says_grants_nothing_for_a_while() {
+    let server = Server::start_with(Some("save \"\"\nappendonly no\n"));
+    on_tokio(async {
+        let desk = desk(server, options().quarantine(3 * SECOND)).await;
+        let Desk { here, there, jane, joe, server } = &desk;
+        let kept = here.try_acquire("kept", jane, 2 * SECOND).await.unwrap();
+        let () = server.ask(&["SAVE"]);
+        here.release(&kept).await.unwrap();
+        let taken = there.hold("kept", joe, 2 * SECOND).await.unwrap();
+        let lost = there.hold("lost", joe, 2 * SECOND).await.unwrap();
+        server.run("kill");
+        server.run("start");
+        // Both leases of joe's are forgotten, and the first, the server believes, is jane's.
+        let (mut first, mut second) = (None, None);
+        while first.is_none() || second.is_none() {
+            for (resource, got, held) in [("kept", &mut first, &taken), ("lost", &mut second, &lost)] {
+                if let (None, Ok(grant)) = (&got, here.try_acquire(resource, jane, MINUTE).await) {
+                    assert!(held.check().is_err(), "{resource} is granted while somebody may go by a lease");
+                    *got = Some(grant);
+                }
+            }
+            sleep(millis(10)).await;
+        }
+        assert!(first.unwrap().token() > taken.token());
+        assert!(second.unwrap().token() > lost.token());
+    });
+}
+
+/// Its owner asks for it again, and is not given the token that others have surpassed.
+#[test]
+fn what_was_released_and_comes_back_has_a_new_token() {
+    let server = Server::start_with(Some("save \"\"\nappendonly no\n"));
+    on_tokio(async {
+        let desk = desk(server, options().quarantine(LATE)).await;
+        let Desk { here, there, jane, joe, server } = &desk;
+        let first = here.try_acquire("report", jane, LATE).await.unwrap();
+        let () = server.ask(&["SAVE"]);
+        here.release(&first).await.unwrap();
+        let second = there.try_acquire("report", joe, LATE).await.unwrap();
+        server.run("kill");
+        server.run("start");
+        here.engine().init().await.unwrap();
+        assert_eq!(*here.status("report").await.unwrap().unwrap().owner(), *jane);
+        let third = here.try_acquire("report", jane, LATE).await.unwrap();
+        assert!(third.token() > second.token());
+    });
+}
+
+// --- What a server may say -----------------------------------------------------------------------------------------------
+
+#[test]
+fn a_server_that_would_throw_leases_away_is_an_error_at_once_until_it_would_not() {
+    let server = Server::start();
+    let () = server.ask(&["CONFIG", "SET", "maxmemory", "100mb"]);
+    let () = server.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    on_tokio(async {
+        let leases = server.leases(options().timeout(LATE));
+        let asked = leases.try_acquire("report", &Owner::named("jane"), MINUTE).await;
+        let Err(AcquireError::Engine(error)) = &asked else { panic!("{asked:?}") };
+        assert!(matches!(error, Error::Evicts { policy } if policy == "allkeys-lru"));
+        assert_eq!(error.to_string(), "the server would throw leases away: its maxmemory-policy is allkeys-lru");
+        // Leases have no time to live, so that this one has nothing to throw away.
+        let () = server.ask(&["CONFIG", "SET", "maxmemory-policy", "volatile-lru"]);
+        while let Err(error) = leases.engine().init().await {
+            assert!(matches!(error, Error::Evicts { .. }), "{error:?}");
+            sleep(millis(20)).await;
+        }
+        leases.try_acquire("report", &Owner::named("jane"), MINUTE).await.unwrap();
+    });
+}
+
+#[test]
+fn a_server_without_memory_grants_nothing_and_releases() {
+    at_desk(|desk| async move {
+        let Desk { here, there, jane, joe, server } = &*desk;
+        let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
+        here.try_acquire("form", jane, MINUTE).await.unwrap();
+        let () = server.ask(&["CONFIG", "SET", "maxmemory", "1"]);
+        let refused = there.try_acquire("other", joe, MINUTE).await;
+        assert!(is_refused(&refused, "OOM"), "{refused:?}");
+        assert!(matches!(here.renew(&grant).await, Err(RenewError::Engine(Error::Refused { .. }))));
+        assert_eq!(desk.kept(), [2; 3]);
+        here.release(&grant).await.unwrap();
+        assert_eq!(here.release_all(jane).await.unwrap(), 1);
+        assert_eq!(desk.kept(), [0; 3]);
+        let () = server.ask(&["CONFIG", "SET", "maxmemory", "0"]);
+        there.try_acquire("report", joe, MINUTE).await.unwrap();
+    });
+}
+
+/// Keys of other programs where the namespace's should be, of another type or another meaning.
+#[test]
+fn what_is_no_lease_is_refused_and_nothing_is_changed() {
+    at_desk(|desk| async move {
+        let Desk { here, jane, server, .. } = &*desk;
+        for key in [ENDS, OWNED] {
+            let () = server.ask(&["SET", key, "mine"]);
+            for policy in [Expiry::Never, Expiry::Sliding(MINUTE)] {
+                let refused = here.try_acquire("report", jane, policy).await;
+                assert!(is_refused(&refused, "WRONGTYPE"), "{key}: {refused:?}");
+                assert_eq!(here.status("report").await.unwrap(), None);
+            }
+            assert_eq!(server.ask::<String>(&["GET", key]), "mine");
+            let () = server.ask(&["DEL", key]);
+        }
+        let () = server.ask(&["HSET", LEASES, "0:report", "something else"]);
+        let refused = here.try_acquire("report", jane, MINUTE).await;
+        let Err(AcquireError::Engine(error @ Error::Refused { .. })) = refused else { panic!("{refused:?}") };
+        assert_eq!(error.to_string(), "the server refused the command: ERR");
+        assert!(matches!(here.release_as("report", jane).await, Err(ReleaseError::Engine(Error::Refused { .. }))));
+        assert_eq!(server.ask::<String>(&["HGET", LEASES, "0:report"]), "something else");
+        here.try_acquire("other", jane, MINUTE).await.unwrap();
+        let () = server.ask(&["SET", LEASES, "mine"]);
+        let refused = here.try_acquire("report", jane, MINUTE).await;
+        assert!(is_refused(&refused, "WRONGTYPE"), "{refused:?}");
+        assert_eq!(server.ask::<String>(&["GET", LEASES]), "mine");
+    });
+}
+
+#[test]
+fn scripts_that_the_server_does_not_know_are_told_again() {
+    at_desk(|desk| async move {
+        let Desk { here, jane, server, .. } = &*desk;
+        for _ in 0..3 {
+            let () = server.ask(&["SCRIPT", "FLUSH"]);
+            let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
+            let () = server.ask(&["SCRIPT", "FLUSH"]);
+            here.release(&grant).await.unwrap();
+        }
+    });
+}
+
+/// What the crate's page says that it needs.
+#[test]
+fn a_user_needs_few_rights() {
+    const RIGHTS: &str = "on >secret ~{keylatch:desk}:* &{keylatch:desk}:* +info +subscribe +publish +eval +evalsha +time +hget +hmget \
+        +hset +hdel +hlen +del +zadd +zrem +zrangebyscore +zrangebylex";
+    let server = Server::start();
+    on_tokio(async {
+        let mut words = vec!["ACL", "SETUSER", "secretary"];
+        words.extend(RIGHTS.split(' '));
+        let () = server.ask(&words);
+        let client = redis::Client::open(format!("redis://secretary:secret@{}", server.address())).unwrap();
+        let leases = Leases::with_engine(options().connect(client));
+        leases.engine().init().await.unwrap();
+        let jane = Owner::named("jane");
+        let held = leases.hold("report", &jane, MINUTE).await.unwrap();
+        let mut waiting = leases.acquire("report", &Owner::named("joe"), MINUTE);
+        assert!(poll_once(&mut waiting).await.is_none());
+        held.release().await.unwrap();
+        let grant = waiting.await.unwrap();
+        leases.renew(&grant).await.unwrap();
+        leases.release_expired().await.unwrap();
+        assert_eq!(leases.owned_by(grant.owner()).await.unwrap().len(), 1);
+        assert_eq!(leases.release_all(grant.owner()).await.unwrap(), 1);
+        // And may do no harm to others.
+        let () = server.ask(&["ACL", "SETUSER", "secretary", "resetkeys"]);
+        let refused = leases.try_acquire("report", &jane, MINUTE).await;
+        assert!(is_refused(&refused, "NOPERM"), "{refused:?}");
+    });
+}
+
+#[test]
+fn a_replica_is_not_the_one_that_decides() {
+    at_desk_with(options().timeout(SECOND), |desk| async move {
+        let Desk { here, jane, server, .. } = &*desk;
+        let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
+        let () = server.ask(&["REPLICAOF", "127.0.0.1", "1"]);
+        // The connection is there, and of no use any more: another one might lead elsewhere.
+        while !matches!(here.release(&grant).await, Err(ReleaseError::Engine(Error::Unconnected { .. }))) {
+            sleep(millis(10)).await;
+        }
+        let () = server.ask(&["REPLICAOF", "NO", "ONE"]);
+        while let Err(error) = here.release(&grant).await {
+            assert!(matches!(error, ReleaseError::Engine(_)), "{error:?}");
+        }
+    });
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_an_error_in_time() {
+    at_desk_with(options().timeout(millis(300)), |desk| async move {
+        let Desk { here, jane, server, .. } = &*desk;
+        let grant = here.try_acquire("report", jane, LATE).await.unwrap();
+        server.run("pause");
+        let started = Instant::now();
+        let looked = here.engine().look(&Resource::from("report"), Duration::ZERO).await;
+        assert!(matches!(looked, Err(Fail::Unknown(Error::Timeout))), "{looked:?}");
+        let asked = here.engine().look(&Resource::from("report"), Duration::ZERO).await;
+        assert!(matches!(asked, Err(Fail::NotDone(_))), "{asked:?}");
+        assert!(matches!(here.renew(&grant).await, Err(RenewError::Engine(_))));
+        let passed = started.elapsed();
+        assert!((millis(600)..20 * SECOND).contains(&passed), "{passed:?}");
+        server.run("resume");
+        while here.renew(&grant).await.is_err() {
+            assert!(started.elapsed() < 40 * SECOND);
+        }
+    });
+}
+
+#[test]
+fn a_server_that_is_not_there_is_an_error_in_time_that_does_not_say_where() {
+    on_tokio(async {
+        let client = redis::Client::open("redis://secretary:secret@127.0.0.1:1").unwrap();
+        let leases = Leases::with_engine(options().timeout(millis(300)).connect(client));
+        let started = Instant::now();
+        let Err(AcquireError::Engine(error)) = leases.try_acquire("report", &Owner::named("jane"), MINUTE).await else {
+            panic!("there is no server");
+        };
+        let passed = started.elapsed();
+        assert!((millis(300)..10 * SECOND).contains(&passed), "{passed:?}");
+        assert!(matches!(error, Error::Unconnected { source: Some(_) }), "{error:?}");
+        assert!(std::error::Error::source(&error).is_some());
+        assert_eq!(error.to_string(), "there is no connection to the server");
+        assert!(matches!(leases.engine().ready().await, Err(Error::Unconnected { .. })));
+        let fail = leases.engine().look(&Resource::from("report"), Duration::ZERO).await;
+        assert!(matches!(fail, Err(Fail::NotDone(_))));
+    });
+}
+
+/// The connections are cut again and again while two processes use them.
+#[test]
+fn connections_that_are_cut_are_made_again() {
+    at_desk_with(options().fallback(LATE), |desk| async move {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (inside, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let tasks: Vec<_> = (0..4)
+            .map(|i| {
+                let desk = Arc::clone(&desk);
+                let (is_over, inside, rounds) = (Arc::clone(&is_over), Arc::clone(&inside), Arc::clone(&rounds));
+                tokio::spawn(async move {
+                    let leases = if i % 2 == 0 { &desk.here } else { &desk.there };
+                    let owner = Owner::named(format!("worker-{i}"));
+                    while !is_over.load(SeqCst) {
+                        // Three answers in a row may be lost.
+                        let Ok(grant) = leases.acquire("report", &owner, LATE).await else { continue };
+                        assert!(!inside.swap(true, SeqCst), "two have it");
+                        rounds.fetch_add(1, SeqCst);
+                        inside.store(false, SeqCst);
+                        while let Err(ReleaseError::Engine(_)) = leases.release(&grant).await {}
+                    }
+                })
+            })
+            .collect();
+        let mut cuts = 0;
+        for _ in 0..8 {
+            sleep(millis(200)).await;
+            cuts += desk.server.ask::<usize>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        }
+        is_over.store(true, SeqCst);
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert!(cuts >= 8, "{cuts}");
+        assert!(rounds.load(SeqCst) >= 8);
+    });
+}
+
+/// What was told while nobody listened is not known: so all who watch are woken.
+#[test]
+fn who_watches_is_woken_when_the_connection_was_lost() {
+    at_desk(|desk| async move {
+        let engine = desk.here.engine();
+        let (one, other) = (Resource::from("one"), Resource::from("other"));
+        let (mut one, other) = (std::pin::pin!(engine.watch(&one)), std::pin::pin!(engine.watch(&other)));
+        assert!(poll_once(&mut one).await.is_none());
+        assert_eq!(desk.server.ask::<u64>(&["CLIENT", "KILL", "TYPE", "pubsub"]), 2);
+        zip(one, other).await;
+    });
+}
+
+#[test]
+fn requests_that_are_dropped_leave_nothing_behind() {
+    at_desk(|desk| async move {
+        let Desk { here, there, jane, joe, .. } = &*desk;
+        here.try_acquire("report", jane, MINUTE).await.unwrap();
+        for polls in 0..20 {
+            let owner = Owner::named(format!("worker-{polls}"));
+            let mut free = here.acquire(("free", polls.to_string()), &owner, SECOND);
+            let mut busy = here.acquire("report", joe, MINUTE);
+            let mut all = here.release_all(&owner);
+            for _ in 0..polls {
+                let _ = poll_once(&mut free).await;
+                let _ = poll_once(&mut busy).await;
+                let _ = poll_once(&mut all).await;
+                tokio::task::yield_now().await;
+            }
+        }
+        here.release_as("report", jane).await.unwrap();
+        there.acquire("report", joe, MINUTE).await.unwrap();
+        there.acquire(("free", "19"), joe, MINUTE).await.unwrap();
+        assert_eq!(desk.server.ask::<(String, u64)>(&["PUBSUB", "NUMSUB", CHANNEL]).1, 2);
+    });
+}
+
+// --- The driver ----------------------------------------------------------------------------------------------------------
+
+#[test]
+fn without_a_driver_nothing_is_done() {
+    on_tokio(async {
+        let dial = || async { std::future::pending::<Result<tokio::net::TcpStream, BoxError>>().await };
+        let (engine, driver) = options().connect_with(RedisConnectionInfo::default(), dial);
+        let leases = Leases::with_engine(engine);
+        let mut asked = leases.release_all(&Owner::named("jane"));
+        assert!(poll_once(&mut asked).await.is_none());
+        drop(driver);
+        assert!(matches!(asked.await, Err(LookError::Engine(Error::Stopped))));
+        assert!(matches!(leases.engine().ready().await, Err(Error::Stopped)));
+    });
+}
+
+#[test]
+fn the_last_engine_to_go_ends_the_driver_and_the_connection() {
+    let server = Server::start();
+    on_tokio(async {
+        let listeners = || server.ask::<(String, u64)>(&["PUBSUB", "NUMSUB", CHANNEL]).1;
+        let engine = options().connect(server.client());
+        engine.ready().await.unwrap();
+        assert_eq!(listeners(), 1);
+        drop(engine.clone());
+        engine.ready().await.unwrap();
+        drop(engine);
+        while listeners() > 0 {
+            sleep(millis(5)).await;
+        }
+    });
+}
+
+/// No runtime of tokio's is needed, and calls may block.
+#[test]
+fn it_runs_on_another_runtime() {
+    use tokio_util::compat::FuturesAsyncReadCompatExt;
+
+    let server = Server::start();
+    let address = server.address();
+    let dial = move || async move { Ok(smol::net::TcpStream::connect(address).await?.compat()) };
+    let (engine, driver) = options().connect_with(RedisConnectionInfo::default(), dial);
+    let driver = smol::spawn(driver);
+    smol::block_on(engine.init()).unwrap();
+    let leases = Leases::with_engine(engine);
+    let (jane, joe) = (Owner::named("jane"), Owner::named("joe"));
+    let grant = leases.acquire_blocking("report", &jane, MINUTE).unwrap();
+    let next = std::thread::scope(|scope| {
+        let next = scope.spawn(|| leases.acquire_blocking("report", &joe, MINUTE).unwrap());
+        std::thread::sleep(millis(50));
+        leases.release_blocking(&grant).unwrap();
+        next.join().unwrap()
+    });
+    assert!(next.token() > grant.token());
+    smol::block_on(async {
+        let mut held = leases.hold("job", &jane, millis(600)).await.unwrap();
+        // Beyond its first end.
+        let done = held.run(smol::Timer::after(millis(1500))).await;
+        assert!(done.is_ok(), "{done:?}");
+        held.release().await.unwrap();
+        // The connection is cut, and made again.
+        assert_eq!(server.ask::<u64>(&["CLIENT", "KILL", "TYPE", "pubsub"]), 1);
+        leases.release(&next).await.unwrap();
+        drop(leases);
+        driver.await;
+    });
+    assert_eq!(server.ask::<(String, u64)>(&["PUBSUB", "NUMSUB", CHANNEL]).1, 0);
+}
+
+/// What is given back, or swept, waits for an answer no longer than an operation does.
+#[test]
+fn the_driver_of_nobody_ends_although_the_server_does_not_answer() {
+    let server = Server::start();
+    on_tokio(async {
+        for sweeps in [None, Some(millis(300))] {
+            let (address, settings) = (server.address(), RedisConnectionInfo::default());
+            let options = Redis::in_namespace("desk").sweeps(sweeps).timeout(5 * SECOND);
+            let dial = move || async move { Ok(tokio::net::TcpStream::connect(address).await?) };
+            let (engine, driver) = options.connect_with(settings, dial);
+            let mut driver = tokio::spawn(driver);
+            engine.init().await.unwrap();
+            let leases = Leases::with_engine(engine);
+            let held = leases.hold("report", &Owner::named("jane"), MINUTE).await.unwrap();
+            server.run("pause");
+            if sweeps.is_some() {
+                sleep(millis(600)).await;
+            }
+            drop(held);
+            drop(leases);
+            let ended = tokio::time::timeout(15 * SECOND, &mut driver).await;
+            server.run("resume");
+            ended.expect("it ends").unwrap();
+        }
+    });
+}
+
+/// Late, what it was asked may be done.
+#[test]
+fn what_a_token_names_is_released_late_and_nothing_else() {
+    at_desk(|desk| async move {
+        let engine = desk.here.engine();
+        let report = Resource::from("report");
+        let old = desk.here.try_acquire(&report, &desk.jane, MINUTE).await.unwrap().token();
+        let new = desk.here.try_acquire(&report, &desk.jane, MINUTE).fresh_token().await.unwrap().token();
+        let release = |token| engine.release(&report, &desk.jane, Some(token), Duration::ZERO);
+        assert_eq!(release(old).await.unwrap(), Gone::NotOwner(desk.jane.clone()));
+        assert_eq!(release(new).await.unwrap(), Gone::Released);
+        assert_eq!(release(new).await.unwrap(), Gone::NotHeld);
+    });
+}
