@@ -17,7 +17,7 @@ use redis::{FromRedisValue, InfoDict, RedisError, RedisResult, aio::MultiplexedC
 use crate::{
     convert,
     error::Error,
-    scripts::{OPEN, RELEASE, SWEEP, Script},
+    scripts::{ACQUIRE, LOOK, OPEN, OWNED_BY, RELEASE, RELEASE_ALL, RENEW, SWEEP, Script},
 };
 
 /// How many leases are forgotten at a time.
@@ -100,6 +100,12 @@ impl Session {
             return Err(Error::unconnected(Some("the server does not say which run of it this is".into())));
         }
         connection.subscribe(&place.channel).await.map_err(unusable)?;
+        // So that each operation is one round trip from the first on. If it may not, each is told when it is first asked for.
+        for script in [&ACQUIRE, &RENEW, &RELEASE, &RELEASE_ALL, &LOOK, &OWNED_BY, &SWEEP] {
+            let loaded =
+                redis::cmd("SCRIPT").arg("LOAD").arg(&script.source).query_async::<String>(&mut connection).await;
+            drop(loaded);
+        }
         let session = Session { place, connection, run, ended };
         session.open_namespace(false).await.map_err(unusable)?;
         Ok(session)
