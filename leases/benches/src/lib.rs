@@ -6,6 +6,7 @@
 //!
 //! How things are timed, and the locks that leases are compared with, are those of `keylatch-benches`.
 
+pub mod figures;
 pub mod hand_over;
 pub mod heap;
 pub mod map_and_queue;
