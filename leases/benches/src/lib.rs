@@ -3,6 +3,8 @@
 //! - `cargo bench --bench leases`: what leases cost in memory, with the goals that keylatch-lease has set itself. `-- --check` fails if
 //!   one is missed.
 //! - `cargo bench --bench postgres`: what they cost in Postgres, beside its advisory locks. It needs the server's binaries.
+//! - `cargo bench --bench crowds`: how leases on engines behave where many want one, holders are killed, or very many are held.
+//! - `./figures`: measures leases on engines, and writes the figures down in `docs/leases.md`.
 //!
 //! How things are timed, and the locks that leases are compared with, are those of `keylatch-benches`.
 
