@@ -304,7 +304,9 @@
 //!   cache that forgets values with time, or weighs them, is `moka`.
 //! - *Many short critical sections that need not be exact about the key:* an array of mutexes, chosen by the hash, is
 //!   faster still; two keys may then share a mutex.
-//! - *Several processes or machines:* these locks live in one process.
+//! - *A person or a worker holds it, across requests and crashes; or several processes or machines must see it:* these locks live in
+//!   one process, and belong to a piece of a running program. That is a lease: `keylatch-lease`, in memory or on Postgres,
+//!   Redis, etcd or NATS.
 //!
 //! # Implementation
 //! The `core` module of the source has an overview: how an entry lives and dies, who may change what under which lock,

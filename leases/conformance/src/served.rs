@@ -51,6 +51,7 @@ use keylatch_lease::{
     Clock, Expiry, Memory, Owner, Resource, StdClock, Term, Token,
     engine::{Answer, Ask, Engine, Fail, Gone, Left, Owned, Record, Renewal, Want},
 };
+use keylatch_lease_remote::Watchers;
 
 use crate::{Failure, Server};
 
@@ -522,7 +523,7 @@ pub struct Remote {
     address: SocketAddr,
     clock: StdClock,
     link: Mutex<Option<Arc<Link>>>,
-    watches: Arc<Watches>,
+    watchers: Arc<Watchers>,
 }
 
 impl fmt::Debug for Remote {
@@ -539,9 +540,6 @@ struct Link {
     asked: Mutex<Option<Asked>>,
     next: AtomicU64,
 }
-
-/// Who wants to be told of a resource.
-type Watches = Mutex<HashMap<Resource, Vec<Arc<Slot<()>>>>>;
 
 /// Who waits for an answer; there is none if the connection breaks.
 type Asked = HashMap<u64, Arc<Slot<Option<String>>>>;
@@ -592,7 +590,7 @@ impl Remote {
             address,
             clock: StdClock::new(),
             link: Mutex::default(),
-            watches: Arc::default(),
+            watchers: Arc::default(),
         };
         remote.link()?;
         Ok(remote)
@@ -612,13 +610,11 @@ impl Remote {
             asked: Mutex::new(Some(HashMap::new())),
             next: AtomicU64::new(0),
         });
-        let (reading, watches) = (Arc::clone(&new), Arc::clone(&self.watches));
+        let (reading, watchers) = (Arc::clone(&new), Arc::clone(&self.watchers));
         thread::Builder::new().spawn(move || {
-            let _ = reading.read(stream, &watches);
+            let _ = reading.read(stream, &watchers);
             reading.close();
-            // Whoever waits may have missed something.
-            let all = mem::take(&mut *lock(&watches));
-            all.into_values().flatten().for_each(|watch| watch.fill(()));
+            watchers.tell_all();
         })?;
         *link = Some(Arc::clone(&new));
         Ok(new)
@@ -655,14 +651,12 @@ impl Link {
         Some(slot)
     }
 
-    fn read(&self, stream: TcpStream, watches: &Watches) -> io::Result<()> {
+    fn read(&self, stream: TcpStream, watchers: &Watchers) -> io::Result<()> {
         for line in BufReader::new(stream).lines() {
             let line = line?;
             let (id, rest) = line.split_once('\t').unwrap_or((&line, ""));
             if id == "!" {
-                let resource = Fields(rest.split('\t')).resource();
-                let told = lock(watches).remove(&resource);
-                told.into_iter().flatten().for_each(|watch| watch.fill(()));
+                watchers.tell(&Fields(rest.split('\t')).resource());
             } else if let Ok(id) = id.parse() {
                 let slot = lock(&self.asked).as_mut().and_then(|asked| asked.remove(&id));
                 slot.into_iter().for_each(|slot| slot.fill(Some(rest.to_owned())));
@@ -785,9 +779,7 @@ impl Engine for Remote {
     }
 
     fn watch(&self, resource: &Resource) -> impl Future<Output = ()> + Send {
-        let slot = Slot::new();
-        lock(&self.watches).entry(resource.clone()).or_default().push(Arc::clone(&slot));
-        async move { slot.get().await }
+        self.watchers.watch(resource)
     }
 
     fn abandon(&self, resource: &Resource, owner: &Owner, token: Token) {

@@ -477,24 +477,25 @@ impl Tenure {
     async fn renewal<E: Engine>(self: &Arc<Self>, leases: &Leases<E>, ttl: Duration) -> Lost {
         let pause = (ttl / RENEWED_AFTER).max(SHORTEST);
         let moment = (pause / 4).max(SHORTEST);
-        let mut failed: Option<Duration> = None;
+        let mut failed: Option<(Duration, u32)> = None;
         loop {
-            let (grant, due) = {
+            let (grant, due, in_vain) = {
                 let state = self.state.lock();
-                let due = match failed {
+                let (due, failures) = match failed {
                     // It may answer the next time; until the end there is time for some.
-                    Some(asked) if asked > state.renewed => asked.checked_add(moment),
-                    _ => state.renewed.checked_add(pause),
+                    Some((asked, failures)) if asked > state.renewed => (asked.checked_add(moment), failures),
+                    _ => (state.renewed.checked_add(pause), 0),
                 };
                 // Who has been taken along waits a moment longer for what comes of it, whoever has it in hand.
                 let patience = if state.is_along { moment } else { Duration::ZERO };
-                (state.grant.clone(), due.and_then(|due| due.checked_add(patience)))
+                let due = due.and_then(|due| due.checked_add(patience));
+                (state.grant.clone(), due, failures + u32::from(state.is_along))
             };
             let slot = Slot::new(leases, self, due);
             if let Some(lost) = self.pause(leases, due).await {
                 return lost;
             }
-            let Some(along) = slot.take(moment) else { continue };
+            let Some(along) = slot.take(moment, in_vain) else { continue };
             let asked = leases.engine().now();
             // While an engine does not answer, the time runs on.
             let answer = {
@@ -526,7 +527,7 @@ impl Tenure {
                     leases.wake_watches(&self.resource);
                     return lost;
                 }
-                Ok(Err(_)) => failed = Some(asked),
+                Ok(Err(_)) => failed = Some((asked, in_vain + 1)),
             }
             if leases.engine().now() >= asked.saturating_add(moment) {
                 give_way().await; // it is slow, or the lease is very short: what is done under it must have its turn
@@ -550,13 +551,15 @@ impl<'a, E: Engine> Slot<'a, E> {
     }
 
     /// Who is taken along, of those who are due a moment later at most. `None` if this tenure itself was taken along.
-    fn take(mut self, moment: Duration) -> Option<Vec<Arc<Tenure>>> {
+    ///
+    /// They are fewer if it was tried in vain: one of them may be the reason.
+    fn take(mut self, moment: Duration, in_vain: u32) -> Option<Vec<Arc<Tenure>>> {
         let Some(place) = self.place.take() else { return Some(Vec::new()) };
         let by = self.leases.engine().now().saturating_add(moment);
         let (itself, along) = {
             let mut roster = self.leases.roster();
             let itself = roster.leave(place)?;
-            (itself, roster.take(by))
+            (itself, roster.take(by, in_vain))
         };
         drop(itself);
         self.tenure.state.lock().is_along = false;

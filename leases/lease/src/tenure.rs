@@ -10,7 +10,10 @@ use core::time::Duration;
 use crate::{Grant, Lost, Owner, Resource, Token, sync::Mutex};
 
 /// How many go in one request, at most.
-pub(crate) const TOGETHER: usize = 256;
+const TOGETHER: usize = 256;
+
+/// After each time that it was in vain so many times fewer: in the end one alone.
+const FEWER: u32 = 8;
 
 /// What a [`Held`](crate::Held) shares with the futures that renew it.
 pub(crate) struct Tenure {
@@ -81,10 +84,11 @@ impl Roster {
         self.due.remove(&place)
     }
 
-    /// Those who are due by then, the earliest first, for who renews one more.
-    pub(crate) fn take(&mut self, by: Duration) -> Vec<Arc<Tenure>> {
+    /// Those who are due by then, the earliest first, for who renews one more and has tried that so often.
+    pub(crate) fn take(&mut self, by: Duration, in_vain: u32) -> Vec<Arc<Tenure>> {
+        let most = FEWER.checked_pow(in_vain).map_or(0, |fewer| TOGETHER / fewer as usize);
         let mut along = Vec::new();
-        while along.len() + 1 < TOGETHER {
+        while along.len() + 1 < most {
             match self.due.first_entry() {
                 Some(first) if first.key().0 <= by => {
                     let tenure = first.remove();

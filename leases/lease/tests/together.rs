@@ -50,6 +50,8 @@ struct Far {
     is_silent: AtomicBool,
     /// It has not heard it, and says so.
     is_failing: AtomicBool,
+    /// A lease with which it fails.
+    chokes_on: Mutex<Option<Resource>>,
 }
 
 impl Engine for Far {
@@ -69,7 +71,9 @@ impl Engine for Far {
 
     async fn renew(&self, batch: &mut [Renewal<'_>], at: Duration) -> Never<()> {
         self.batches.lock().unwrap().push(batch.len());
-        if self.is_failing.load(SeqCst) {
+        let chokes_on = self.chokes_on.lock().unwrap().clone();
+        let has_it = batch.iter().any(|renewal| chokes_on.as_ref() == Some(renewal.resource));
+        if has_it || self.is_failing.load(SeqCst) {
             return Err(Fail::NotDone(Refused));
         }
         self.memory.renew(batch, at).await.map_err(refused)?;
@@ -113,6 +117,7 @@ impl World {
             batches: Mutex::default(),
             is_silent: AtomicBool::new(false),
             is_failing: AtomicBool::new(false),
+            chokes_on: Mutex::default(),
         };
         World { leases: Arc::new(Leases::with_engine(far)), clock }
     }
@@ -239,6 +244,25 @@ fn who_was_taken_along_in_vain_asks_itself_and_is_due_as_usual_when_it_was_renew
     assert_eq!(poll(&mut renewal), None);
     assert_eq!(poll(&mut leads), None);
     assert_eq!(world.batches().into_iter().sum::<usize>(), 2);
+}
+
+/// Of many who go together one may be what the engine cannot do.
+#[test]
+fn one_that_cannot_be_renewed_takes_nobody_with_it() {
+    for others in [1, 2, 20, 300] {
+        let world = World::new();
+        let mut all: Vec<_> = (0..=others).map(|i| world.hold(&i.to_string(), TTL)).collect();
+        *world.leases.engine().chokes_on.lock().unwrap() = Some(Resource::from("1"));
+        for _ in 0..200 {
+            world.clock.advance(Duration::from_secs(1));
+            for (held, renewal) in all.iter_mut().filter(|(held, _)| held.check().is_ok()) {
+                let is_it = held.resource().key() == "1";
+                assert!(poll(renewal).is_none() || is_it, "{held:?}");
+            }
+        }
+        let lost: Vec<_> = all.iter().map(|(held, _)| held).filter(|held| held.check().is_err()).collect();
+        assert!(matches!(lost[..], [held] if held.resource().key() == "1"), "{lost:?}");
+    }
 }
 
 #[test]

@@ -76,8 +76,10 @@
 //! | an operation is given up after its timeout, or its future is dropped | 11: a lease that was granted unheard stays until it expires, or its owner asks again; with `Expiry::Never`, until its owner asks again or is released by name |
 //! | the server stands still for longer than that, and goes on | 5, for one owner: a request of the connection that was given up may be done late. Without a token (`release_as`, `release_all`) it may end a tenure that the same owner has begun since |
 //! | nobody sweeps ([`Options::sweeps`] is `None` everywhere) | 12: a row for each resource that was ever leased |
+//! | a session somewhere in the cluster listens and never ends its transaction, until the queue of notifications (8 GB) is full | releases that have somebody to tell fail with [`Error::Refused`], and those leases last until they expire |
 //! | many processes wait for one resource | 9: in each process in order of arrival; among them who is first to ask |
 //!
+//! A sweep reads all rows of its namespace, once a minute: there is no index by time, which every renewal would have to write to.
 //! Times are kept in microseconds; a lease of more than 285 years never ends.
 //!
 //! # Writing under a lease

@@ -28,11 +28,12 @@ const RENEW: &str = "SELECT * FROM keylatch_lease_renew_v1($1, $2, $3, $4, $5, $
 const RELEASE: &str = "SELECT * FROM keylatch_lease_release_v1($1, $2, $3, $4, $5, $6)";
 const RELEASE_ALL: &str = "SELECT * FROM keylatch_lease_release_all_v1($1, $2, $3)";
 const SWEEP: &str = "SELECT keylatch_lease_sweep_v1($1, $2)";
-const LOOK: &str = "WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
+// The clock is read before the snapshot is taken: read after it, a lease that was renewed between the two would look expired.
+const LOOK: &str = "WITH clock AS MATERIALIZED (SELECT statement_timestamp() AS now)
     SELECT owner, token, greatest(extract(epoch FROM now - since) * 1000000, 0)::bigint,
         (extract(epoch FROM nullif(until, 'infinity') - now) * 1000000)::bigint
     FROM keylatch_lease, clock WHERE ns = $1 AND entity = $2 AND key = $3 AND until > now";
-const OWNED_BY: &str = "WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
+const OWNED_BY: &str = "WITH clock AS MATERIALIZED (SELECT statement_timestamp() AS now)
     SELECT owner, token, greatest(extract(epoch FROM now - since) * 1000000, 0)::bigint,
         (extract(epoch FROM nullif(until, 'infinity') - now) * 1000000)::bigint,
         entity, key, policy, idle, total
