@@ -206,7 +206,7 @@ async fn take_over<S: Subject>(case: &Case<'_>, running: &Running) -> Result<(),
         worker.tell(&format!("hold job-{at} {}", ttl.as_millis()))?;
         let leases = Arc::clone(&leases);
         waiting.spawn(async move {
-            let grant = leases.acquire(format!("job-{at}"), &Owner::incarnation("waiter"), LONG).await?;
+            let grant = leases.acquire(format!("job-{at}"), &Owner::incarnation("waiter"), ttl).await?;
             let granted = now();
             _ = leases.release(&grant).await;
             Ok::<_, Error>((at, granted))
