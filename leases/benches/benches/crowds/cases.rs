@@ -28,6 +28,7 @@ pub fn run<S: Subject>(case: &Case<'_>) -> Result<(), Error> {
     let done = runtime.block_on(async {
         let running = S::start().await?;
         case.describe(S::NAME, &running.version);
+        sleep(case.scale.idle / 20).await; // connections of the preparations end
         if case.is_asked_for("one process") {
             one_process::<S>(case, &running).await?;
         }
@@ -69,14 +70,20 @@ async fn until(mut is_so: impl FnMut() -> Result<bool, Error>) -> Result<(), Err
 }
 
 /// How many connections of this machine lead to the port, where the system tells.
-fn connections(port: u16) -> String {
-    let Ok(table) = fs::read_to_string("/proc/net/tcp") else { return "–".to_owned() };
+fn connections(port: u16) -> Option<usize> {
+    let table = fs::read_to_string("/proc/net/tcp").ok()?;
     let remote = format!(":{port:04X}");
     let is_one = |line: &&str| {
         let mut fields = line.split_whitespace().skip(2);
         fields.next().is_some_and(|address| address.ends_with(&remote)) && fields.next() == Some("01")
     };
-    table.lines().filter(is_one).count().to_string()
+    Some(table.lines().filter(is_one).count())
+}
+
+/// How many have come since. The server may have some to itself.
+fn more(connections: Option<usize>, before: Option<usize>) -> String {
+    let more = connections.zip(before).map(|(now, before)| now.saturating_sub(before));
+    more.map_or_else(|| "–".to_owned(), |more| more.to_string())
 }
 
 fn number(value: f64) -> String {
@@ -94,13 +101,14 @@ fn millis(times: &Histogram<u64>, percentile: f64) -> String {
 /// All in one process, and each has it once.
 async fn one_process<S: Subject>(case: &Case<'_>, running: &Running) -> Result<(), Error> {
     let count = case.scale.crowd;
+    let others = connections(running.port);
     let leases = client::<S>(running, "one process").await?;
     let first = Owner::incarnation("first");
     let grant = leases.acquire(RESOURCE, &first, LONG).await?;
     let crowd = Crowd::gather(&leases, count, Manner { hold: HOLD, pause: None });
     until(|| Ok(crowd.progress()?.0 == count)).await?;
     sleep(case.scale.idle / 10).await; // they have been told who has it
-    let (before, connections) = (leases.engine().counts(), connections(running.port));
+    let (before, connections) = (leases.engine().counts(), more(connections(running.port), others));
     leases.release(&grant).await?;
     until(|| Ok(crowd.progress()?.1 == count)).await?;
     let after = leases.engine().counts();
@@ -142,6 +150,7 @@ fn visits(workers: &mut [Worker]) -> Result<Vec<Visit>, Error> {
 async fn many_processes<S: Subject>(case: &Case<'_>, running: &Running) -> Result<(), Error> {
     let (processes, each) = case.scale.crowds;
     let count = processes * each;
+    let others = connections(running.port);
     let leases = client::<S>(running, "many processes").await?;
     let first = Owner::incarnation("first");
     let grant = leases.acquire(RESOURCE, &first, LONG).await?;
@@ -154,7 +163,7 @@ async fn many_processes<S: Subject>(case: &Case<'_>, running: &Running) -> Resul
 
     // Somebody has it, and nothing happens.
     let (before, start) = (progress(&mut workers)?, Instant::now());
-    let connections = connections(running.port);
+    let connections = more(connections(running.port), others);
     sleep(case.scale.idle).await;
     let after = progress(&mut workers)?;
     let idle = (after.counts.all - before.counts.all) as f64 / start.elapsed().as_secs_f64() / processes as f64;

@@ -37,6 +37,13 @@ pub struct Running {
     _server: Box<dyn Any>,
 }
 
+impl Running {
+    fn of(server: Private, version: &str) -> Self {
+        let (address, version) = (server.address.clone(), version.to_owned());
+        Running { address, port: server.port, version, _server: Box::new(server) }
+    }
+}
+
 /// An operation may take as long as it likes here: this machine may be busy.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -72,8 +79,7 @@ impl Subject for InPostgres {
         let version: String = client.query_one("SHOW server_version", &[]).await?.get(0);
         drop(client);
         connection.await??; // it is not to be counted
-        let version = version.split(' ').next().unwrap_or_default().to_owned();
-        Ok(Running { address: server.address.clone(), port: server.port, version, _server: Box::new(server) })
+        Ok(Running::of(server, version.split(' ').next().unwrap_or_default()))
     }
 
     async fn connect(address: &str, namespace: &str) -> Result<Postgres, Error> {
