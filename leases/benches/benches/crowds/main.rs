@@ -38,7 +38,7 @@ pub struct Scale {
     pub pairs: &'static [usize],
     pub hand_overs: usize,
     pub kills: usize,
-    /// Of the time of a lease whose holder is killed.
+    /// How much sooner than after a renewal or two a holder is killed.
     pub haste: u32,
     pub leases: usize,
     pub lease: Duration,
@@ -64,7 +64,7 @@ const SMOKE: Scale = Scale {
     pairs: &[2],
     hand_overs: 3,
     kills: 1,
-    haste: 2,
+    haste: 20,
     leases: 20,
     lease: Duration::from_secs(30),
     renewing: Duration::from_millis(50),
