@@ -13,6 +13,7 @@
 //! there.
 
 pub mod candidates;
+pub mod chart;
 pub mod conditions;
 mod dash_map;
 pub mod heap;

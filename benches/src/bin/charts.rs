@@ -10,6 +10,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::{fs, io};
 
+use keylatch_benches::chart::{Bar, Chart, Kind, Panel, fill_tables};
 use keylatch_benches::report::{Report, figure};
 use keylatch_benches::scenarios::{Group, Measure, PEERS, SUBJECT, Scenario, scenarios};
 
@@ -47,20 +48,6 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces what stands between the marks.
-fn fill_tables(page: &str, table: impl Fn(&str) -> String) -> String {
-    const END: &str = "<!-- end -->";
-    let mut filled = String::new();
-    let mut rest = page;
-    while let Some((before, after)) = rest.split_once("<!-- table: ") {
-        let (name, after) = after.split_once(" -->").expect("a mark is closed");
-        let (_, after) = after.split_once(END).expect("a table has an end");
-        write!(filled, "{before}<!-- table: {name} -->\n\n{}\n\n{END}", table(name).trim()).expect("strings take all");
-        rest = after;
-    }
-    filled + rest
-}
-
 fn table(report: &Report, scenarios: &[Scenario], name: &str) -> String {
     if name == "facts" {
         return report.facts.clone();
@@ -82,7 +69,7 @@ fn headline(report: &Report, scenarios: &[Scenario]) -> Chart {
             let value = measure.of(&report.stats(scenario, measure, candidate)?);
             let speed = if measure.less_is_better { measure.of(&own) / value } else { value / measure.of(&own) };
             let text = format!("{} {}", figure(value), measure.unit);
-            Some(Bar { label: candidate.to_owned(), length: speed, text, kind: Kind::of(candidate) })
+            Some(Bar { label: candidate.to_owned(), length: speed, text, kind: kind(candidate) })
         };
         let mut bars: Vec<_> = PEERS.into_iter().filter_map(bar).collect();
         bars.sort_by(|a, b| b.length.total_cmp(&a.length));
@@ -124,12 +111,7 @@ fn panel(report: &Report, scenario: &Scenario, measure: &Measure, beside: &[Meas
                         write!(text, " · {}", figure(measure.of(&stats))).expect("strings take all");
                     }
                 }
-                bars.push(Bar {
-                    label: candidate.to_owned(),
-                    length: measure.of(stats),
-                    text,
-                    kind: Kind::of(candidate),
-                });
+                bars.push(Bar { label: candidate.to_owned(), length: measure.of(stats), text, kind: kind(candidate) });
             }
         }
     }
@@ -146,115 +128,12 @@ fn panel(report: &Report, scenario: &Scenario, measure: &Measure, beside: &[Meas
     Panel { title: format!("{}: {} ({better})", scenario.name, measure.label()), bars, notes }
 }
 
-struct Chart {
-    title: String,
-    panels: Vec<Panel>,
-}
-
-/// A scenario, with a scale of its own.
-struct Panel {
-    title: String,
-    bars: Vec<Bar>,
-    /// What else there is to say, a line each.
-    notes: Vec<String>,
-}
-
-struct Bar {
-    label: String,
-    length: f64,
-    text: String,
-    kind: Kind,
-}
-
-#[derive(Clone, Copy)]
-enum Kind {
-    Own,
-    Peer,
-    /// No keyed lock.
-    Reference,
-}
-
-impl Kind {
-    fn of(candidate: &str) -> Self {
-        if candidate.starts_with(SUBJECT) {
-            Kind::Own
-        } else if PEERS.contains(&candidate) {
-            Kind::Peer
-        } else {
-            Kind::Reference
-        }
-    }
-
-    fn colour(self) -> &'static str {
-        match self {
-            Kind::Own => "#e8833a",
-            Kind::Peer => "#5b8dd0",
-            Kind::Reference => "#9aa3ad",
-        }
-    }
-}
-
-impl Chart {
-    fn svg(&self) -> String {
-        const WIDTH: f64 = 860.0;
-        const LABELS: f64 = 170.0;
-        const BARS: f64 = 440.0;
-        const ROW: f64 = 19.0;
-        const MARGIN: f64 = 16.0;
-
-        let mut body = String::new();
-        let mut y = MARGIN + 8.0;
-        // Readers may have a white page or a black one. This grey can be read on both.
-        let mut text = |x: f64, y: f64, style: &str, text: &str| {
-            let text = text.replace('&', "&amp;").replace('<', "&lt;");
-            writeln!(body, r#"<text x="{x}" y="{y:.1}"{style}>{text}</text>"#).expect("strings take all");
-        };
-        text(MARGIN, y, r#" font-size="16" font-weight="bold""#, &self.title);
-        let mut rects = String::new();
-        for Panel { title, bars, notes } in &self.panels {
-            y += 1.8 * ROW;
-            text(MARGIN, y, r#" font-weight="bold""#, title);
-            y += 0.4 * ROW;
-            let longest = bars.iter().map(|bar| bar.length).fold(0.0, f64::max);
-            for Bar { label, length, text: value, kind } in bars {
-                let width = if longest > 0.0 { (BARS * length / longest).max(1.0) } else { 1.0 };
-                let (height, baseline) = (ROW - 5.0, y + ROW - 8.5);
-                let colour = kind.colour();
-                text(LABELS - 8.0, baseline, r#" text-anchor="end""#, label);
-                writeln!(
-                    rects,
-                    r#"<rect x="{LABELS}" y="{y:.1}" width="{width:.1}" height="{height}" fill="{colour}"/>"#
-                )
-                .expect("strings take all");
-                text(LABELS + width + 6.0, baseline, "", value);
-                y += ROW;
-            }
-            for note in notes {
-                text(MARGIN, y + 10.0, r#" font-size="11" font-style="italic""#, note);
-                y += 0.75 * ROW;
-            }
-        }
-        let height = y + MARGIN;
-        format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" width=\"{WIDTH}\" \
-             height=\"{height:.0}\" font-family=\"DejaVu Sans, Verdana, sans-serif\" font-size=\"12\" \
-             fill=\"#77818c\">\n{body}{rects}</svg>\n"
-        )
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tables_replace_what_stands_there() {
-        let page = "a\n<!-- table: x -->\nold\n<!-- end -->\nb\n<!-- table: y --><!-- end -->\n";
-        let filled = fill_tables(page, |name| format!("new {name}\n"));
-        assert_eq!(
-            filled,
-            "a\n<!-- table: x -->\n\nnew x\n\n<!-- end -->\nb\n<!-- table: y -->\n\nnew y\n\n<!-- end -->\n"
-        );
-        assert_eq!(fill_tables(&filled, |name| format!("new {name}\n")), filled);
+fn kind(candidate: &str) -> Kind {
+    if candidate.starts_with(SUBJECT) {
+        Kind::Own
+    } else if PEERS.contains(&candidate) {
+        Kind::Peer
+    } else {
+        Kind::Reference
     }
 }

@@ -1,0 +1,299 @@
+//! What is measured.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use keylatch_lease::{Leases, Owner};
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::counted::{Counted, Counts};
+use crate::crowd::{Crowd, LONG, Manner, RESOURCE, Visit, hand_overs, now};
+use crate::engines::{Running, Subject};
+use crate::worker::{Progress, Worker};
+use crate::{Case, Error};
+
+/// How long each has the resource whom many others wait for.
+const HOLD: Duration = Duration::from_millis(2);
+
+/// What takes longer is never over.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Starts the engine's server, and does with it what is asked for.
+pub fn run<S: Subject>(case: &Case<'_>) -> Result<(), Error> {
+    let runtime = Runtime::new()?;
+    let done = runtime.block_on(async {
+        let running = S::start().await?;
+        case.describe(S::NAME, &running.version);
+        sleep(case.scale.idle / 20).await; // connections of the preparations end
+        if case.is_asked_for("one process") {
+            one_process::<S>(case, &running).await?;
+        }
+        if case.is_asked_for("many processes") {
+            many_processes::<S>(case, &running).await?;
+        }
+        if case.is_asked_for("hand-over") {
+            hand_over::<S>(case, &running).await?;
+        }
+        if case.is_asked_for("take-over") {
+            take_over::<S>(case, &running).await?;
+        }
+        if case.is_asked_for("renewals") {
+            renewals::<S>(case, &running).await?;
+        }
+        Ok(())
+    });
+    runtime.shutdown_background();
+    done
+}
+
+type Client<S> = Arc<Leases<Counted<<S as Subject>::Engine>>>;
+
+async fn client<S: Subject>(running: &Running, namespace: &str) -> Result<Client<S>, Error> {
+    let engine = S::connect(&running.address, namespace).await?;
+    Ok(Arc::new(Leases::with_engine(Counted::new(engine))))
+}
+
+/// Until it is so.
+async fn until(mut is_so: impl FnMut() -> Result<bool, Error>) -> Result<(), Error> {
+    let start = Instant::now();
+    while !is_so()? {
+        if start.elapsed() > PATIENCE {
+            return Err("it takes too long".into());
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+    Ok(())
+}
+
+/// How many connections of this machine lead to the port, where the system tells.
+fn connections(port: u16) -> Option<usize> {
+    let table = fs::read_to_string("/proc/net/tcp").ok()?;
+    let remote = format!(":{port:04X}");
+    let is_one = |line: &&str| {
+        let mut fields = line.split_whitespace().skip(2);
+        fields.next().is_some_and(|address| address.ends_with(&remote)) && fields.next() == Some("01")
+    };
+    Some(table.lines().filter(is_one).count())
+}
+
+/// How many have come since. The server may have some to itself.
+fn more(connections: Option<usize>, before: Option<usize>) -> String {
+    let more = connections.zip(before).map(|(now, before)| now.saturating_sub(before));
+    more.map_or_else(|| "–".to_owned(), |more| more.to_string())
+}
+
+fn number(value: f64) -> String {
+    format!("{value:.6}")
+}
+
+fn per(count: u64, of: usize) -> String {
+    number(count as f64 / of as f64)
+}
+
+fn millis(times: &Histogram<u64>, percentile: f64) -> String {
+    number(times.value_at_percentile(percentile) as f64 / 1e3)
+}
+
+/// All in one process, and each has it once.
+async fn one_process<S: Subject>(case: &Case<'_>, running: &Running) -> Result<(), Error> {
+    let count = case.scale.crowd;
+    let others = connections(running.port);
+    let leases = client::<S>(running, "one process").await?;
+    let first = Owner::incarnation("first");
+    let grant = leases.acquire(RESOURCE, &first, LONG).await?;
+    let crowd = Crowd::gather(&leases, count, Manner { hold: HOLD, pause: None });
+    until(|| Ok(crowd.progress()?.0 == count)).await?;
+    sleep(case.scale.idle / 10).await; // they have been told who has it
+    let (before, connections) = (leases.engine().counts(), more(connections(running.port), others));
+    leases.release(&grant).await?;
+    until(|| Ok(crowd.progress()?.1 == count)).await?;
+    let after = leases.engine().counts();
+    let times = hand_overs(crowd.visits(), false);
+    let figures = [
+        ("wait", count.to_string()),
+        ("acquires for each hand-over", per(after.acquires - before.acquires, count)),
+        ("requests for each hand-over", per(after.all - before.all, count)),
+        ("p50, ms", millis(&times, 50.0)),
+        ("p99, ms", millis(&times, 99.0)),
+        ("connections", connections),
+    ];
+    case.note(S::NAME, "one process", &figures);
+    Ok(())
+}
+
+/// Of all of them.
+fn progress(workers: &mut [Worker]) -> Result<Progress, Error> {
+    let mut sum = Progress::default();
+    for worker in workers {
+        let one = worker.progress()?;
+        sum.asking += one.asking;
+        sum.visits += one.visits;
+        sum.counts.acquires += one.counts.acquires;
+        sum.counts.all += one.counts.all;
+    }
+    Ok(sum)
+}
+
+fn visits(workers: &mut [Worker]) -> Result<Vec<Visit>, Error> {
+    let mut visits = vec![];
+    for (process, worker) in workers.iter_mut().enumerate() {
+        visits.extend(worker.end(process)?);
+    }
+    Ok(visits)
+}
+
+/// The same in several processes.
+async fn many_processes<S: Subject>(case: &Case<'_>, running: &Running) -> Result<(), Error> {
+    let (processes, each) = case.scale.crowds;
+    let count = processes * each;
+    let others = connections(running.port);
+    let leases = client::<S>(running, "many processes").await?;
+    let first = Owner::incarnation("first");
+    let grant = leases.acquire(RESOURCE, &first, LONG).await?;
+    let mut workers = Worker::start_all::<S>(processes, &running.address, "many processes")?;
+    for worker in &mut workers {
+        worker.tell(&format!("crowd {each} {} -", HOLD.as_millis()))?;
+    }
+    until(|| Ok(progress(&mut workers)?.asking == count)).await?;
+    sleep(case.scale.idle / 10).await;
+
+    // Somebody has it, and nothing happens.
+    let (before, start) = (progress(&mut workers)?, Instant::now());
+    let connections = more(connections(running.port), others);
+    sleep(case.scale.idle).await;
+    let after = progress(&mut workers)?;
+    let idle = (after.counts.all - before.counts.all) as f64 / start.elapsed().as_secs_f64() / processes as f64;
+
+    leases.release(&grant).await?;
+    until(|| Ok(progress(&mut workers)?.visits == count)).await?;
+    let end = progress(&mut workers)?;
+    let times = hand_overs(visits(&mut workers)?, false);
+    let figures = [
+        ("processes × waiting in each", format!("{processes} × {each}")),
+        ("acquires for each hand-over", per(end.counts.acquires - after.counts.acquires, count)),
+        ("requests for each hand-over", per(end.counts.all - after.counts.all, count)),
+        ("p50, ms", millis(&times, 50.0)),
+        ("p99, ms", millis(&times, 99.0)),
+        ("requests of each process in a second in which nothing happens", number(idle)),
+        ("connections", connections),
+    ];
+    case.note(S::NAME, "many processes", &figures);
+    Ok(())
+}
+
+/// One waits in each process, and asks again a while after it has had the resource.
+async fn hand_over<S: Subject>(case: &Case<'_>, running: &Running) -> Result<(), Error> {
+    let mut figures = vec![];
+    for &processes in case.scale.pairs {
+        let namespace = format!("hand-over {processes}");
+        let mut workers = Worker::start_all::<S>(processes, &running.address, &namespace)?;
+        for worker in &mut workers {
+            worker.tell("crowd 1 20 5")?;
+        }
+        until(|| Ok(progress(&mut workers)?.visits >= case.scale.hand_overs)).await?;
+        let times = hand_overs(visits(&mut workers)?, true);
+        for percentile in [50.0, 99.0] {
+            figures.push((format!("{processes} processes: p{percentile}, ms"), millis(&times, percentile)));
+        }
+    }
+    let figures: Vec<_> = figures.iter().map(|(measure, value)| (measure.as_str(), value.clone())).collect();
+    case.note(S::NAME, "hand-over", &figures);
+    Ok(())
+}
+
+/// Processes that renew what they hold are killed, and somebody waits for each.
+async fn take_over<S: Subject>(case: &Case<'_>, running: &Running) -> Result<(), Error> {
+    let (kills, ttl) = (case.scale.kills, S::TTL);
+    let leases = client::<S>(running, "take-over").await?;
+    let mut workers = Worker::start_all::<S>(kills, &running.address, "take-over")?;
+    let mut waiting = JoinSet::new();
+    for (at, worker) in workers.iter_mut().enumerate() {
+        worker.tell(&format!("hold job-{at} {}", ttl.as_millis()))?;
+        let leases = Arc::clone(&leases);
+        waiting.spawn(async move {
+            let grant = leases.acquire(format!("job-{at}"), &Owner::incarnation("waiter"), ttl).await?;
+            let granted = now();
+            _ = leases.release(&grant).await;
+            Ok::<_, Error>((at, granted))
+        });
+    }
+    sleep(ttl * 3 / 2 / case.scale.haste).await; // they have renewed
+    let mut killed = vec![];
+    for worker in &mut workers {
+        killed.push(now());
+        worker.kill()?;
+        sleep(ttl / 7).await; // at another time since the last renewal
+    }
+    let mut times = vec![];
+    while let Some(waited) = waiting.join_next().await {
+        let (at, granted) = waited??;
+        // Nobody was to get it as long as its holder was there.
+        let time = granted.checked_sub(killed[at]).ok_or("a lease was lost before its holder was killed")?;
+        times.push(time.as_secs_f64());
+    }
+    times.sort_by(f64::total_cmp);
+    let last = times[times.len() - 1];
+    let figures = [
+        ("ttl, s", number(ttl.as_secs_f64())),
+        ("kills", kills.to_string()),
+        ("shortest, s", number(times[0])),
+        ("median, s", number(times[times.len() / 2])),
+        ("longest, s", number(last)),
+        ("longest, in ttl", number(last / ttl.as_secs_f64())),
+    ];
+    case.note(S::NAME, "take-over", &figures);
+    Ok(())
+}
+
+/// One process that holds very many.
+async fn renewals<S: Subject>(case: &Case<'_>, running: &Running) -> Result<(), Error> {
+    let (count, ttl) = (case.scale.leases, case.scale.lease);
+    let leases = client::<S>(running, "renewals").await?;
+    let owner = Owner::incarnation("holder");
+    let mut takers = JoinSet::new();
+    let lanes = 64;
+    for lane in 0..lanes {
+        let (leases, owner) = (Arc::clone(&leases), owner.clone());
+        takers.spawn(async move {
+            let mut held = vec![];
+            for at in (lane..count).step_by(lanes) {
+                let one = leases.hold_arc(("job", at.to_string().as_str()), &owner, ttl).await?;
+                // It is renewed from the start, as long as there is this task's runtime.
+                let renewal = tokio::spawn(one.renewal());
+                held.push((one, renewal));
+            }
+            Ok::<_, Error>(held)
+        });
+    }
+    let start = Instant::now();
+    let mut held = vec![];
+    while let Some(taken) = takers.join_next().await {
+        held.extend(taken??);
+    }
+    let acquired = start.elapsed();
+    let (before, start) = (leases.engine().counts(), Instant::now());
+    sleep(case.scale.renewing).await;
+    let (after, seconds) = (leases.engine().counts(), start.elapsed().as_secs_f64());
+    let lost = held.iter().filter(|(one, renewal)| renewal.is_finished() || one.check().is_err()).count();
+    let Counts { renewals, renewed, .. } = after;
+    let (requests, leases_renewed) = (renewals - before.renewals, renewed - before.renewed);
+    let figures = [
+        ("leases", count.to_string()),
+        ("acquired in, s", number(acquired.as_secs_f64())),
+        ("requests/s", number(requests as f64 / seconds)),
+        ("leases in a request", number(leases_renewed as f64 / requests.max(1) as f64)),
+        ("one by one: requests/s", number(count as f64 * 3.0 / ttl.as_secs_f64())),
+        ("lost", lost.to_string()),
+    ];
+    case.note(S::NAME, "renewals", &figures);
+    for (one, renewal) in held {
+        renewal.abort();
+        _ = one.into_grant(); // so that it is not released, one by one
+    }
+    _ = leases.release_all(&owner).await;
+    Ok(())
+}

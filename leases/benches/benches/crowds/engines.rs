@@ -1,0 +1,102 @@
+//! The engines. Another one is an `impl` of [`Subject`], and a line in [`ENGINES`].
+
+use std::any::Any;
+use std::future::Future;
+use std::time::Duration;
+
+use keylatch_lease::engine::Engine;
+use keylatch_lease_conformance::served::{Remote, Served};
+use keylatch_lease_postgres::{NoTls, Postgres};
+
+use crate::server::Private;
+use crate::{Case, Error, cases, worker};
+
+/// Those that are measured, in this order.
+pub const ENGINES: [Entry; 2] = [entry::<Memory>(), entry::<InPostgres>()];
+
+pub trait Subject: 'static {
+    /// As it is asked for.
+    const NAME: &'static str;
+    /// How long the leases are whose holders are killed: two seconds, or the shortest that the engine has.
+    const TTL: Duration = Duration::from_secs(2);
+    type Engine: Engine + 'static;
+
+    /// A server of one's own.
+    fn start() -> impl Future<Output = Result<Running, Error>>;
+
+    /// A client with a connection of its own, which is there when this is ready.
+    fn connect(address: &str, namespace: &str) -> impl Future<Output = Result<Self::Engine, Error>> + Send;
+}
+
+/// A server, until this is dropped.
+pub struct Running {
+    pub address: String,
+    /// On 127.0.0.1.
+    pub port: u16,
+    pub version: String,
+    _server: Box<dyn Any>,
+}
+
+impl Running {
+    fn of(server: Private, version: &str) -> Self {
+        let (address, version) = (server.address.clone(), version.to_owned());
+        Running { address, port: server.port, version, _server: Box::new(server) }
+    }
+}
+
+/// An operation may take as long as it likes here: this machine may be busy.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The engine in memory, served over TCP by a thread for each connection: what leases cost where an engine costs next to nothing.
+pub struct Memory;
+
+impl Subject for Memory {
+    const NAME: &'static str = "memory";
+    type Engine = Remote;
+
+    async fn start() -> Result<Running, Error> {
+        let served = Served::start(Duration::ZERO)?;
+        let (address, version) = (served.address(), "of this checkout".to_owned());
+        Ok(Running { address: address.to_string(), port: address.port(), version, _server: Box::new(served) })
+    }
+
+    async fn connect(address: &str, namespace: &str) -> Result<Remote, Error> {
+        Ok(Remote::connect(namespace, address.parse()?)?)
+    }
+}
+
+pub struct InPostgres;
+
+impl Subject for InPostgres {
+    const NAME: &'static str = "postgres";
+    type Engine = Postgres;
+
+    async fn start() -> Result<Running, Error> {
+        let server = Private::start(Self::NAME)?;
+        let (client, connection) = tokio_postgres::connect(&server.address, NoTls).await?;
+        let connection = tokio::spawn(connection);
+        Postgres::create_table(&client).await?;
+        let version: String = client.query_one("SHOW server_version", &[]).await?.get(0);
+        drop(client);
+        connection.await??; // it is not to be counted
+        Ok(Running::of(server, version.split(' ').next().unwrap_or_default()))
+    }
+
+    async fn connect(address: &str, namespace: &str) -> Result<Postgres, Error> {
+        let options = Postgres::in_namespace(namespace).timeout(TIMEOUT);
+        let postgres = options.connect(address.parse()?, NoTls);
+        postgres.ready().await?;
+        Ok(postgres)
+    }
+}
+
+/// What can be done with an engine whose type is not known.
+pub struct Entry {
+    pub name: &'static str,
+    pub run: fn(&Case<'_>) -> Result<(), Error>,
+    pub work: fn(&str, &str) -> Result<(), Error>,
+}
+
+const fn entry<S: Subject>() -> Entry {
+    Entry { name: S::NAME, run: cases::run::<S>, work: worker::serve::<S> }
+}

@@ -1,0 +1,55 @@
+//! A private server, by the script that the tests use.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::{env, process};
+
+use crate::Error;
+
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../servers/run");
+
+/// Stopped and removed when it is dropped, and also if this process is killed before.
+pub struct Private {
+    /// How to connect, as the script says it.
+    pub address: String,
+    pub port: u16,
+    _shell: Shell,
+}
+
+/// Reads from a pipe of this process until there is nobody to write to it, whatever has become of the process.
+struct Shell(Child);
+
+impl Private {
+    pub fn start(server: &str) -> Result<Self, Error> {
+        let folder = env::temp_dir().join(format!("keylatch-crowds-{server}-{}", process::id()));
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let shell = Shell::start(server, &folder)?;
+        let mut command = Command::new(SCRIPT);
+        command.args(["start", server]).arg(&folder).arg(port.to_string());
+        let output = command.stderr(Stdio::inherit()).output()?;
+        if !output.status.success() {
+            return Err(format!("leases/servers/run start {server}: {}", output.status).into());
+        }
+        let address = String::from_utf8(output.stdout)?.trim().to_owned();
+        Ok(Private { address, port, _shell: shell })
+    }
+}
+
+impl Shell {
+    fn start(server: &str, folder: &Path) -> Result<Self, Error> {
+        let script = "trap '' HUP INT TERM; cat >/dev/null; \"$0\" stop \"$1\" \"$2\"; rm -rf \"$2\"";
+        let mut command = Command::new("bash");
+        command.args(["-c", script, SCRIPT, server]).arg(folder);
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        Ok(Shell(child))
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        // There is nobody left to tell if it fails.
+        _ = self.0.wait();
+    }
+}
