@@ -43,7 +43,11 @@ fn runtime() -> Runtime {
 
 fn connected(namespace: &str, address: SocketAddr) -> Etcd {
     let endpoint = format!("http://{address}");
-    Etcd::in_namespace(namespace).timeout(Duration::from_secs(3)).connect([endpoint], None)
+    // Who waits is told, or the case fails: it does not look again by itself in time.
+    Etcd::in_namespace(namespace)
+        .timeout(Duration::from_secs(3))
+        .fallback(Duration::from_secs(60))
+        .connect([endpoint], None)
 }
 
 impl Fixture for OnEtcd {

@@ -44,7 +44,8 @@ fn runtime() -> Runtime {
 /// The namespace is what the server calls its connection.
 fn connected(namespace: &str, address: SocketAddr) -> Nats {
     let name = namespace.to_owned();
-    let options = Nats::in_namespace(namespace).timeout(Duration::from_secs(3));
+    // Who waits is told, or the case fails: it does not look again by itself in time.
+    let options = Nats::in_namespace(namespace).timeout(Duration::from_secs(3)).fallback(Duration::from_secs(60));
     options.connect(address.to_string(), move || ConnectOptions::new().name(&name)).expect("an address")
 }
 

@@ -47,7 +47,11 @@ fn connected(namespace: &str, address: SocketAddr) -> Postgres {
     let mut config = Config::new();
     config.host(address.ip().to_string()).port(address.port()).user("postgres").dbname("postgres");
     config.application_name(namespace);
-    Postgres::in_namespace(namespace).timeout(Duration::from_secs(3)).connect(config, NoTls)
+    // Who waits is told, or the case fails: it does not look again by itself in time.
+    Postgres::in_namespace(namespace)
+        .timeout(Duration::from_secs(3))
+        .fallback(Duration::from_secs(60))
+        .connect(config, NoTls)
 }
 
 impl Fixture for OnPostgres {

@@ -6,13 +6,17 @@ use std::time::Duration;
 
 use keylatch_lease::engine::Engine;
 use keylatch_lease_conformance::served::{Remote, Served};
+use keylatch_lease_etcd::{Client, Etcd};
+use keylatch_lease_nats::{ConnectOptions, Nats};
 use keylatch_lease_postgres::{NoTls, Postgres};
+use keylatch_lease_redis::Redis;
 
 use crate::server::Private;
 use crate::{Case, Error, cases, worker};
 
 /// Those that are measured, in this order.
-pub const ENGINES: [Entry; 2] = [entry::<Memory>(), entry::<InPostgres>()];
+pub const ENGINES: [Entry; 5] =
+    [entry::<Memory>(), entry::<InPostgres>(), entry::<InRedis>(), entry::<InEtcd>(), entry::<InNats>()];
 
 pub trait Subject: 'static {
     /// As it is asked for.
@@ -87,6 +91,69 @@ impl Subject for InPostgres {
         let postgres = options.connect(address.parse()?, NoTls);
         postgres.ready().await?;
         Ok(postgres)
+    }
+}
+
+pub struct InRedis;
+
+impl Subject for InRedis {
+    const NAME: &'static str = "redis";
+    type Engine = Redis;
+
+    async fn start() -> Result<Running, Error> {
+        let server = Private::start(Self::NAME)?;
+        let client = redis::Client::open(format!("redis://127.0.0.1:{}", server.port))?;
+        let mut connection = client.get_multiplexed_async_connection().await?;
+        let info: String = redis::cmd("INFO").arg("server").query_async(&mut connection).await?;
+        let version = info.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap_or_default();
+        Ok(Running::of(server, version))
+    }
+
+    async fn connect(address: &str, namespace: &str) -> Result<Redis, Error> {
+        let redis = Redis::in_namespace(namespace).timeout(TIMEOUT).connect(redis::Client::open(address)?);
+        redis.init().await?; // nobody has used the namespace before
+        Ok(redis)
+    }
+}
+
+pub struct InEtcd;
+
+impl Subject for InEtcd {
+    const NAME: &'static str = "etcd";
+    type Engine = Etcd;
+
+    async fn start() -> Result<Running, Error> {
+        let server = Private::start(Self::NAME)?;
+        let mut client = Client::connect([&server.address], None).await?;
+        let status = client.status().await?;
+        Ok(Running::of(server, status.version()))
+    }
+
+    async fn connect(address: &str, namespace: &str) -> Result<Etcd, Error> {
+        let etcd = Etcd::in_namespace(namespace).timeout(TIMEOUT).connect([address], None);
+        etcd.ready().await?;
+        Ok(etcd)
+    }
+}
+
+pub struct InNats;
+
+impl Subject for InNats {
+    const NAME: &'static str = "nats";
+    type Engine = Nats;
+
+    async fn start() -> Result<Running, Error> {
+        let server = Private::start(Self::NAME)?;
+        let client = async_nats::connect(&server.address).await?;
+        let version = client.server_info().version;
+        async_nats::jetstream::new(client).create_stream(Nats::stream("keylatch_lease")).await?;
+        Ok(Running::of(server, &version))
+    }
+
+    async fn connect(address: &str, namespace: &str) -> Result<Nats, Error> {
+        let nats = Nats::in_namespace(namespace).timeout(TIMEOUT).connect(address, ConnectOptions::new)?;
+        nats.ready().await?;
+        Ok(nats)
     }
 }
 

@@ -45,7 +45,7 @@ impl Server {
         fs::create_dir_all(&folder).unwrap();
         // It reads from a pipe that this process holds, until there is nobody to write to it.
         let watchdog = Command::new("bash")
-            .args(["-c", "trap '' INT; cat >/dev/null; \"$0\" kill etcd \"$1\" && rm -rf \"$1\""])
+            .args(["-c", "trap '' HUP INT TERM; cat >/dev/null; \"$0\" kill etcd \"$1\" && rm -rf \"$1\""])
             .arg(SCRIPT)
             .arg(&folder)
             .stdin(Stdio::piped())
