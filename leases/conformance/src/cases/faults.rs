@@ -130,7 +130,10 @@ pub(super) async fn a_server_that_forgot_waits_before_it_grants<F: Fixture>(
         let grant = here.try_acquire(("other", at.to_string()), &ann, trial.ttl()).await?;
         greatest = greatest.max(Some(grant.token()));
     }
-    let held = here.hold(form, &ann, trial.ttl()).await?;
+    // It must not be over by the time the server is there again.
+    let long =
+        if trial.caps.is_ttl_fixed { trial.ttl() } else { trial.caps.quarantine.min(4 * trial.ttl()).max(trial.ttl()) };
+    let held = here.hold(form, &ann, long).await?;
     greatest = greatest.max(Some(held.token()));
     server.forget()?;
     // Nobody renews it, and its holder may go by it to its end.
