@@ -477,25 +477,34 @@ impl Tenure {
     async fn renewal<E: Engine>(self: &Arc<Self>, leases: &Leases<E>, ttl: Duration) -> Lost {
         let pause = (ttl / RENEWED_AFTER).max(SHORTEST);
         let moment = (pause / 4).max(SHORTEST);
-        let mut failed: Option<(Duration, u32)> = None;
+        let mut failed: Option<Duration> = None;
+        let mut ride = Ride { number: 0, until: Duration::ZERO };
         loop {
-            let (grant, due, in_vain) = {
+            let (grant, renewed, due) = {
                 let state = self.state.lock();
-                let (due, failures) = match failed {
+                let due = match failed {
                     // It may answer the next time; until the end there is time for some.
-                    Some((asked, failures)) if asked > state.renewed => (asked.checked_add(moment), failures),
-                    _ => (state.renewed.checked_add(pause), 0),
+                    Some(asked) if asked > state.renewed => asked.checked_add(moment),
+                    _ => state.renewed.checked_add(pause),
                 };
-                // Who has been taken along waits a moment longer for what comes of it, whoever has it in hand.
-                let patience = if state.is_along { moment } else { Duration::ZERO };
-                let due = due.and_then(|due| due.checked_add(patience));
-                (state.grant.clone(), due, failures + u32::from(state.is_along))
+                if ride.number != state.rides {
+                    ride = Ride::new(state.rides, due.max(Some(leases.engine().now())), moment);
+                }
+                (state.grant.clone(), state.renewed, due.map(|due| due.max(ride.until)))
             };
-            let slot = Slot::new(leases, self, due);
+            let slot = Slot::new(leases, self, due, renewed, ride.is_on());
             if let Some(lost) = self.pause(leases, due).await {
                 return lost;
             }
-            let Some(along) = slot.take(moment, in_vain) else { continue };
+            let is_there = slot.leave();
+            let refusals = {
+                let state = self.state.lock();
+                if !is_there || (state.renewed, state.rides) != (renewed, ride.number) {
+                    continue; // somebody else has renewed it, or is about to
+                }
+                state.refusals
+            };
+            let along = Slot::along(leases, self, moment, refusals);
             let asked = leases.engine().now();
             // While an engine does not answer, the time runs on.
             let answer = {
@@ -527,7 +536,11 @@ impl Tenure {
                     leases.wake_watches(&self.resource);
                     return lost;
                 }
-                Ok(Err(_)) => failed = Some((asked, in_vain + 1)),
+                Ok(Err(_)) => {
+                    failed = Some(asked);
+                    let now = leases.engine().now();
+                    along.iter().chain([self]).for_each(|tenure| tenure.not_renewed(asked, now));
+                }
             }
             if leases.engine().now() >= asked.saturating_add(moment) {
                 give_way().await; // it is slow, or the lease is very short: what is done under it must have its turn
@@ -536,34 +549,63 @@ impl Tenure {
     }
 }
 
+/// Somebody else has a tenure in hand.
+struct Ride {
+    /// Which time it is since it was renewed; 0: nobody has.
+    number: u32,
+    /// For how long that is waited for.
+    until: Duration,
+}
+
+impl Ride {
+    /// The second time it waits for longer, as an engine may be slow, and after that for nobody.
+    fn new(number: u32, due: Option<Duration>, moment: Duration) -> Self {
+        let until = match (number, due) {
+            (1 | 2, Some(due)) => due.saturating_add(moment * number),
+            _ => Duration::ZERO,
+        };
+        Ride { number, until }
+    }
+
+    fn is_on(&self) -> bool {
+        !self.until.is_zero()
+    }
+}
+
 /// A tenure's place among those who are to be renewed, as long as its own future waits for that.
 struct Slot<'a, E: Engine> {
     leases: &'a Leases<E>,
-    tenure: &'a Tenure,
     place: Option<Place>,
 }
 
 impl<'a, E: Engine> Slot<'a, E> {
-    fn new(leases: &'a Leases<E>, tenure: &'a Arc<Tenure>, due: Option<Duration>) -> Self {
+    fn new(
+        leases: &'a Leases<E>,
+        tenure: &Arc<Tenure>,
+        due: Option<Duration>,
+        renewed: Duration,
+        is_along: bool,
+    ) -> Self {
         // To ask an engine in this process takes no time: nobody needs to be taken along.
-        let place = due.filter(|_| !E::LOCAL).map(|due| leases.roster().enter(due, tenure));
-        Slot { leases, tenure, place }
+        let due = due.filter(|_| !E::LOCAL);
+        let place = due.map(|due| leases.roster().enter(due, tenure, renewed, is_along));
+        Slot { leases, place }
     }
 
-    /// Who is taken along, of those who are due a moment later at most. `None` if this tenure itself was taken along.
-    ///
-    /// They are fewer if it was tried in vain: one of them may be the reason.
-    fn take(mut self, moment: Duration, in_vain: u32) -> Option<Vec<Arc<Tenure>>> {
-        let Some(place) = self.place.take() else { return Some(Vec::new()) };
-        let by = self.leases.engine().now().saturating_add(moment);
-        let (itself, along) = {
-            let mut roster = self.leases.roster();
-            let itself = roster.leave(place)?;
-            (itself, roster.take(by, in_vain))
-        };
-        drop(itself);
-        self.tenure.state.lock().is_along = false;
-        Some(along)
+    /// Whether it has not been taken along.
+    fn leave(mut self) -> bool {
+        let Some(place) = self.place.take() else { return true };
+        let itself = self.leases.roster().leave(place);
+        itself.is_some()
+    }
+
+    /// Who is taken along with this one, of those who are due a moment later at most.
+    fn along(leases: &Leases<E>, one: &Arc<Tenure>, moment: Duration, refusals: u32) -> Vec<Arc<Tenure>> {
+        if E::LOCAL {
+            return Vec::new();
+        }
+        let now = leases.engine().now();
+        leases.roster().take(one, now, moment, refusals)
     }
 }
 

@@ -1,8 +1,8 @@
 //! The tenures that are renewed, and who renews them together.
 //!
 //! Whoever renews a lease on an engine elsewhere takes others of this process along that are due soon: one request for all. Nobody depends
-//! on that. Those who were taken along come when they would have come anyway, or a moment later, and see that they have been renewed; or
-//! they have not been, for whatever reason, and ask themselves.
+//! on that. Those who were taken along come when they would have come anyway, and see that they have been renewed; or they wait a little,
+//! twice at most, for whoever has them in hand, and then ask themselves.
 
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use core::time::Duration;
@@ -12,8 +12,11 @@ use crate::{Grant, Lost, Owner, Resource, Token, sync::Mutex};
 /// How many go in one request, at most.
 const TOGETHER: usize = 256;
 
-/// After each time that it was in vain so many times fewer: in the end one alone.
+/// After each time that it was refused so many times fewer: in the end one alone.
 const FEWER: u32 = 8;
+
+/// What takes longer is no refusal: the engine is not there, or slow.
+const REFUSED: Duration = Duration::from_secs(1);
 
 /// What a [`Held`](crate::Held) shares with the futures that renew it.
 pub(crate) struct Tenure {
@@ -28,8 +31,10 @@ pub(crate) struct State {
     pub(crate) grant: Grant,
     /// When that was asked for.
     pub(crate) renewed: Duration,
-    /// Somebody else asks for it, or has asked in vain.
-    pub(crate) is_along: bool,
+    /// How often somebody else has asked for it since then.
+    pub(crate) rides: u32,
+    /// How often that, or its own request, was refused.
+    pub(crate) refusals: u32,
     /// The Held has ended, or an engine in another process has said that the lease is lost.
     pub(crate) over: Option<Lost>,
 }
@@ -40,7 +45,7 @@ impl Tenure {
             resource: grant.resource.clone(),
             owner: grant.owner.clone(),
             token: grant.token,
-            state: Mutex::new(State { renewed: grant.start, grant, is_along: false, over: None }),
+            state: Mutex::new(State { renewed: grant.start, grant, rides: 0, refusals: 0, over: None }),
         }
     }
 
@@ -54,7 +59,14 @@ impl Tenure {
         // Another renewal may have been faster.
         state.grant.end = end.zip(state.grant.end).map(|(new, old)| new.max(old));
         state.renewed = state.renewed.max(asked);
-        state.is_along = false;
+        (state.rides, state.refusals) = (0, 0);
+    }
+
+    /// It was not renewed, by a request that was made then.
+    pub(crate) fn not_renewed(&self, asked: Duration, now: Duration) {
+        if now < asked.saturating_add(REFUSED) {
+            self.state.lock().refusals += 1;
+        }
     }
 }
 
@@ -63,8 +75,16 @@ pub(crate) type Place = (Duration, u64);
 
 /// Those who are to be renewed, by when they are.
 pub(crate) struct Roster {
-    due: BTreeMap<Place, Arc<Tenure>>,
+    due: BTreeMap<Place, Entry>,
     last: u64,
+}
+
+struct Entry {
+    tenure: Arc<Tenure>,
+    /// When it had been renewed. If that is another time now, it is not due any more.
+    renewed: Duration,
+    /// Somebody has it in hand: nobody else takes it before it is due.
+    is_along: bool,
 }
 
 impl Roster {
@@ -73,31 +93,36 @@ impl Roster {
     }
 
     /// Writes down a tenure. The place is gone when it is taken along.
-    pub(crate) fn enter(&mut self, due: Duration, tenure: &Arc<Tenure>) -> Place {
+    pub(crate) fn enter(&mut self, due: Duration, tenure: &Arc<Tenure>, renewed: Duration, is_along: bool) -> Place {
         self.last += 1;
         let place = (due, self.last);
-        self.due.insert(place, Arc::clone(tenure));
+        self.due.insert(place, Entry { tenure: Arc::clone(tenure), renewed, is_along });
         place
     }
 
     pub(crate) fn leave(&mut self, place: Place) -> Option<Arc<Tenure>> {
-        self.due.remove(&place)
+        Some(self.due.remove(&place)?.tenure)
     }
 
-    /// Those who are due by then, the earliest first, for who renews one more and has tried that so often.
-    pub(crate) fn take(&mut self, by: Duration, in_vain: u32) -> Vec<Arc<Tenure>> {
-        let most = FEWER.checked_pow(in_vain).map_or(0, |fewer| TOGETHER / fewer as usize);
-        let mut along = Vec::new();
-        while along.len() + 1 < most {
-            match self.due.first_entry() {
-                Some(first) if first.key().0 <= by => {
-                    let tenure = first.remove();
-                    tenure.state.lock().is_along = true;
-                    along.push(tenure);
-                }
-                _ => break,
-            }
-        }
+    /// Those who are due in a moment, the earliest first, for who renews this one. They are fewer if that was refused: one of them may be the
+    /// reason.
+    pub(crate) fn take(
+        &mut self,
+        one: &Arc<Tenure>,
+        now: Duration,
+        moment: Duration,
+        refusals: u32,
+    ) -> Vec<Arc<Tenure>> {
+        let most = FEWER.checked_pow(refusals).map_or(0, |fewer| TOGETHER / fewer as usize).saturating_sub(1);
+        let by = (now.saturating_add(moment), u64::MAX);
+        let is_due = |(place, entry): &(&Place, &Entry)| {
+            (place.0 <= now || !entry.is_along)
+                && !Arc::ptr_eq(&entry.tenure, one)
+                && entry.tenure.state.lock().renewed == entry.renewed
+        };
+        let places: Vec<Place> = self.due.range(..=by).filter(is_due).map(|(place, _)| *place).take(most).collect();
+        let along: Vec<_> = places.into_iter().filter_map(|place| self.leave(place)).collect();
+        along.iter().for_each(|tenure| tenure.state.lock().rides += 1);
         along
     }
 }

@@ -201,6 +201,73 @@ fn who_was_taken_along_by_one_who_stands_still_asks_itself() {
     assert!(held.check_for(TTL - TTL / 100).is_ok());
 }
 
+/// Those who come while their request is under way have nothing to do when it has been answered.
+#[test]
+fn who_comes_before_the_answer_is_not_renewed_twice() {
+    let world = World::new();
+    let mut all: Vec<_> = (0..300).map(|i| world.hold(&i.to_string(), TTL)).collect();
+    for _ in 0..3 {
+        world.clock.advance(DUE);
+        world.be_silent(true);
+        assert!(all.iter_mut().all(|(_, renewal)| poll(renewal).is_none()));
+        world.be_silent(false);
+        assert!(all.iter_mut().all(|(_, renewal)| poll(renewal).is_none()));
+        assert_eq!(world.batches(), [256, 44]);
+        for _ in 0..3 {
+            world.clock.advance(MOMENT);
+            assert!(all.iter_mut().all(|(_, renewal)| poll(renewal).is_none()));
+            assert_eq!(world.batches(), []);
+        }
+        world.clock.advance(DUE - 3 * MOMENT);
+        assert!(all.iter_mut().all(|(_, renewal)| poll(renewal).is_none()));
+        assert_eq!(world.batches().into_iter().sum::<usize>(), 300);
+    }
+}
+
+/// Nor does anybody else take them along who comes first.
+#[test]
+fn who_has_just_been_renewed_is_not_taken_along() {
+    let world = World::new();
+    let (_first, mut leads) = world.hold("first", TTL);
+    let (_second, mut renewal) = world.hold("second", TTL);
+    world.clock.advance(MOMENT + Duration::from_millis(1));
+    let (_other, mut other) = world.hold("other", TTL);
+    world.clock.advance(DUE - MOMENT - Duration::from_millis(1));
+    world.be_silent(true);
+    assert_eq!((poll(&mut leads), poll(&mut renewal)), (None, None));
+    world.be_silent(false);
+    assert_eq!(poll(&mut leads), None);
+    assert_eq!(world.batches(), [2]);
+    world.clock.advance(MOMENT + Duration::from_millis(1));
+    assert_eq!(poll(&mut other), None);
+    assert_eq!(world.batches(), [1]);
+}
+
+/// A slow engine is not asked by all of them at once.
+#[test]
+fn who_waits_for_a_slow_answer_waits_together() {
+    let world = World::new();
+    let mut all: Vec<_> = (0..256).map(|i| world.hold(&i.to_string(), TTL)).collect();
+    world.clock.advance(DUE);
+    world.be_silent(true);
+    assert!(all.iter_mut().all(|(_, renewal)| poll(renewal).is_none()));
+    assert_eq!(world.batches(), [256]);
+    world.clock.advance(MOMENT);
+    assert!(all.iter_mut().all(|(_, renewal)| poll(renewal).is_none()));
+    assert_eq!(world.batches(), [255]);
+    world.clock.advance(MOMENT);
+    assert!(all.iter_mut().all(|(_, renewal)| poll(renewal).is_none()));
+    assert_eq!(world.batches(), []);
+    world.be_silent(false);
+    for _ in 0..4 {
+        world.clock.advance(MOMENT);
+        assert!(all.iter_mut().all(|(_, renewal)| poll(renewal).is_none()));
+    }
+    let batches = world.batches();
+    assert!(batches.len() <= 2, "{batches:?}");
+    assert!(all.iter().all(|(held, _)| held.check_for(TTL / 2).is_ok()));
+}
+
 #[test]
 fn who_was_taken_along_by_one_who_goes_asks_itself() {
     let world = World::new();
@@ -209,9 +276,10 @@ fn who_was_taken_along_by_one_who_goes_asks_itself() {
     world.clock.advance(DUE);
     world.be_silent(true);
     assert_eq!(poll(&mut leads), None);
+    assert_eq!(poll(&mut renewal), None);
     drop((leads, first));
     world.be_silent(false);
-    world.batches();
+    assert_eq!(world.batches(), [2]);
     world.clock.advance(MOMENT);
     assert_eq!(poll(&mut renewal), None);
     assert_eq!(world.batches(), [1]);
@@ -262,6 +330,15 @@ fn one_that_cannot_be_renewed_takes_nobody_with_it() {
         }
         let lost: Vec<_> = all.iter().map(|(held, _)| held).filter(|held| held.check().is_err()).collect();
         assert!(matches!(lost[..], [held] if held.resource().key() == "1"), "{lost:?}");
+        // And they go together as before.
+        world.batches();
+        for _ in 0..20 {
+            world.clock.advance(Duration::from_secs(1));
+            for (_, renewal) in all.iter_mut().filter(|(held, _)| held.check().is_ok()) {
+                assert!(poll(renewal).is_none());
+            }
+        }
+        assert!(world.batches().len() < 6, "{others}");
     }
 }
 
