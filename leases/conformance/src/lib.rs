@@ -115,6 +115,7 @@
 //! | 35 | `who_holds_renews_by_itself` | for a while, with others asking | 1, 2, 10 |
 //! | 36 | `who_waits_outlives_its_connection` | which breaks while the lease is released | 9 |
 //! | 37 | `who_waits_hears_of_an_earlier_end` | when the holder begins a shorter tenure: [`watch`](keylatch_lease::engine::Engine::watch) is told of that, too | 8 |
+//! | 38 | `what_was_dropped_takes_nothing_along` | its owner asks again at once, and keeps what it is granted | 2, 5 |
 //!
 //! Cases 21, 22 and 34 harm the server and run alone; the others run side by side, each in a namespace of its own.
 //!
@@ -190,6 +191,7 @@ macro_rules! conformance {
             who_holds_renews_by_itself
             who_waits_outlives_its_connection
             who_waits_hears_of_an_earlier_end
+            what_was_dropped_takes_nothing_along
         }
     };
 }

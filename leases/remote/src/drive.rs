@@ -6,7 +6,7 @@ use std::{
     pin::pin,
     sync::Arc,
     task::Poll,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crate::{
@@ -14,7 +14,8 @@ use crate::{
     link::{Abandoned, Driving, Failure, Link, Live, Session},
 };
 
-const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+/// Half of it, at random.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// How often a tenure is given back in vain.
@@ -48,8 +49,13 @@ where
             None => S::Error::unconnected(Some("it took too long".into())),
             Some(Err(error)) => error,
             Some(Ok((session, moves))) => {
-                failures = 0;
-                serve(link, Arc::new(Live::new(session)), moves).await
+                let start = Instant::now();
+                let failure = serve(link, Arc::new(Live::new(session)), moves).await;
+                // One that goes at once is no better than none.
+                if start.elapsed() >= LONGEST_PAUSE {
+                    failures = 0;
+                }
+                failure
             }
         };
         link.disconnected(failure);
@@ -149,7 +155,8 @@ struct InHand<'a, S: Session> {
 
 impl<S: Session> Drop for InHand<'_, S> {
     fn drop(&mut self) {
-        if let Some(abandoned) = self.abandoned.take().filter(|abandoned| abandoned.tries < TRIES) {
+        let is_wanted = self.link.is_wanted_back();
+        if let Some(abandoned) = self.abandoned.take().filter(|abandoned| is_wanted && abandoned.tries < TRIES) {
             self.link.abandon_again(Abandoned { tries: abandoned.tries + 1, ..abandoned });
         }
     }

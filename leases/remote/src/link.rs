@@ -11,7 +11,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
     task::{Context, Poll, Waker},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use keylatch_lease::{Owner, Resource, Token};
@@ -134,6 +134,8 @@ struct State<S: Session> {
     last: u64,
     driver: Option<Waker>,
     abandoned: VecDeque<Abandoned>,
+    /// Which of them is being given back.
+    in_hand: Option<Tenure>,
     /// There is no engine any more.
     is_closed: bool,
     /// There is no driver any more.
@@ -172,6 +174,7 @@ impl<S: Session> Link<S> {
             last: 0,
             driver: None,
             abandoned: VecDeque::new(),
+            in_hand: None,
             is_closed: false,
             is_stopped: false,
         };
@@ -240,16 +243,16 @@ impl<S: Session> Link<S> {
     }
 
     /// What the server answers; `None` if it does not in time. If it has not answered anybody meanwhile, the connection is given up: it may
-    /// only be busy with what others have asked.
+    /// only be busy with what others have asked. A question that had less than half of the [timeout](Self::timeout) left says nothing of it.
     ///
     /// # Examples
     /// See the [crate's page](crate).
     pub async fn answer<F: Future>(&self, session: &Live<S>, limit: &mut Limit, question: F) -> Option<F::Output> {
-        let answers = session.answers.load(SeqCst);
+        let (asked, answers) = (Instant::now(), session.answers.load(SeqCst));
         let answer = limit.of(question).await;
         if answer.is_some() {
             session.answers.fetch_add(1, SeqCst);
-        } else if session.answers.load(SeqCst) == answers {
+        } else if session.answers.load(SeqCst) == answers && asked.elapsed() >= self.timeout / 2 {
             session.is_silent.store(true, SeqCst);
             self.wake_driver();
         }
@@ -319,8 +322,42 @@ impl<S: Session> Link<S> {
         self.wake_driver();
     }
 
+    /// Whether a tenure of this is still to be given back. It will not be tried again, and who asks is to ask for a fresh one: the old one may end at
+    /// any moment, and must not be resumed.
+    ///
+    /// # Examples
+    /// ```
+    /// # use keylatch_lease::engine::{Ask, Want};
+    /// # use keylatch_lease_remote::{Link, Session};
+    /// fn want<S: Session>(link: &Link<S>, ask: &Ask<'_>) -> Want {
+    ///     match ask.want {
+    ///         Want::Any if link.forgo(ask.resource, ask.owner) => Want::Fresh,
+    ///         want => want,
+    ///     }
+    /// }
+    /// ```
+    #[must_use]
+    pub fn forgo(&self, resource: &Resource, owner: &Owner) -> bool {
+        let is_it = |tenure: &Tenure| (&tenure.resource, &tenure.owner) == (resource, owner);
+        let (found, in_hand) = {
+            let mut state = self.lock();
+            let at = state.abandoned.iter().position(|abandoned| is_it(&abandoned.tenure));
+            let in_hand = if state.in_hand.as_ref().is_some_and(is_it) { state.in_hand.take() } else { None };
+            (at.and_then(|at| state.abandoned.remove(at)), in_hand)
+        };
+        found.is_some() || in_hand.is_some()
+    }
+
     pub(crate) fn next_abandoned(&self) -> Option<Abandoned> {
-        self.lock().abandoned.pop_front()
+        let mut state = self.lock();
+        let next = state.abandoned.pop_front();
+        state.in_hand = next.as_ref().map(|abandoned| abandoned.tenure.clone());
+        next
+    }
+
+    /// It has been given back, or not: then it is tried again, unless somebody has asked for it anew.
+    pub(crate) fn is_wanted_back(&self) -> bool {
+        self.lock().in_hand.take().is_some()
     }
 
     /// Whether there is nobody for whom to connect.

@@ -212,7 +212,7 @@ fn who_does_not_wait_any_more_leaves_no_waker() {
 #[test]
 fn a_server_that_says_nothing_to_anybody_is_given_up() {
     let server = Server::default();
-    let link = server.start(LONG);
+    let link = server.start(SHORT);
     let first = block_on(link.session(&mut Limit::after(LONG))).unwrap();
     let answer = block_on(link.answer(&first, &mut Limit::after(SHORT), pending::<()>()));
     assert_eq!(answer, None);
@@ -224,7 +224,7 @@ fn a_server_that_says_nothing_to_anybody_is_given_up() {
 #[test]
 fn a_server_that_answers_others_is_not() {
     let server = Server::default();
-    let link = server.start(LONG);
+    let link = server.start(SHORT);
     let session = block_on(link.session(&mut Limit::after(LONG))).unwrap();
     let mut limit = Limit::after(SHORT);
     let mut slow = Box::pin(link.answer(&session, &mut limit, pending::<()>()));
@@ -233,6 +233,47 @@ fn a_server_that_answers_others_is_not() {
     assert_eq!((quick, block_on(slow)), (Some(1), None));
     let same = block_on(link.session(&mut Limit::after(LONG))).unwrap();
     assert!(Arc::ptr_eq(&session, &same));
+}
+
+#[test]
+fn a_question_at_the_last_moment_says_nothing_of_the_server() {
+    let server = Server::default();
+    let link = server.start(LONG);
+    let session = block_on(link.session(&mut Limit::after(LONG))).unwrap();
+    let mut limit = Limit::after(SHORT); // so much is left of it, in an operation of many questions
+    assert_eq!(block_on(link.answer(&session, &mut limit, pending::<()>())), None);
+    let same = block_on(link.session(&mut Limit::after(LONG))).unwrap();
+    assert!(Arc::ptr_eq(&session, &same));
+}
+
+/// What its owner asks for again is not taken away from him later.
+#[test]
+fn what_is_asked_for_anew_is_not_given_back_any_more() {
+    let server = Server::default();
+    let (link, driving) = Link::new(LONG, None);
+    let [a, b] = [tenure("a"), tenure("b")];
+    link.abandon(a.clone());
+    link.abandon(b.clone());
+    assert!(link.forgo(&a.resource, &a.owner));
+    assert!(!link.forgo(&a.resource, &a.owner));
+    assert!(!link.forgo(&b.resource, &Owner::named("bob")));
+    drop(link);
+    block_on(server.drive(driving));
+    assert_eq!(*server.0.given_back.lock().unwrap(), ["b"]);
+}
+
+#[test]
+fn nor_is_it_tried_again_if_it_was_under_way() {
+    let server = Server::default();
+    server.0.will_not.store(1, SeqCst);
+    let link = server.start(LONG);
+    let a = tenure("a");
+    link.abandon(a.clone());
+    until(|| server.0.asked.load(SeqCst) == 1);
+    // It is refused now, or has been: in hand, or in the queue again.
+    until(|| link.forgo(&a.resource, &a.owner));
+    link.abandon(tenure("b"));
+    until(|| *server.0.given_back.lock().unwrap() == ["b"]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! One call after the other, with nothing in their way.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use async_executor::LocalExecutor;
 use keylatch_lease::{
@@ -400,5 +400,21 @@ pub(super) async fn each_condition_is_kept<F: Fixture>(trial: &Trial<'_, F>) -> 
     let answer = ask(&bob, Want::Any, term).await?;
     ensure!(trial, 3, begins(&answer, second), "Any, of what is free: {answer:?}");
     Arc::clone(&client).release_all(&bob).await?;
+    Ok(())
+}
+
+/// A `Held` that is dropped is given back when there is time. What its owner was granted meanwhile is not.
+pub(super) async fn what_was_dropped_takes_nothing_along<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+    let (here, there) = (trial.client().await?, trial.client().await?);
+    let [ann, _] = owners();
+    for round in 0..50 {
+        let form = &Resource::new("form", round.to_string());
+        drop(here.hold(form, &ann, trial.long()).await?);
+        let grant = here.acquire(form, &ann, trial.long()).await?;
+        async_io::Timer::after(Duration::from_millis(10)).await; // the first has been given back by now
+        let token = there.status(form).await?.map(|status| status.token());
+        ensure!(trial, 2, token == Some(grant.token()), "{grant:?} was confirmed, and {token:?} has it");
+        here.release(&grant).await?;
+    }
     Ok(())
 }

@@ -69,4 +69,5 @@ cases! {
     35 expiry who_holds_renews_by_itself false
     36 faults who_waits_outlives_its_connection false
     37 expiry who_waits_hears_of_an_earlier_end false
+    38 basic what_was_dropped_takes_nothing_along false
 }
