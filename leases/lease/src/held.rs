@@ -232,7 +232,7 @@ impl<'a, E: Engine> Held<'a, E> {
     ///
     /// It is the task that works that renews: no other task, no thread. On an engine elsewhere it takes others of this process along that
     /// are due soon, in one request; they do not depend on it. Work that does not come back from a poll for longer than
-    /// two thirds of the lease's time keeps it from being renewed.
+    /// two thirds of the lease's time keeps it from being renewed, except once at most by another that takes it along.
     ///
     /// That it gives `Ok` does not mean that the lease has lasted: work that did not come back in time may have outlived it in its
     /// last poll. What counts is that each side effect is [checked](Self::check) or carries its [token](Self::token).
