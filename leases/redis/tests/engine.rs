@@ -999,6 +999,68 @@ fn the_last_engine_to_go_ends_the_driver_and_the_connection() {
     });
 }
 
+/// The last that it says, and its end, are seen at once.
+#[test]
+fn a_connection_that_ends_with_the_answer_that_opens_it_is_made_again() {
+    use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};
+
+    async fn request(stream: &mut BufReader<DuplexStream>) -> Vec<String> {
+        async fn number(stream: &mut BufReader<DuplexStream>) -> usize {
+            let mut line = String::new();
+            stream.read_line(&mut line).await.unwrap();
+            line[1..].trim_end().parse().unwrap()
+        }
+        let mut words = Vec::new();
+        for _ in 0..number(stream).await {
+            let mut word = vec![0; number(stream).await + 2];
+            stream.read_exact(&mut word).await.unwrap();
+            words.push(String::from_utf8(word).unwrap().trim_end().to_owned());
+        }
+        words
+    }
+
+    /// A server until somebody asks a script of it, and it answers.
+    async fn serve(stream: DuplexStream, answers: Arc<AtomicUsize>) {
+        let mut stream = BufReader::new(stream);
+        loop {
+            let words = request(&mut stream).await;
+            let answer = match &*words[0] {
+                "HELLO" => "%1\r\n+proto\r\n:3\r\n",
+                "INFO" => "$31\r\nrole:master\r\nrun_id:the-first\r\n\r\n",
+                "SUBSCRIBE" => ">3\r\n+subscribe\r\n+free\r\n:1\r\n",
+                "EVALSHA" => ":0\r\n",
+                _ => "+OK\r\n",
+            };
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            if words[0] == "EVALSHA" {
+                answers.fetch_add(1, SeqCst);
+                break;
+            }
+        }
+    }
+
+    // Of one thread, so that nobody looks between the answer and the end.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let answers = Arc::new(AtomicUsize::new(0));
+        let dial = || async {
+            let (ours, theirs) = duplex(65536);
+            tokio::spawn(serve(theirs, Arc::clone(&answers)));
+            Ok(ours)
+        };
+        let (engine, driver) = options().connect_with(RedisConnectionInfo::default(), dial);
+        let answered = async {
+            while answers.load(SeqCst) < 3 {
+                sleep(millis(5)).await;
+            }
+        };
+        let mut driver = std::pin::pin!(driver);
+        let both = futures_lite::future::or(answered, async { panic!("it ends: {:?}", driver.as_mut().await) });
+        tokio::time::timeout(20 * SECOND, both).await.expect("it dials again");
+        drop(engine);
+    });
+}
+
 /// No runtime of tokio's is needed, and calls may block.
 #[test]
 fn it_runs_on_another_runtime() {
