@@ -194,6 +194,10 @@ fn a_term_is_counted_from_now_and_from_the_start_and_no_end_is_brought_forward()
         // To the microsecond, though a number of Lua's is a float: a century is kept as it is.
         let century = Duration::from_secs(100 * 365 * 24 * 60 * 60) + Duration::from_micros(1);
         assert_eq!(renew(token, sliding(century).1).await, Left::For(century));
+        // Nor is what ends beyond 2^53 taken for no lease.
+        let longer = Duration::from_secs(280 * 365 * 24 * 60 * 60);
+        assert_eq!(renew(token, sliding(longer).1).await, Left::For(longer));
+        assert!(matches!(renew(token, None).await, Left::For(left) if is_about(Some(left), longer)));
         // More than it can tell.
         assert_eq!(renew(token, Some(Term { idle: Some(Duration::MAX), total: None })).await, Left::Forever);
         assert_eq!(renew(token, sliding(MINUTE).1).await, Left::Forever);
@@ -787,6 +791,49 @@ fn what_is_no_lease_is_refused_and_nothing_is_changed() {
         let refused = here.try_acquire("report", jane, MINUTE).await;
         assert!(is_refused(&refused, "WRONGTYPE"), "{refused:?}");
         assert_eq!(server.ask::<String>(&["GET", LEASES]), "mine");
+    });
+}
+
+#[test]
+fn a_lease_that_cannot_be_read_stops_nobody_else() {
+    at_desk(|desk| async move {
+        let Desk { here, there, jane, joe, server } = &*desk;
+        let (a, form) = (Resource::from("a"), Resource::from("form"));
+        for nonsense in [
+            "something else",
+            "0 1 - 0 n:-:- name:jane",
+            "99999999999999999999 1 - 0 n:-:- name:jane",
+            "9007199254740993 1 - 0 n:-:- name:jane",
+            "7 99999999999999999999 - 0 n:-:- name:jane",
+            "7 1 18014398509481984 0 n:-:- name:jane",
+            "7 1 soon 0 n:-:- name:jane",
+            "7 1 -1 0 n:-:- name:jane",
+        ] {
+            let old = here.try_acquire(&a, jane, SECOND).await.unwrap().token();
+            let kept = here.try_acquire(&form, jane, MINUTE).await.unwrap().token();
+            desk.pass(2 * SECOND);
+            let () = server.ask(&["HSET", LEASES, "0:a", nonsense]);
+            let looked = here.status(&a).await;
+            assert!(matches!(looked, Err(LookError::Engine(Error::Refused { .. }))), "{nonsense}: {looked:?}");
+            let grant = there.try_acquire("b", joe, MINUTE).await.unwrap();
+            let () = server.ask(&["ZADD", ENDS, "1", "0:a"]);
+            assert_eq!(here.release_expired().await.unwrap(), 0);
+            assert_eq!(here.owned_by(jane).await.unwrap().len(), 1);
+            let renewal = |resource, token| Renewal {
+                resource,
+                owner: jane,
+                token,
+                term: sliding(2 * MINUTE).1,
+                left: Left::Forever,
+            };
+            let mut batch = [renewal(&a, old), renewal(&form, kept)];
+            here.engine().renew(&mut batch, Duration::ZERO).await.unwrap();
+            assert_eq!(batch.map(|renewal| renewal.left), [Left::Nothing, Left::For(2 * MINUTE)]);
+            assert_eq!(here.release_all(jane).await.unwrap(), 1);
+            there.release(&grant).await.unwrap();
+            assert_eq!(server.ask::<String>(&["HGET", LEASES, "0:a"]), nonsense);
+            let () = server.ask(&["HDEL", LEASES, "0:a"]);
+        }
     });
 }
 

@@ -28,22 +28,43 @@ local function number(text)
     return tonumber(text)
 end
 
--- 'token since until wanted policy owner'; the owner may contain anything.
-local function unpacked(packed)
+-- Digits, of what is below 2^53. An end, the sum of two such numbers, is below 2^54.
+local function is_number(digits, limit)
+    return string.match(digits, '^%d+$') and tonumber(digits) < (limit or 9007199254740992)
+end
+
+-- 'token since until wanted policy owner'; the owner may contain anything. What is no lease is nil.
+local function parsed(packed)
     if not packed then
         return nil
     end
     local token, since, tail, wanted, policy, owner = string.match(packed, '^(%d+) (%d+) (%S+) ([01]) (%S+) (.*)$')
-    if not token then
-        error('what is kept there is no lease')
+    if not token or not is_number(token) or tonumber(token) == 0 or not is_number(since) then
+        return nil
+    end
+    if tail ~= '-' and not is_number(tail, 18014398509481984) then
+        return nil
     end
     return {
         token = token, since = tonumber(since), tail = number(tail), is_wanted = wanted == '1', policy = policy, owner = owner,
     }
 end
 
+local function unpacked(packed)
+    local lease = parsed(packed)
+    if packed and not lease then
+        error('what is kept there is no lease')
+    end
+    return lease
+end
+
 local function read(resource)
     return unpacked(redis.call('HGET', leases, resource))
+end
+
+-- The same, where one that is no lease must not stop what is done to others.
+local function read_any(resource)
+    return parsed(redis.call('HGET', leases, resource))
 end
 
 local function packed(lease)
@@ -79,12 +100,12 @@ local function forget(resource, lease)
     redis.call('ZREM', owned, place(lease.owner, resource))
 end
 
--- Up to so many that have expired; says how many it were.
+-- Up to so many that have expired; says how many it were. What is no lease is left where it is, and does not come due again.
 local function reclaim(limit)
     local due = redis.call('ZRANGEBYSCORE', ends, '-inf', text(now), 'LIMIT', 0, limit)
     local count = 0
     for _, resource in ipairs(due) do
-        local lease = read(resource)
+        local lease = read_any(resource)
         if lease and lease.tail <= now then
             forget(resource, lease)
             count = count + 1
@@ -102,7 +123,7 @@ local function all_of(owner)
     -- A resource begins with a digit, and a colon comes after all of them.
     for _, member in ipairs(redis.call('ZRANGEBYLEX', owned, '[' .. prefix, '(' .. prefix .. ':')) do
         local resource = string.sub(member, #prefix + 1)
-        local lease = read(resource)
+        local lease = read_any(resource)
         if lease and lease.owner == owner and lease.tail > now then
             found[#found + 1] = { resource, lease }
         end
