@@ -85,6 +85,18 @@ impl Desk {
         let () = self.server.ask(&["EVAL", script, "2", LEASES, ENDS, &time.as_micros().to_string()]);
     }
 
+    /// As if the namespace had been opened, or the server had come back, when its clock was ahead by so much: when grants begin, and up to
+    /// which token there is a doubt.
+    fn open_ahead(&self, time: Duration) {
+        let meta: String = self.server.ask(&["HGET", LEASES, "meta"]);
+        let (seconds, _): (u64, u64) = self.server.ask(&["TIME"]);
+        let ahead = ((seconds + time.as_secs()) * 1_000_000).to_string();
+        let mut words: Vec<_> = meta.split(' ').collect();
+        let [.., barred, doubt, _] = &mut words[..] else { panic!("{meta}") };
+        (*barred, *doubt) = (&ahead, &ahead);
+        let () = self.server.ask(&["HSET", LEASES, "meta", &words.join(" ")]);
+    }
+
     /// How many leases are kept, and how many in the indices: of ends, and of owners.
     fn kept(&self) -> [usize; 3] {
         let leases: usize = self.server.ask(&["HLEN", LEASES]);
@@ -409,6 +421,52 @@ fn tokens_grow_although_the_clock_is_set_back() {
         here.release_as("report", jane).await.unwrap();
         assert_eq!(there.try_acquire("report", joe, MINUTE).await.unwrap().token().get(), future + 1);
         assert_eq!(there.try_acquire("report", joe, MINUTE).fresh_token().await.unwrap().token().get(), future + 2);
+    });
+}
+
+#[test]
+fn a_clock_that_is_set_back_makes_no_quarantine_longer() {
+    at_desk_with(options().quarantine(3 * SECOND), |desk| async move {
+        let Desk { here, there, jane, .. } = &*desk;
+        desk.open_ahead(LATE);
+        let started = Instant::now();
+        let refused = here.try_acquire("report", jane, MINUTE).await;
+        assert!(
+            matches!(&refused, Err(AcquireError::Quarantined { remaining, .. }) if *remaining <= 3 * SECOND),
+            "{refused:?}"
+        );
+        let grant = loop {
+            match there.try_acquire("report", jane, MINUTE).await {
+                Ok(grant) => break grant,
+                refused => assert!(is_quarantined(&refused), "{refused:?}"),
+            }
+            assert!(started.elapsed() < 20 * SECOND);
+            sleep(millis(20)).await;
+        };
+        assert!(started.elapsed() >= millis(2900));
+        assert_eq!(here.try_acquire("report", jane, MINUTE).await.unwrap().token(), grant.token());
+        // Nor does the next connection see another.
+        desk.open_ahead(LATE);
+        let third = desk.server.leases(options().quarantine(3 * SECOND));
+        third.engine().ready().await.unwrap();
+        let meta: String = desk.server.ask(&["HGET", LEASES, "meta"]);
+        let (seconds, _): (u64, u64) = desk.server.ask(&["TIME"]);
+        let barred: u64 = meta.rsplit(' ').nth(2).unwrap().parse().unwrap();
+        assert!(barred <= (seconds + 4) * 1_000_000, "{meta}");
+    });
+}
+
+#[test]
+fn who_asks_again_goes_on_with_its_tenure_although_the_clock_was_set_back() {
+    at_desk(|desk| async move {
+        let Desk { here, there, jane, .. } = &*desk;
+        desk.open_ahead(LATE);
+        here.engine().init().await.unwrap();
+        let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
+        let again = there.try_acquire("report", jane, MINUTE).await.unwrap();
+        assert!(again.is_resumed());
+        assert_eq!(again.token(), grant.token());
+        here.release(&grant).await.unwrap();
     });
 }
 

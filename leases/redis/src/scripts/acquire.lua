@@ -36,8 +36,9 @@ if is_mine and want ~= 'f' and tonumber(lease.token) > tonumber(doubt) then
     return { 'r', lease.token, math.max(now - lease.since, 0), left(lease) }
 end
 
+-- What is in doubt may be ahead of a clock that has been set back.
 local new = {
-    token = text(math.max(tonumber(last) + 1, now)), since = now, tail = has_term and reach(now, idle, total) or lease.tail,
+    token = text(math.max(tonumber(last) + 1, tonumber(doubt) + 1, now)), since = now, tail = has_term and reach(now, idle, total) or lease.tail,
     -- Whoever waits goes on waiting.
     is_wanted = lease and lease.is_wanted, policy = has_term and policy or lease.policy, owner = owner,
 }

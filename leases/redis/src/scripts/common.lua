@@ -148,14 +148,16 @@ local function recall(meta, run, longest, trusts)
         return '0', now + longest, text(now), true
     end
     barred = tonumber(barred)
-    if known == run then
-        return last, barred, doubt, false
+    local is_new = known ~= run
+    if is_new and trusts ~= '1' then
+        barred = now + longest
+        doubt = text(math.max(tonumber(last), tonumber(doubt)))
+    elseif barred > now + longest then
+        -- The clock has been set back since.
+        barred = now + longest
+        is_new = true
     end
-    if trusts ~= '1' then
-        barred = math.max(barred, now + longest)
-        doubt = last
-    end
-    return last, barred, doubt, true
+    return last, barred, doubt, is_new
 end
 
 local function packed_meta(last, barred, doubt, run)
