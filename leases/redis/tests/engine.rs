@@ -896,6 +896,53 @@ fn a_lease_that_cannot_be_read_stops_nobody_else() {
 }
 
 #[test]
+fn what_is_refused_has_ended_nothing() {
+    at_desk(|desk| async move {
+        let Desk { here, there, jane, joe, server } = &*desk;
+        let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
+        for key in [ENDS, OWNED] {
+            let () = server.ask(&["RENAME", key, "aside"]);
+            let () = server.ask(&["SET", key, "mine"]);
+            let released = here.release(&grant).await;
+            assert!(matches!(released, Err(ReleaseError::Engine(Error::Refused { .. }))), "{key}: {released:?}");
+            let released = here.release_all(jane).await;
+            assert!(matches!(released, Err(LookError::Engine(Error::Refused { .. }))), "{key}: {released:?}");
+            assert_eq!(here.status("report").await.unwrap().unwrap().token(), grant.token(), "{key}");
+            let refused = there.try_acquire("other", joe, MINUTE).await;
+            assert!(is_refused(&refused, "WRONGTYPE"), "{key}: {refused:?}");
+            let () = server.ask(&["RENAME", "aside", key]);
+        }
+        // Nor has what could not be granted left anything.
+        assert_eq!(desk.kept()[2], 1);
+        here.release(&grant).await.unwrap();
+        assert_eq!(desk.kept(), [0; 3]);
+    });
+}
+
+#[test]
+fn who_may_not_tell_others_ends_nothing_that_they_wait_for() {
+    at_desk(|desk| async move {
+        let Desk { here, jane, joe, server, .. } = &*desk;
+        let () = server.ask(&["ACL", "SETUSER", "secretary", "on", ">secret", "~*", "&*", "+@all", "-publish"]);
+        let client = redis::Client::open(format!("redis://secretary:secret@{}", server.address())).unwrap();
+        let mute = Leases::with_engine(options().connect(client));
+        let report = Resource::from("report");
+        let quiet = mute.try_acquire("quiet", jane, MINUTE).await.unwrap();
+        let grant = mute.try_acquire(&report, jane, MINUTE).await.unwrap();
+        let (expiry, term) = sliding(MINUTE);
+        let waits = Ask { waiting: true, ..ask(&report, joe, Want::Any, &expiry, term) };
+        here.engine().acquire(waits).await.unwrap();
+        assert!(matches!(mute.release(&grant).await, Err(ReleaseError::Engine(Error::Refused { .. }))));
+        assert!(matches!(mute.release_all(jane).await, Err(LookError::Engine(Error::Refused { .. }))));
+        let sooner = mute.try_acquire(&report, jane, SECOND).fresh_token().await;
+        assert!(matches!(sooner, Err(AcquireError::Engine(Error::Refused { .. }))), "{sooner:?}");
+        assert_eq!(here.status(&report).await.unwrap().unwrap().token(), grant.token());
+        assert_eq!(here.status("quiet").await.unwrap().unwrap().token(), quiet.token());
+        assert_eq!(here.release_all(jane).await.unwrap(), 2);
+    });
+}
+
+#[test]
 fn scripts_that_the_server_does_not_know_are_told_again() {
     at_desk(|desk| async move {
         let Desk { here, jane, server, .. } = &*desk;

@@ -8,7 +8,8 @@
 -- One reading of the clock decides everything in a script. Its numbers, microseconds since 1970, are below 2^53: a double has them exactly.
 --
 -- A script that fails has changed nothing: whatever can be refused, as by a key that is of another type or for want of memory, is refused
--- at its first write, before which all has been read. Indices are written before the lease.
+-- at its first write, before which all has been read and told. Indices are written before the lease, and a lease is deleted last.
+-- (If `owned` alone is of another type, a lease may lose its place in `ends`: no sweep finds it then.)
 local leases, ends, owned = KEYS[1], KEYS[2], KEYS[3]
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
@@ -95,9 +96,9 @@ local function keep_end(resource, lease)
 end
 
 local function forget(resource, lease)
-    redis.call('HDEL', leases, resource)
     redis.call('ZREM', ends, resource)
     redis.call('ZREM', owned, place(lease.owner, resource))
+    redis.call('HDEL', leases, resource)
 end
 
 -- Up to so many that have expired; says how many it were. What is no lease is left where it is, and does not come due again.
