@@ -823,6 +823,28 @@ fn a_server_without_memory_grants_nothing_and_releases() {
     });
 }
 
+#[test]
+fn a_server_that_comes_back_without_memory_releases() {
+    at_desk_with(options().timeout(5 * SECOND), |desk| async move {
+        let Desk { here, there, jane, joe, server } = &*desk;
+        let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
+        here.try_acquire("form", jane, MINUTE).await.unwrap();
+        server.run("kill");
+        let config = server.folder().join("redis.conf");
+        let full = std::fs::read_to_string(&config).unwrap() + "maxmemory 1\n";
+        std::fs::write(config, full).unwrap();
+        server.run("start");
+        here.release(&grant).await.unwrap();
+        assert_eq!(here.status("form").await.unwrap().unwrap().owner(), jane);
+        let refused = there.try_acquire("other", joe, MINUTE).await;
+        assert!(is_refused(&refused, "OOM"), "{refused:?}");
+        assert_eq!(there.release_all(jane).await.unwrap(), 1);
+        // That it was started anew is noticed when there is room to write it down.
+        let () = server.ask(&["CONFIG", "SET", "maxmemory", "0"]);
+        assert!(is_quarantined(&there.try_acquire("other", joe, MINUTE).await));
+    });
+}
+
 /// Keys of other programs where the namespace's should be, of another type or another meaning.
 #[test]
 fn what_is_no_lease_is_refused_and_nothing_is_changed() {
