@@ -781,6 +781,25 @@ fn what_was_released_and_comes_back_has_a_new_token() {
     });
 }
 
+/// Its owner asks whether it has it before its policy says for how long: that alone begins another tenure.
+#[test]
+fn a_tenure_that_begins_after_a_restart_is_not_said_to_go_on() {
+    at_desk(|desk| async move {
+        let Desk { here, jane, server, .. } = &*desk;
+        let policy = || Expiry::custom(|_| Some(MINUTE));
+        let before = here.try_acquire("report", jane, policy()).await.unwrap();
+        server.run("kill");
+        server.run("start");
+        here.engine().init().await.unwrap();
+        let after = here.try_acquire("report", jane, policy()).await.unwrap();
+        assert!(after.token() > before.token());
+        assert!(!after.is_resumed());
+        let again = here.try_acquire("report", jane, policy()).await.unwrap();
+        assert_eq!(again.token(), after.token());
+        assert!(again.is_resumed());
+    });
+}
+
 // --- What a server may say -----------------------------------------------------------------------------------------------
 
 #[test]
