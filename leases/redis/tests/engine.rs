@@ -984,6 +984,32 @@ fn who_may_not_tell_others_ends_nothing_that_they_wait_for() {
 }
 
 #[test]
+fn a_namespace_of_another_version_is_left_alone() {
+    at_desk(|desk| async move {
+        let Desk { here, there, jane, joe, server } = &*desk;
+        here.try_acquire("report", jane, SECOND).await.unwrap();
+        desk.pass(MINUTE);
+        let known: String = server.ask(&["HGET", LEASES, "meta"]);
+        let (_, rest) = known.split_once(' ').unwrap();
+        for meta in ["", "something else", rest, &format!("v2 {rest}"), "v1 99999999999999999999 0 0 run"] {
+            let () = server.ask(&["HSET", LEASES, "meta", meta]);
+            let new = server.leases(options());
+            for leases in [here, there, &new] {
+                let refused = leases.try_acquire("other", joe, MINUTE).await;
+                assert!(is_refused(&refused, "ERR"), "{meta}: {refused:?}");
+                assert!(matches!(leases.engine().init().await, Err(Error::Refused { .. })), "{meta}");
+                let swept = leases.release_expired().await;
+                assert!(matches!(swept, Err(LookError::Engine(Error::Refused { .. }))), "{meta}: {swept:?}");
+            }
+            assert_eq!(server.ask::<String>(&["HGET", LEASES, "meta"]), meta);
+            assert_eq!(desk.kept(), [1; 3], "{meta}");
+        }
+        let () = server.ask(&["HSET", LEASES, "meta", &known]);
+        there.try_acquire("other", joe, MINUTE).await.unwrap();
+    });
+}
+
+#[test]
 fn scripts_that_the_server_does_not_know_are_told_again() {
     at_desk(|desk| async move {
         let Desk { here, jane, server, .. } = &*desk;

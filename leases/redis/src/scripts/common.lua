@@ -132,24 +132,28 @@ local function all_of(owner)
     return found
 end
 
--- The greatest token of the namespace, until when nothing is granted, and which tokens are in doubt: whoever has one may have released it, and
+-- What `meta` says, of which the first word is the version of all that is kept here: the greatest token of the namespace, until when nothing
+-- is granted, which tokens are in doubt, and which run of the server has written it. Whoever has a token in doubt may have released it, and
 -- somebody else may have had a greater one, in what was forgotten.
---
+local function parsed_meta(meta)
+    local last, barred, doubt, run = string.match(meta, '^v1 (%d+) (%d+) (%d+) (.*)$')
+    if not last or not is_number(last) or not is_number(barred) or not is_number(doubt) then
+        error('the namespace is of another version')
+    end
+    return last, tonumber(barred), doubt, run
+end
+
 -- A namespace without `meta` is new, or forgotten: whatever it may have granted ends by then. The same if it was another server that kept
 -- it, or the same before a restart: that may have granted what this one does not know.
 local function recall(meta, run, longest, trusts)
-    local last, barred, doubt, known
-    if meta then
-        last, barred, doubt, known = string.match(meta, '^(%d+) (%d+) (%d+) (.*)$')
-    end
-    if not last then
+    if not meta then
         if redis.call('HLEN', leases) == 0 then
             redis.call('DEL', ends, owned)
         end
         return '0', now + longest, text(now), true
     end
-    barred = tonumber(barred)
-    local is_new = known ~= run
+    local last, barred, doubt, writer = parsed_meta(meta)
+    local is_new = writer ~= run
     if is_new and trusts ~= '1' then
         barred = now + longest
         doubt = text(math.max(tonumber(last), tonumber(doubt)))
@@ -162,7 +166,7 @@ local function recall(meta, run, longest, trusts)
 end
 
 local function packed_meta(last, barred, doubt, run)
-    return last .. ' ' .. text(barred) .. ' ' .. doubt .. ' ' .. run
+    return 'v1 ' .. last .. ' ' .. text(barred) .. ' ' .. doubt .. ' ' .. run
 end
 
 local function keep_meta(last, barred, doubt, run)
