@@ -599,9 +599,13 @@ impl<E: Engine> Leases<E> {
             Some(term) if !is_behind => (as_it_comes, Some(term)),
             _ => (Want::Mine, None),
         };
-        let (answer, at) = loop {
+        let mut begun = None;
+        let (mut answer, at) = loop {
             let (want, asked) = &question;
             let (answer, at) = self.ask_for(request, *want, asked, turn).await.map_err(AcquireError::Engine)?;
+            if let Answer::Granted { token, resumed: false, .. } = answer {
+                begun = Some(token);
+            }
             question = match answer {
                 // It goes on with its tenure, if its policy says for how long.
                 Answer::Granted { held_for, .. } if asked.is_none() && !is_fresh => {
@@ -626,6 +630,10 @@ impl<E: Engine> Leases<E> {
                 }
             }
         };
+        // An engine that forgot something may begin another tenure when it is asked whether there is one.
+        if let Answer::Granted { token, resumed, .. } = &mut answer {
+            *resumed &= begun != Some(*token);
+        }
         self.asked(request, answer, at)
     }
 

@@ -4,6 +4,7 @@
 
 use std::{
     collections::HashMap,
+    convert::Infallible,
     error::Error,
     fmt,
     future::{Future, poll_fn},
@@ -18,9 +19,9 @@ use std::{
 
 use futures_lite::future::{block_on, poll_once, yield_now, zip};
 use keylatch_lease::{
-    AcquireError, Clock, Leases, LookError, Lost, ManualClock, Memory, Owner, ReleaseError, RenewError, Resource,
-    Token,
-    engine::{Answer, Ask, Engine, Fail, Gone, Owned, Record, Renewal},
+    AcquireError, Clock, Expiry, Leases, LookError, Lost, ManualClock, Memory, Owner, ReleaseError, RenewError, Resource,
+    Term, Token,
+    engine::{Answer, Ask, Engine, Fail, Gone, Owned, Record, Renewal, Want},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -43,6 +44,8 @@ struct Faults {
     /// So many requests are not done.
     failures: usize,
     abandoned: usize,
+    /// Of what an owner has it is not known whether it has released it: the next time it asks for it, another tenure begins.
+    is_in_doubt: bool,
 }
 
 /// Somebody who watches a resource.
@@ -89,7 +92,7 @@ impl Server {
     /// The way there and back.
     async fn answer<T>(
         &self,
-        done: impl Future<Output = Result<T, Fail<core::convert::Infallible>>>,
+        done: impl Future<Output = Result<T, Fail<Infallible>>>,
     ) -> Result<T, Fail<Down>> {
         yield_now().await;
         {
@@ -107,6 +110,15 @@ impl Server {
             return Err(Fail::Unknown(Down));
         }
         Ok(answer)
+    }
+
+    async fn doubt(&self, ask: Ask<'_>) -> Result<Answer, Fail<Infallible>> {
+        let record = self.memory.look(ask.resource, ask.at).await?.filter(|record| record.owner == *ask.owner);
+        let Some(record) = record.filter(|_| std::mem::take(&mut self.faults.lock().unwrap().is_in_doubt)) else {
+            return self.memory.acquire(ask).await;
+        };
+        let term = ask.term.or(Some(Term { idle: record.remaining, total: None }));
+        self.memory.acquire(Ask { want: Want::Fresh, term, ..ask }).await
     }
 
     fn tell(&self, resource: &Resource) {
@@ -132,7 +144,7 @@ impl Engine for Server {
     async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<Down>> {
         self.acquires.fetch_add(1, SeqCst);
         self.most_in_flight.fetch_max(self.in_flight.fetch_add(1, SeqCst) + 1, SeqCst);
-        let answer = self.answer(self.memory.acquire(Ask { at: self.there(), ..ask })).await;
+        let answer = self.answer(self.doubt(Ask { at: self.there(), ..ask })).await;
         self.in_flight.fetch_sub(1, SeqCst);
         answer
     }
@@ -226,6 +238,38 @@ fn an_acquire_whose_answer_is_lost_is_asked_again_and_gets_the_same_tenure() {
     let grant = leases.acquire_blocking("report", &jane, MINUTE).unwrap();
     assert_eq!(server.acquires.load(SeqCst), 2);
     assert_eq!(leases.status_blocking("report").unwrap().unwrap().token(), grant.token());
+}
+
+/// With a policy of its own, or while others wait, it is asked whether its owner has it before it is asked for.
+#[test]
+fn a_tenure_that_begins_with_the_first_of_two_questions_is_not_said_to_go_on() {
+    let (server, leases, jane, joe) = desk();
+    let before = leases.acquire_blocking("report", &jane, MINUTE).unwrap();
+    let custom = || Expiry::custom(|_| Some(MINUTE));
+    let no = || Expiry::custom(|_| None);
+    block_on(async {
+        let mut waiting = leases.acquire("report", &joe, MINUTE);
+        let mut last = before.token();
+        for (waits, expiry) in [
+            (false, custom()),
+            (false, no()),
+            (true, custom()),
+            (true, Expiry::Sliding(MINUTE)),
+            (true, Expiry::Fixed(MINUTE)),
+        ] {
+            for _ in 0..10 {
+                assert!(!waits || poll_once(&mut waiting).await.is_none());
+            }
+            server.faults.lock().unwrap().is_in_doubt = true;
+            let begun = leases.try_acquire("report", &jane, expiry.clone()).await.unwrap();
+            assert!(begun.token() > last, "{expiry:?}");
+            assert!(!begun.is_resumed(), "{expiry:?}");
+            last = begun.token();
+            let again = leases.try_acquire("report", &jane, expiry.clone()).await.unwrap();
+            assert_eq!(again.token(), last, "{expiry:?}");
+            assert!(again.is_resumed(), "{expiry:?}");
+        }
+    });
 }
 
 #[test]

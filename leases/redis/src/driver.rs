@@ -35,7 +35,7 @@ where
             let session = poll_fn(|cx| {
                 let has_ended = moves.as_mut().poll(cx).is_ready();
                 match opened.as_mut().poll(cx) {
-                    Poll::Pending if has_ended => Poll::Ready(Err(Error::unconnected(None))),
+                    Poll::Pending | Poll::Ready(Ok(_)) if has_ended => Poll::Ready(Err(Error::unconnected(None))),
                     opened => opened,
                 }
             });

@@ -107,8 +107,11 @@ impl Session {
             drop(loaded);
         }
         let session = Session { place, connection, run, ended };
-        session.open_namespace(false).await.map_err(unusable)?;
-        Ok(session)
+        match session.open_namespace(false).await {
+            Err(error) if error.code().is_none() || is_over(&error) => Err(unusable(error)),
+            // A server without memory cannot write it down, and can release. Who asks for a lease is refused in the same way.
+            _ => Ok(session),
+        }
     }
 
     /// What may have been forgotten is noticed now, and not only when somebody wants a lease. `init`: nothing has.

@@ -85,6 +85,18 @@ impl Desk {
         let () = self.server.ask(&["EVAL", script, "2", LEASES, ENDS, &time.as_micros().to_string()]);
     }
 
+    /// As if the namespace had been opened, or the server had come back, when its clock was ahead by so much: when grants begin, and up to
+    /// which token there is a doubt.
+    fn open_ahead(&self, time: Duration) {
+        let meta: String = self.server.ask(&["HGET", LEASES, "meta"]);
+        let (seconds, _): (u64, u64) = self.server.ask(&["TIME"]);
+        let ahead = ((seconds + time.as_secs()) * 1_000_000).to_string();
+        let mut words: Vec<_> = meta.split(' ').collect();
+        let [.., barred, doubt, _] = &mut words[..] else { panic!("{meta}") };
+        (*barred, *doubt) = (&ahead, &ahead);
+        let () = self.server.ask(&["HSET", LEASES, "meta", &words.join(" ")]);
+    }
+
     /// How many leases are kept, and how many in the indices: of ends, and of owners.
     fn kept(&self) -> [usize; 3] {
         let leases: usize = self.server.ask(&["HLEN", LEASES]);
@@ -194,6 +206,10 @@ fn a_term_is_counted_from_now_and_from_the_start_and_no_end_is_brought_forward()
         // To the microsecond, though a number of Lua's is a float: a century is kept as it is.
         let century = Duration::from_secs(100 * 365 * 24 * 60 * 60) + Duration::from_micros(1);
         assert_eq!(renew(token, sliding(century).1).await, Left::For(century));
+        // Nor is what ends beyond 2^53 taken for no lease.
+        let longer = Duration::from_secs(280 * 365 * 24 * 60 * 60);
+        assert_eq!(renew(token, sliding(longer).1).await, Left::For(longer));
+        assert!(matches!(renew(token, None).await, Left::For(left) if is_about(Some(left), longer)));
         // More than it can tell.
         assert_eq!(renew(token, Some(Term { idle: Some(Duration::MAX), total: None })).await, Left::Forever);
         assert_eq!(renew(token, sliding(MINUTE).1).await, Left::Forever);
@@ -405,6 +421,52 @@ fn tokens_grow_although_the_clock_is_set_back() {
         here.release_as("report", jane).await.unwrap();
         assert_eq!(there.try_acquire("report", joe, MINUTE).await.unwrap().token().get(), future + 1);
         assert_eq!(there.try_acquire("report", joe, MINUTE).fresh_token().await.unwrap().token().get(), future + 2);
+    });
+}
+
+#[test]
+fn a_clock_that_is_set_back_makes_no_quarantine_longer() {
+    at_desk_with(options().quarantine(3 * SECOND), |desk| async move {
+        let Desk { here, there, jane, .. } = &*desk;
+        desk.open_ahead(LATE);
+        let started = Instant::now();
+        let refused = here.try_acquire("report", jane, MINUTE).await;
+        assert!(
+            matches!(&refused, Err(AcquireError::Quarantined { remaining, .. }) if *remaining <= 3 * SECOND),
+            "{refused:?}"
+        );
+        let grant = loop {
+            match there.try_acquire("report", jane, MINUTE).await {
+                Ok(grant) => break grant,
+                refused => assert!(is_quarantined(&refused), "{refused:?}"),
+            }
+            assert!(started.elapsed() < 20 * SECOND);
+            sleep(millis(20)).await;
+        };
+        assert!(started.elapsed() >= millis(2900));
+        assert_eq!(here.try_acquire("report", jane, MINUTE).await.unwrap().token(), grant.token());
+        // Nor does the next connection see another.
+        desk.open_ahead(LATE);
+        let third = desk.server.leases(options().quarantine(3 * SECOND));
+        third.engine().ready().await.unwrap();
+        let meta: String = desk.server.ask(&["HGET", LEASES, "meta"]);
+        let (seconds, _): (u64, u64) = desk.server.ask(&["TIME"]);
+        let barred: u64 = meta.rsplit(' ').nth(2).unwrap().parse().unwrap();
+        assert!(barred <= (seconds + 4) * 1_000_000, "{meta}");
+    });
+}
+
+#[test]
+fn who_asks_again_goes_on_with_its_tenure_although_the_clock_was_set_back() {
+    at_desk(|desk| async move {
+        let Desk { here, there, jane, .. } = &*desk;
+        desk.open_ahead(LATE);
+        here.engine().init().await.unwrap();
+        let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
+        let again = there.try_acquire("report", jane, MINUTE).await.unwrap();
+        assert!(again.is_resumed());
+        assert_eq!(again.token(), grant.token());
+        here.release(&grant).await.unwrap();
     });
 }
 
@@ -719,6 +781,25 @@ fn what_was_released_and_comes_back_has_a_new_token() {
     });
 }
 
+/// Its owner asks whether it has it before its policy says for how long: that alone begins another tenure.
+#[test]
+fn a_tenure_that_begins_after_a_restart_is_not_said_to_go_on() {
+    at_desk(|desk| async move {
+        let Desk { here, jane, server, .. } = &*desk;
+        let policy = || Expiry::custom(|_| Some(MINUTE));
+        let before = here.try_acquire("report", jane, policy()).await.unwrap();
+        server.run("kill");
+        server.run("start");
+        here.engine().init().await.unwrap();
+        let after = here.try_acquire("report", jane, policy()).await.unwrap();
+        assert!(after.token() > before.token());
+        assert!(!after.is_resumed());
+        let again = here.try_acquire("report", jane, policy()).await.unwrap();
+        assert_eq!(again.token(), after.token());
+        assert!(again.is_resumed());
+    });
+}
+
 // --- What a server may say -----------------------------------------------------------------------------------------------
 
 #[test]
@@ -761,6 +842,28 @@ fn a_server_without_memory_grants_nothing_and_releases() {
     });
 }
 
+#[test]
+fn a_server_that_comes_back_without_memory_releases() {
+    at_desk_with(options().timeout(5 * SECOND), |desk| async move {
+        let Desk { here, there, jane, joe, server } = &*desk;
+        let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
+        here.try_acquire("form", jane, MINUTE).await.unwrap();
+        server.run("kill");
+        let config = server.folder().join("redis.conf");
+        let full = std::fs::read_to_string(&config).unwrap() + "maxmemory 1\n";
+        std::fs::write(config, full).unwrap();
+        server.run("start");
+        here.release(&grant).await.unwrap();
+        assert_eq!(here.status("form").await.unwrap().unwrap().owner(), jane);
+        let refused = there.try_acquire("other", joe, MINUTE).await;
+        assert!(is_refused(&refused, "OOM"), "{refused:?}");
+        assert_eq!(there.release_all(jane).await.unwrap(), 1);
+        // That it was started anew is noticed when there is room to write it down.
+        let () = server.ask(&["CONFIG", "SET", "maxmemory", "0"]);
+        assert!(is_quarantined(&there.try_acquire("other", joe, MINUTE).await));
+    });
+}
+
 /// Keys of other programs where the namespace's should be, of another type or another meaning.
 #[test]
 fn what_is_no_lease_is_refused_and_nothing_is_changed() {
@@ -787,6 +890,122 @@ fn what_is_no_lease_is_refused_and_nothing_is_changed() {
         let refused = here.try_acquire("report", jane, MINUTE).await;
         assert!(is_refused(&refused, "WRONGTYPE"), "{refused:?}");
         assert_eq!(server.ask::<String>(&["GET", LEASES]), "mine");
+    });
+}
+
+#[test]
+fn a_lease_that_cannot_be_read_stops_nobody_else() {
+    at_desk(|desk| async move {
+        let Desk { here, there, jane, joe, server } = &*desk;
+        let (a, form) = (Resource::from("a"), Resource::from("form"));
+        for nonsense in [
+            "something else",
+            "0 1 - 0 n:-:- name:jane",
+            "99999999999999999999 1 - 0 n:-:- name:jane",
+            "9007199254740993 1 - 0 n:-:- name:jane",
+            "7 99999999999999999999 - 0 n:-:- name:jane",
+            "7 1 18014398509481984 0 n:-:- name:jane",
+            "7 1 soon 0 n:-:- name:jane",
+            "7 1 -1 0 n:-:- name:jane",
+        ] {
+            let old = here.try_acquire(&a, jane, SECOND).await.unwrap().token();
+            let kept = here.try_acquire(&form, jane, MINUTE).await.unwrap().token();
+            desk.pass(2 * SECOND);
+            let () = server.ask(&["HSET", LEASES, "0:a", nonsense]);
+            let looked = here.status(&a).await;
+            assert!(matches!(looked, Err(LookError::Engine(Error::Refused { .. }))), "{nonsense}: {looked:?}");
+            let grant = there.try_acquire("b", joe, MINUTE).await.unwrap();
+            let () = server.ask(&["ZADD", ENDS, "1", "0:a"]);
+            assert_eq!(here.release_expired().await.unwrap(), 0);
+            assert_eq!(here.owned_by(jane).await.unwrap().len(), 1);
+            let renewal = |resource, token| Renewal {
+                resource,
+                owner: jane,
+                token,
+                term: sliding(2 * MINUTE).1,
+                left: Left::Forever,
+            };
+            let mut batch = [renewal(&a, old), renewal(&form, kept)];
+            here.engine().renew(&mut batch, Duration::ZERO).await.unwrap();
+            assert_eq!(batch.map(|renewal| renewal.left), [Left::Nothing, Left::For(2 * MINUTE)]);
+            assert_eq!(here.release_all(jane).await.unwrap(), 1);
+            there.release(&grant).await.unwrap();
+            assert_eq!(server.ask::<String>(&["HGET", LEASES, "0:a"]), nonsense);
+            let () = server.ask(&["HDEL", LEASES, "0:a"]);
+        }
+    });
+}
+
+#[test]
+fn what_is_refused_has_ended_nothing() {
+    at_desk(|desk| async move {
+        let Desk { here, there, jane, joe, server } = &*desk;
+        let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
+        for key in [ENDS, OWNED] {
+            let () = server.ask(&["RENAME", key, "aside"]);
+            let () = server.ask(&["SET", key, "mine"]);
+            let released = here.release(&grant).await;
+            assert!(matches!(released, Err(ReleaseError::Engine(Error::Refused { .. }))), "{key}: {released:?}");
+            let released = here.release_all(jane).await;
+            assert!(matches!(released, Err(LookError::Engine(Error::Refused { .. }))), "{key}: {released:?}");
+            assert_eq!(here.status("report").await.unwrap().unwrap().token(), grant.token(), "{key}");
+            let refused = there.try_acquire("other", joe, MINUTE).await;
+            assert!(is_refused(&refused, "WRONGTYPE"), "{key}: {refused:?}");
+            let () = server.ask(&["RENAME", "aside", key]);
+        }
+        // Nor has what could not be granted left anything.
+        assert_eq!(desk.kept()[2], 1);
+        here.release(&grant).await.unwrap();
+        assert_eq!(desk.kept(), [0; 3]);
+    });
+}
+
+#[test]
+fn who_may_not_tell_others_ends_nothing_that_they_wait_for() {
+    at_desk(|desk| async move {
+        let Desk { here, jane, joe, server, .. } = &*desk;
+        let () = server.ask(&["ACL", "SETUSER", "secretary", "on", ">secret", "~*", "&*", "+@all", "-publish"]);
+        let client = redis::Client::open(format!("redis://secretary:secret@{}", server.address())).unwrap();
+        let mute = Leases::with_engine(options().connect(client));
+        let report = Resource::from("report");
+        let quiet = mute.try_acquire("quiet", jane, MINUTE).await.unwrap();
+        let grant = mute.try_acquire(&report, jane, MINUTE).await.unwrap();
+        let (expiry, term) = sliding(MINUTE);
+        let waits = Ask { waiting: true, ..ask(&report, joe, Want::Any, &expiry, term) };
+        here.engine().acquire(waits).await.unwrap();
+        assert!(matches!(mute.release(&grant).await, Err(ReleaseError::Engine(Error::Refused { .. }))));
+        assert!(matches!(mute.release_all(jane).await, Err(LookError::Engine(Error::Refused { .. }))));
+        let sooner = mute.try_acquire(&report, jane, SECOND).fresh_token().await;
+        assert!(matches!(sooner, Err(AcquireError::Engine(Error::Refused { .. }))), "{sooner:?}");
+        assert_eq!(here.status(&report).await.unwrap().unwrap().token(), grant.token());
+        assert_eq!(here.status("quiet").await.unwrap().unwrap().token(), quiet.token());
+        assert_eq!(here.release_all(jane).await.unwrap(), 2);
+    });
+}
+
+#[test]
+fn a_namespace_of_another_version_is_left_alone() {
+    at_desk(|desk| async move {
+        let Desk { here, there, jane, joe, server } = &*desk;
+        here.try_acquire("report", jane, SECOND).await.unwrap();
+        desk.pass(MINUTE);
+        let known: String = server.ask(&["HGET", LEASES, "meta"]);
+        let (_, rest) = known.split_once(' ').unwrap();
+        for meta in ["", "something else", rest, &format!("v2 {rest}"), "v1 99999999999999999999 0 0 run"] {
+            let () = server.ask(&["HSET", LEASES, "meta", meta]);
+            let new = server.leases(options());
+            for leases in [here, there, &new] {
+                let refused = leases.try_acquire("other", joe, MINUTE).await;
+                assert!(is_refused(&refused, "ERR"), "{meta}: {refused:?}");
+                assert!(matches!(leases.engine().init().await, Err(Error::Refused { .. })), "{meta}");
+                let swept = leases.release_expired().await;
+                assert!(matches!(swept, Err(LookError::Engine(Error::Refused { .. }))), "{meta}: {swept:?}");
+            }
+            assert_eq!(server.ask::<String>(&["HGET", LEASES, "meta"]), meta);
+            assert_eq!(desk.kept(), [1; 3], "{meta}");
+        }
+        let () = server.ask(&["HSET", LEASES, "meta", &known]);
+        there.try_acquire("other", joe, MINUTE).await.unwrap();
     });
 }
 
@@ -953,9 +1172,10 @@ fn requests_that_are_dropped_leave_nothing_behind() {
             let mut busy = here.acquire("report", joe, MINUTE);
             let mut all = here.release_all(&owner);
             for _ in 0..polls {
-                let _ = poll_once(&mut free).await;
-                let _ = poll_once(&mut busy).await;
-                let _ = poll_once(&mut all).await;
+                let is_busy = poll_once(&mut busy).await.is_none();
+                if !is_busy || poll_once(&mut free).await.is_some() || poll_once(&mut all).await.is_some() {
+                    break;
+                }
                 tokio::task::yield_now().await;
             }
         }
@@ -996,6 +1216,68 @@ fn the_last_engine_to_go_ends_the_driver_and_the_connection() {
         while listeners() > 0 {
             sleep(millis(5)).await;
         }
+    });
+}
+
+/// The last that it says, and its end, are seen at once.
+#[test]
+fn a_connection_that_ends_with_the_answer_that_opens_it_is_made_again() {
+    use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};
+
+    async fn request(stream: &mut BufReader<DuplexStream>) -> Vec<String> {
+        async fn number(stream: &mut BufReader<DuplexStream>) -> usize {
+            let mut line = String::new();
+            stream.read_line(&mut line).await.unwrap();
+            line[1..].trim_end().parse().unwrap()
+        }
+        let mut words = Vec::new();
+        for _ in 0..number(stream).await {
+            let mut word = vec![0; number(stream).await + 2];
+            stream.read_exact(&mut word).await.unwrap();
+            words.push(String::from_utf8(word).unwrap().trim_end().to_owned());
+        }
+        words
+    }
+
+    /// A server until somebody asks a script of it, and it answers.
+    async fn serve(stream: DuplexStream, answers: Arc<AtomicUsize>) {
+        let mut stream = BufReader::new(stream);
+        loop {
+            let words = request(&mut stream).await;
+            let answer = match &*words[0] {
+                "HELLO" => "%1\r\n+proto\r\n:3\r\n",
+                "INFO" => "$31\r\nrole:master\r\nrun_id:the-first\r\n\r\n",
+                "SUBSCRIBE" => ">3\r\n+subscribe\r\n+free\r\n:1\r\n",
+                "EVALSHA" => ":0\r\n",
+                _ => "+OK\r\n",
+            };
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            if words[0] == "EVALSHA" {
+                answers.fetch_add(1, SeqCst);
+                break;
+            }
+        }
+    }
+
+    // Of one thread, so that nobody looks between the answer and the end.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let answers = Arc::new(AtomicUsize::new(0));
+        let dial = || async {
+            let (ours, theirs) = duplex(65536);
+            tokio::spawn(serve(theirs, Arc::clone(&answers)));
+            Ok(ours)
+        };
+        let (engine, driver) = options().connect_with(RedisConnectionInfo::default(), dial);
+        let answered = async {
+            while answers.load(SeqCst) < 3 {
+                sleep(millis(5)).await;
+            }
+        };
+        let mut driver = std::pin::pin!(driver);
+        let both = futures_lite::future::or(answered, async { panic!("it ends: {:?}", driver.as_mut().await) });
+        tokio::time::timeout(20 * SECOND, both).await.expect("it dials again");
+        drop(engine);
     });
 }
 

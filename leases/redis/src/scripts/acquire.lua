@@ -36,22 +36,22 @@ if is_mine and want ~= 'f' and tonumber(lease.token) > tonumber(doubt) then
     return { 'r', lease.token, math.max(now - lease.since, 0), left(lease) }
 end
 
+-- What is in doubt may be ahead of a clock that has been set back.
 local new = {
-    token = text(math.max(tonumber(last) + 1, now)), since = now, tail = has_term and reach(now, idle, total) or lease.tail,
+    token = text(math.max(tonumber(last) + 1, tonumber(doubt) + 1, now)), since = now, tail = has_term and reach(now, idle, total) or lease.tail,
     -- Whoever waits goes on waiting.
     is_wanted = lease and lease.is_wanted, policy = has_term and policy or lease.policy, owner = owner,
 }
-local is_nearer = is_live and lease.is_wanted and new.tail < lease.tail
+if is_live and lease.is_wanted and new.tail < lease.tail then
+    -- Another tenure of the same owner, which ends earlier than they know.
+    redis.call('PUBLISH', ARGV[12], resource)
+end
+-- Each grant makes room for itself, and more.
+reclaim(2)
 redis.call('ZADD', owned, 0, place(owner, resource))
 keep_end(resource, new)
 redis.call('HSET', leases, resource, packed(new), 'meta', packed_meta(new.token, barred, doubt, run))
 if lease and lease.owner ~= owner then
     redis.call('ZREM', owned, place(lease.owner, resource))
 end
-if is_nearer then
-    -- Another tenure of the same owner, which ends earlier than they know.
-    redis.call('PUBLISH', ARGV[12], resource)
-end
--- Each grant makes room for itself, and more.
-reclaim(2)
 return { 'g', new.token, 0, left(new) }

@@ -8,7 +8,8 @@
 -- One reading of the clock decides everything in a script. Its numbers, microseconds since 1970, are below 2^53: a double has them exactly.
 --
 -- A script that fails has changed nothing: whatever can be refused, as by a key that is of another type or for want of memory, is refused
--- at its first write, before which all has been read. Indices are written before the lease.
+-- at its first write, before which all has been read and told. Indices are written before the lease, and a lease is deleted last.
+-- (If `owned` alone is of another type, a lease may lose its place in `ends`: no sweep finds it then.)
 local leases, ends, owned = KEYS[1], KEYS[2], KEYS[3]
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
@@ -28,22 +29,43 @@ local function number(text)
     return tonumber(text)
 end
 
--- 'token since until wanted policy owner'; the owner may contain anything.
-local function unpacked(packed)
+-- Digits, of what is below 2^53. An end, the sum of two such numbers, is below 2^54.
+local function is_number(digits, limit)
+    return string.match(digits, '^%d+$') and tonumber(digits) < (limit or 9007199254740992)
+end
+
+-- 'token since until wanted policy owner'; the owner may contain anything. What is no lease is nil.
+local function parsed(packed)
     if not packed then
         return nil
     end
     local token, since, tail, wanted, policy, owner = string.match(packed, '^(%d+) (%d+) (%S+) ([01]) (%S+) (.*)$')
-    if not token then
-        error('what is kept there is no lease')
+    if not token or not is_number(token) or tonumber(token) == 0 or not is_number(since) then
+        return nil
+    end
+    if tail ~= '-' and not is_number(tail, 18014398509481984) then
+        return nil
     end
     return {
         token = token, since = tonumber(since), tail = number(tail), is_wanted = wanted == '1', policy = policy, owner = owner,
     }
 end
 
+local function unpacked(packed)
+    local lease = parsed(packed)
+    if packed and not lease then
+        error('what is kept there is no lease')
+    end
+    return lease
+end
+
 local function read(resource)
     return unpacked(redis.call('HGET', leases, resource))
+end
+
+-- The same, where one that is no lease must not stop what is done to others.
+local function read_any(resource)
+    return parsed(redis.call('HGET', leases, resource))
 end
 
 local function packed(lease)
@@ -74,17 +96,17 @@ local function keep_end(resource, lease)
 end
 
 local function forget(resource, lease)
-    redis.call('HDEL', leases, resource)
     redis.call('ZREM', ends, resource)
     redis.call('ZREM', owned, place(lease.owner, resource))
+    redis.call('HDEL', leases, resource)
 end
 
--- Up to so many that have expired; says how many it were.
+-- Up to so many that have expired; says how many it were. What is no lease is left where it is, and does not come due again.
 local function reclaim(limit)
     local due = redis.call('ZRANGEBYSCORE', ends, '-inf', text(now), 'LIMIT', 0, limit)
     local count = 0
     for _, resource in ipairs(due) do
-        local lease = read(resource)
+        local lease = read_any(resource)
         if lease and lease.tail <= now then
             forget(resource, lease)
             count = count + 1
@@ -102,7 +124,7 @@ local function all_of(owner)
     -- A resource begins with a digit, and a colon comes after all of them.
     for _, member in ipairs(redis.call('ZRANGEBYLEX', owned, '[' .. prefix, '(' .. prefix .. ':')) do
         local resource = string.sub(member, #prefix + 1)
-        local lease = read(resource)
+        local lease = read_any(resource)
         if lease and lease.owner == owner and lease.tail > now then
             found[#found + 1] = { resource, lease }
         end
@@ -110,35 +132,41 @@ local function all_of(owner)
     return found
 end
 
--- The greatest token of the namespace, until when nothing is granted, and which tokens are in doubt: whoever has one may have released it, and
+-- What `meta` says, of which the first word is the version of all that is kept here: the greatest token of the namespace, until when nothing
+-- is granted, which tokens are in doubt, and which run of the server has written it. Whoever has a token in doubt may have released it, and
 -- somebody else may have had a greater one, in what was forgotten.
---
+local function parsed_meta(meta)
+    local last, barred, doubt, run = string.match(meta, '^v1 (%d+) (%d+) (%d+) (.*)$')
+    if not last or not is_number(last) or not is_number(barred) or not is_number(doubt) then
+        error('the namespace is of another version')
+    end
+    return last, tonumber(barred), doubt, run
+end
+
 -- A namespace without `meta` is new, or forgotten: whatever it may have granted ends by then. The same if it was another server that kept
 -- it, or the same before a restart: that may have granted what this one does not know.
 local function recall(meta, run, longest, trusts)
-    local last, barred, doubt, known
-    if meta then
-        last, barred, doubt, known = string.match(meta, '^(%d+) (%d+) (%d+) (.*)$')
-    end
-    if not last then
+    if not meta then
         if redis.call('HLEN', leases) == 0 then
             redis.call('DEL', ends, owned)
         end
         return '0', now + longest, text(now), true
     end
-    barred = tonumber(barred)
-    if known == run then
-        return last, barred, doubt, false
+    local last, barred, doubt, writer = parsed_meta(meta)
+    local is_new = writer ~= run
+    if is_new and trusts ~= '1' then
+        barred = now + longest
+        doubt = text(math.max(tonumber(last), tonumber(doubt)))
+    elseif barred > now + longest then
+        -- The clock has been set back since.
+        barred = now + longest
+        is_new = true
     end
-    if trusts ~= '1' then
-        barred = math.max(barred, now + longest)
-        doubt = last
-    end
-    return last, barred, doubt, true
+    return last, barred, doubt, is_new
 end
 
 local function packed_meta(last, barred, doubt, run)
-    return last .. ' ' .. text(barred) .. ' ' .. doubt .. ' ' .. run
+    return 'v1 ' .. last .. ' ' .. text(barred) .. ' ' .. doubt .. ' ' .. run
 end
 
 local function keep_meta(last, barred, doubt, run)

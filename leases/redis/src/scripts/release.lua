@@ -8,8 +8,9 @@ end
 if lease.owner ~= owner or token ~= '' and lease.token ~= token then
     return { 'b', lease.owner }
 end
-forget(resource, lease)
+-- Whoever hears of it does so behind this script.
 if lease.is_wanted then
     redis.call('PUBLISH', ARGV[4], resource)
 end
+forget(resource, lease)
 return { 'g', '' }

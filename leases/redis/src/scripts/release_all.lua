@@ -1,11 +1,12 @@
 -- owner, channel. What it had.
-local all = {}
-for _, found in ipairs(all_of(ARGV[1])) do
-    local resource, lease = found[1], found[2]
-    forget(resource, lease)
-    if lease.is_wanted then
-        redis.call('PUBLISH', ARGV[2], resource)
+local found, all = all_of(ARGV[1]), {}
+for _, each in ipairs(found) do
+    if each[2].is_wanted then
+        redis.call('PUBLISH', ARGV[2], each[1])
     end
-    all[#all + 1] = resource
+end
+for _, each in ipairs(found) do
+    forget(each[1], each[2])
+    all[#all + 1] = each[1]
 end
 return all

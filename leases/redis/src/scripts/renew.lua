@@ -1,7 +1,7 @@
 -- For each lease: resource, owner, token, term, idle, total. Of each what it has left; -1: nothing, -2: it never ends.
 local known, all = {}, {}
 for at = 1, #ARGV, 6 do
-    known[ARGV[at]] = known[ARGV[at]] or read(ARGV[at])
+    known[ARGV[at]] = known[ARGV[at]] or read_any(ARGV[at])
 end
 for at = 1, #ARGV, 6 do
     local resource, owner, token, has_term = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3] == '1'
