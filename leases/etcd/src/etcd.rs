@@ -466,11 +466,13 @@ impl Engine for Etcd {
             let (mut locks, at) = self.read(&mut limit, |session| async move { session.owned(owner).await }).await?;
             // Of what comes meanwhile nothing is released, or there may be no end to it.
             let until = *until.get_or_insert(at);
+            let listed = locks.len();
             locks.retain(|lock| revision_of(lock) <= until);
             if locks.is_empty() {
                 return Ok(released);
             }
-            let is_whole = released.is_empty() && locks.len() < MOST;
+            // What has come meanwhile is there, too: then each one is named.
+            let is_whole = released.is_empty() && locks.len() == listed && listed < MOST;
             if !is_whole {
                 locks.truncate(MOST / 2);
             }

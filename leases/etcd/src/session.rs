@@ -362,7 +362,15 @@ impl Session {
             .map(|prefix| Compare::create_revision(prefix, CompareOp::Equal, revision(token)).with_prefix());
         let options = DeleteOptions::new().with_prefix().with_prev_key();
         let then = prefixes.map(|prefix| TxnOp::delete(prefix, Some(options.clone())));
-        self.change(resource, when.into(), then.into()).await
+        let ended = self.change(resource, when.to_vec(), then.to_vec()).await?;
+        match &ended {
+            // Somebody has deleted the owner's key: the other one says whose it is.
+            Changed::No(Some(half)) if (&half.value.owner, half.token) == (owner, token) => {
+                let [when, _] = when;
+                self.change(resource, vec![when], then.into()).await
+            }
+            _ => Ok(ended),
+        }
     }
 
     /// All of these tenures end, or none. They are all that the owner has up to this revision, if there is one; otherwise they are some.

@@ -305,6 +305,53 @@ fn up_to_127_leases_are_released_as_of_one_instant_and_more_in_portions() {
 }
 
 #[test]
+fn what_is_acquired_beside_a_release_all_is_whole() {
+    at_desk(|desk| async move {
+        let ann = Owner::named("ann");
+        let (here, there) = (&desk.here, &desk.there);
+        let acquire = async {
+            for at in 0..600 {
+                here.try_acquire(("n", at.to_string()), &ann, Expiry::Never).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(at % 16)).await;
+            }
+        };
+        let release = async {
+            loop {
+                there.release_all(&ann).await.unwrap();
+            }
+        };
+        futures_lite::future::or(acquire, release).await;
+        let owned = there.owned_by(&ann).await.unwrap();
+        for at in 0..600 {
+            let resource = Resource::new("n", at.to_string());
+            if there.status(&resource).await.unwrap().is_some() {
+                assert!(owned.iter().any(|owned| *owned.resource() == resource), "{at}: half of it is gone");
+                there.release_as(&resource, &ann).await.unwrap();
+            }
+        }
+        assert_eq!(desk.keys().await, []);
+    });
+}
+
+#[test]
+fn a_tenure_that_the_owners_key_was_deleted_of_can_be_released() {
+    at_desk(|mut desk| async move {
+        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
+        let key = format!("keylatch-lease/{}/o/{}//form/0", desk.namespace, ann.id());
+        for is_dropped in [false, true] {
+            let held = desk.here.hold("form", &ann, LONG).await.unwrap();
+            assert_eq!(desk.client.delete(key.clone(), None).await.unwrap().deleted(), 1);
+            let wrong = desk.there.release_as("form", &bob).await;
+            assert!(matches!(wrong, Err(ReleaseError::NotOwner { .. })), "{wrong:?}");
+            if is_dropped { drop(held) } else { held.release().await.unwrap() }
+            let grant = tokio::time::timeout(secs(20), desk.there.acquire("form", &bob, LONG)).await.unwrap().unwrap();
+            desk.there.release(&grant).await.unwrap();
+        }
+        assert_eq!(desk.keys().await, []);
+    });
+}
+
+#[test]
 fn owned_by_tells_the_policies() {
     at_desk(|desk| async move {
         let ann = Owner::named("ann");
