@@ -321,6 +321,13 @@ impl Etcd {
             (self.unused(0), seconds, left)
         } else {
             let (unused, seconds) = self.grant(limit, wanted).await?;
+            // It may be over by less than a second, and a move would revive it. A keep-alive does not: etcd decides.
+            if left == Some(Duration::ZERO) {
+                let keep = |session: Arc<Live<Session>>| async move { session.keep_alive(lock.lease).await };
+                if !self.read(limit, keep).await? {
+                    return Ok(Extended::Changed);
+                }
+            }
             (unused, seconds, wanted)
         };
         let lease = if is_enough { lock.lease } else { unused.lease };

@@ -217,7 +217,7 @@ impl Session {
         Ok((granted.id(), granted.ttl()))
     }
 
-    /// So many whole seconds are left of an etcd lease, at least; `None`: it is gone, or about to go.
+    /// So many whole seconds are left of an etcd lease, at least; `None`: it is gone, or about to go. 0: that may be so as well.
     pub(crate) async fn left(&self, lease: i64) -> Result<Option<i64>, Trouble> {
         let left = self.lease.clone().time_to_live(lease, None).await?.ttl();
         Ok((left >= 0).then_some(left))

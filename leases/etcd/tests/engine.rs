@@ -352,6 +352,24 @@ fn a_tenure_that_the_owners_key_was_deleted_of_can_be_released() {
 }
 
 #[test]
+fn what_is_over_is_not_revived_by_another_etcd_lease() {
+    at_desk(|desk| async move {
+        let ann = Owner::named("ann");
+        let (ann, here) = (&ann, &desk.here);
+        let expiry = &Expiry::SlidingUpTo { idle: secs(2), total: secs(60) };
+        let late = futures_util::future::join_all((0..40).map(|at| async move {
+            tokio::time::sleep(25 * at * Duration::from_millis(1)).await;
+            let grant = here.try_acquire(at.to_string(), ann, expiry).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(2100)).await;
+            here.renew(&grant).await
+        }));
+        for renewed in late.await {
+            assert!(matches!(renewed, Err(RenewError::Lost(Lost::Expired))), "{renewed:?}");
+        }
+    });
+}
+
+#[test]
 fn owned_by_tells_the_policies() {
     at_desk(|desk| async move {
         let ann = Owner::named("ann");
