@@ -25,7 +25,7 @@ where
             let opened = Session::open(&client, Arc::clone(&place), Arc::clone(&leftovers)).await;
             let (session, ear) = opened.map_err(|trouble| match trouble {
                 Trouble::Broken(Error::Closed { source }) => unusable_source(source),
-                Trouble::Broken(error) | Trouble::Refused(error) => error,
+                Trouble::Broken(error) | Trouble::Refused(error) | Trouble::Full(error) => error,
                 Trouble::NoLease => Error::Unconnected { source: None },
             })?;
             let (ended, lease) = (session.ended(), session.lease_client());

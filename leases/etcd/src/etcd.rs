@@ -166,7 +166,7 @@ impl Etcd {
             match self.ask(limit, &question).await.map_err(Fail::NotDone)? {
                 Ok(answer) => return Ok(answer),
                 Err(Trouble::Broken(Error::Timeout)) => return Err(Fail::NotDone(Error::Timeout)),
-                Err(Trouble::Refused(error)) => return Err(Fail::NotDone(error)),
+                Err(Trouble::Refused(error) | Trouble::Full(error)) => return Err(Fail::NotDone(error)),
                 Err(Trouble::Broken(_)) => {}
                 Err(Trouble::NoLease) => self.pause(limit).await?,
             }
@@ -186,7 +186,7 @@ impl Etcd {
             Ok(answer) => Ok(Some(answer)),
             Err(Trouble::NoLease) => Ok(None),
             Err(Trouble::Refused(error)) => Err(Fail::NotDone(error)),
-            Err(Trouble::Broken(error)) => Err(Fail::Unknown(error)),
+            Err(Trouble::Broken(error) | Trouble::Full(error)) => Err(Fail::Unknown(error)),
         }
     }
 

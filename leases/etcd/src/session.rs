@@ -324,7 +324,11 @@ impl Session {
         unused.used();
         let (granted, changed) = match first {
             Either::Left((granted, _)) => {
-                granted?;
+                // Then the transaction is not sent.
+                granted.map_err(|trouble| match trouble {
+                    Trouble::Full(error) => Trouble::Refused(error),
+                    trouble => trouble,
+                })?;
                 return ask().await;
             }
             Either::Right(((), grant)) => join(grant, ask()).await,
@@ -332,6 +336,7 @@ impl Session {
         match (granted, changed) {
             // It overtook its etcd lease.
             (Ok(()), Err(Trouble::NoLease)) => ask().await,
+            (Err(Trouble::Full(error)), Err(Trouble::NoLease)) => Err(Trouble::Refused(error)),
             (Err(trouble), Err(Trouble::NoLease)) => Err(trouble),
             (_, changed) => changed,
         }
@@ -403,7 +408,7 @@ impl keylatch_lease_remote::Session for Session {
 
     async fn give_back(&self, Tenure { resource, owner, token }: &Tenure) -> bool {
         match self.end(resource, owner, *token).await {
-            Ok(_) | Err(Trouble::Refused(_) | Trouble::NoLease) => true,
+            Ok(_) | Err(Trouble::Refused(_) | Trouble::Full(_) | Trouble::NoLease) => true,
             Err(Trouble::Broken(_)) => {
                 self.give_up();
                 false
