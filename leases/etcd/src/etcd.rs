@@ -341,18 +341,16 @@ impl Etcd {
         Ok(Extended::To { left, held_for })
     }
 
-    /// The same etcd lease, from now on. If the tenure hangs on another one meanwhile, that helps nobody.
+    /// The same etcd lease, from now on, unless the tenure has changed since it was read.
     async fn keep_alive(&self, limit: &mut Limit, lock: &Lock, time: Duration) -> Result<Extended, Fail<Error>> {
         let keep = |session: Arc<Live<Session>>| async move {
             let (is_alive, now) = try_join(session.keep_alive(lock.lease), session.clock()).await?;
-            Ok((is_alive, now, session.find(&lock.resource).await?))
+            Ok((is_alive && session.confirm(lock).await?, now))
         };
-        let (is_alive, now, found) = self.read(limit, keep).await?;
-        let is_it = found.is_some_and(|found| (found.token, found.lease) == (lock.token, lock.lease));
-        if !is_alive || !is_it {
-            return Ok(Extended::Changed);
-        }
-        Ok(Extended::To { left: Some(time), held_for: lock.held_for(now) })
+        Ok(match self.read(limit, keep).await? {
+            (true, now) => Extended::To { left: Some(time), held_for: lock.held_for(now) },
+            (false, _) => Extended::Changed,
+        })
     }
 
     /// One renewal.

@@ -359,6 +359,24 @@ impl Session {
         self.change(new.resource, vec![when], self.puts(new).into()).await
     }
 
+    /// A tenure is what it was when it was read, and stays so: it is written again. Somebody may be about to move it to a shorter etcd lease
+    /// without knowing of a keep-alive, which changes no key; after this the move fails, or it has been made already, and this fails.
+    pub(crate) async fn confirm(&self, lock: &Lock) -> Result<bool, Trouble> {
+        let Lock { resource, slot, lease, value, .. } = lock.clone();
+        let same = Draft { resource: &resource, slot, lease, value };
+        match self.alter(&same, lock).await {
+            Ok(changed) => Ok(matches!(changed, Changed::Yes(_))),
+            // Nor is there space for the move.
+            Err(Trouble::Full(_)) => {
+                let found = self.find(&resource).await?;
+                Ok(found.is_some_and(|found| (found.token, found.lease) == (lock.token, lock.lease)))
+            }
+            // The etcd lease has gone.
+            Err(Trouble::NoLease) => Ok(false),
+            Err(trouble) => Err(trouble),
+        }
+    }
+
     /// A tenure ends.
     pub(crate) async fn end(&self, resource: &Resource, owner: &Owner, token: Token) -> Result<Changed, Trouble> {
         let prefixes = [self.place.lock(resource), self.place.owned_lock(owner, resource)];

@@ -84,12 +84,12 @@ fn at_desk_of_its_own<F: Future<Output = ()>>(test: impl FnOnce(Desk) -> F) {
     at(&Arc::new(Server::start()), test);
 }
 
-async fn record(leases: &Leases<Etcd>, resource: &str) -> Option<Record> {
+async fn record(leases: &Leases<Etcd>, resource: impl Into<Resource>) -> Option<Record> {
     let engine = leases.engine();
     engine.look(&resource.into(), engine.now()).await.unwrap()
 }
 
-async fn left(leases: &Leases<Etcd>, resource: &str) -> Duration {
+async fn left(leases: &Leases<Etcd>, resource: impl Into<Resource>) -> Duration {
     record(leases, resource).await.unwrap().remaining.unwrap()
 }
 
@@ -366,6 +366,25 @@ fn what_is_over_is_not_revived_by_another_etcd_lease() {
         for renewed in late.await {
             assert!(matches!(renewed, Err(RenewError::Lost(Lost::Expired))), "{renewed:?}");
         }
+    });
+}
+
+#[test]
+fn a_renewal_beside_a_move_to_a_shorter_etcd_lease_holds_what_it_says() {
+    at_desk(|desk| async move {
+        let ann = Owner::named("ann");
+        let (ann, here, there) = (&ann, &desk.here, &desk.there);
+        let all = futures_util::future::join_all((0..100).map(|at| async move {
+            let resource = &Resource::new("moved", at.to_string());
+            let grant = here.try_acquire(resource, ann, secs(20)).await.unwrap();
+            tokio::time::sleep(secs(9)).await;
+            let moved = there.try_acquire(resource, ann, secs(12));
+            let (renewed, moved) = futures_lite::future::zip(here.renew(&grant), moved).await;
+            moved.unwrap();
+            (left(there, resource).await, here.remaining(&renewed.unwrap()).unwrap())
+        }));
+        let wrong: Vec<_> = all.await.into_iter().filter(|(left, told)| *left + secs(1) < *told).collect();
+        assert_eq!(wrong, []);
     });
 }
 
