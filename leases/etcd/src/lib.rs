@@ -82,7 +82,8 @@
 //! - `--auto-compaction-retention`: etcd keeps each revision until it is compacted; each tenure makes a few, and each renewal one.
 //! - `--max-txn-ops` no less than 128, the default.
 //! - `--unsafe-no-fsync` is not supported: a crash forgets leases (1) and tokens (3).
-//! - A quota that is not exhausted: otherwise nobody gets a lease ([`Error::Refused`]), while releases go on.
+//! - A quota that is not exhausted: otherwise nobody gets a lease ([`Error::Refused`]), nor another policy or a later end than by a
+//!   keep-alive, while releases and other renewals go on.
 //!
 //! # Writing under a lease
 //! A holder may stop for any length of time, and go on writing when its lease is long over. What it writes to has to check that.

@@ -4,7 +4,7 @@ use std::{
     pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicI64, Ordering::SeqCst},
     },
     time::{Duration, Instant},
 };
@@ -149,11 +149,12 @@ pub(crate) struct Ear {
 }
 
 impl Session {
-    /// Starts to watch, and the stopwatch if nobody has.
+    /// Starts to watch, and the stopwatch if nobody has. The shortest etcd lease is what it was before, if nobody can be asked.
     pub(crate) async fn open(
         client: &Client,
         place: Arc<Place>,
         leftovers: Arc<Leftovers>,
+        shortest: &AtomicI64,
     ) -> Result<(Self, Ear), Trouble> {
         let options = WatchOptions::new().with_prefix().with_filters([WatchFilterType::NoPut]);
         let (watcher, stream) = client.watch_client().watch(place.locks(), Some(options)).await?;
@@ -161,9 +162,16 @@ impl Session {
         let seen = Mutex::new((0, Instant::now()));
         let mut session = Session { place, leftovers, kv, lease, ended: Arc::default(), shortest: 1, seen };
         // One that is too short is made as long as the shortest.
-        let (id, shortest) = session.grant(1).await?;
-        session.leftovers.add(id);
-        session.shortest = shortest;
+        match session.grant(1).await {
+            Ok((id, seconds)) => {
+                session.leftovers.add(id);
+                shortest.store(seconds, SeqCst);
+            }
+            // What there is can be renewed and released all the same.
+            Err(Trouble::Full(_)) => {}
+            Err(trouble) => return Err(trouble),
+        }
+        session.shortest = shortest.load(SeqCst);
         session.clock().await?;
         Ok((session, Ear { stream, _watcher: watcher }))
     }
@@ -192,8 +200,8 @@ impl Session {
             shows = left.granted_ttl() - left.ttl();
         } else {
             match lease.grant(STOPWATCH, Some(LeaseGrantOptions::new().with_id(id))).await.map_err(Trouble::from) {
-                // Somebody else was faster.
-                Ok(_) | Err(Trouble::Refused(_)) => {}
+                // Somebody else was faster, or there is no space.
+                Ok(_) | Err(Trouble::Refused(_) | Trouble::Full(_)) => {}
                 Err(trouble) => return Err(trouble),
             }
         }

@@ -803,3 +803,28 @@ fn each_want_is_one_decision() {
         }
     });
 }
+
+#[test]
+fn without_space_leases_are_renewed_and_released_over_a_new_connection() {
+    let server = Arc::new(Server::start_with(1, "--quota-backend-bytes=4194304"));
+    at(&Arc::clone(&server), |mut desk| async move {
+        let ann = Owner::named("ann");
+        let (kept, other) =
+            (desk.here.try_acquire("kept", &ann, LONG).await.unwrap(), desk.here.try_acquire("other", &ann, LONG).await);
+        let text = "x".repeat(1 << 20);
+        for at in 0..20 {
+            if desk.client.put(format!("fill-{at}"), text.as_str(), None).await.is_err() {
+                break;
+            }
+        }
+        let refused = desk.here.try_acquire("more", &ann, LONG).await;
+        assert!(matches!(refused, Err(AcquireError::Engine(Error::Refused { .. }))), "{refused:?}");
+        for leases in [&desk.here, &server.leases(Etcd::in_namespace(desk.namespace.as_str()))] {
+            leases.renew(&kept).await.unwrap();
+        }
+        let new = server.leases(Etcd::in_namespace(desk.namespace.as_str()));
+        new.release(&kept).await.unwrap();
+        new.release(&other.unwrap()).await.unwrap();
+        assert_eq!(desk.keys().await, []);
+    });
+}
