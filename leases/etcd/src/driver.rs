@@ -1,6 +1,10 @@
 //! What connects, and hears what is told.
 
-use std::{future::Future, pin::pin, sync::Arc};
+use std::{
+    future::Future,
+    pin::pin,
+    sync::{Arc, atomic::AtomicI64},
+};
 
 use etcd_client::Client;
 use futures_util::future::{Either, select};
@@ -18,14 +22,16 @@ where
     C: FnMut() -> F,
     F: Future<Output = Result<Client, BoxError>>,
 {
+    let shortest = Arc::new(AtomicI64::new(1));
     keylatch_lease_remote::drive(driving, |link| {
+        let shortest = Arc::clone(&shortest);
         let (link, place, leftovers, dialled) = (Arc::clone(link), Arc::clone(&place), Arc::clone(&leftovers), dial());
         async move {
             let client = dialled.await.map_err(unusable)?;
-            let opened = Session::open(&client, Arc::clone(&place), Arc::clone(&leftovers)).await;
+            let opened = Session::open(&client, Arc::clone(&place), Arc::clone(&leftovers), &shortest).await;
             let (session, ear) = opened.map_err(|trouble| match trouble {
                 Trouble::Broken(Error::Closed { source }) => unusable_source(source),
-                Trouble::Broken(error) | Trouble::Refused(error) => error,
+                Trouble::Broken(error) | Trouble::Refused(error) | Trouble::Full(error) => error,
                 Trouble::NoLease => Error::Unconnected { source: None },
             })?;
             let (ended, lease) = (session.ended(), session.lease_client());

@@ -37,7 +37,8 @@ pub enum Error {
         /// How.
         source: Arc<etcd_client::Error>,
     },
-    /// etcd has refused the request, and changed nothing: for want of permission or of space, for example.
+    /// etcd has refused the request: for want of permission, for example, and nothing was changed; or of space, and what was asked may have
+    /// been done all the same.
     Refused {
         /// What it says.
         source: Arc<etcd_client::Error>,
@@ -99,6 +100,8 @@ pub(crate) enum Trouble {
     Broken(Error),
     /// Nothing was done.
     Refused(Error),
+    /// There is no space. etcd says so also of what it has just done.
+    Full(Error),
     /// There is no such etcd lease, and nothing was done.
     NoLease,
 }
@@ -113,12 +116,14 @@ fn code(error: &etcd_client::Error) -> Option<i32> {
 impl From<etcd_client::Error> for Trouble {
     fn from(error: etcd_client::Error) -> Self {
         const NOT_FOUND: i32 = 5;
-        /// Invalid argument, already exists, permission denied, resource exhausted, failed precondition, out of range, unimplemented: all of
-        /// them found before anything is done.
-        const REFUSED: [i32; 7] = [3, 6, 7, 8, 9, 11, 12];
+        const EXHAUSTED: i32 = 8;
+        /// Invalid argument, already exists, permission denied, failed precondition, out of range, unimplemented: all of them found before
+        /// anything is done.
+        const REFUSED: [i32; 6] = [3, 6, 7, 9, 11, 12];
 
         match code(&error) {
             Some(NOT_FOUND) => Trouble::NoLease,
+            Some(EXHAUSTED) => Trouble::Full(Error::Refused { source: Arc::new(error) }),
             Some(code) if REFUSED.contains(&code) => Trouble::Refused(Error::Refused { source: Arc::new(error) }),
             None if matches!(error, etcd_client::Error::LeaseKeepAliveError(_)) => Trouble::NoLease,
             _ => Trouble::Broken(Error::Closed { source: Arc::new(error) }),
@@ -131,7 +136,7 @@ pub(crate) fn unusable(error: BoxError) -> Error {
     match error.downcast::<etcd_client::Error>() {
         Ok(error) => match Trouble::from(*error) {
             Trouble::Broken(Error::Closed { source }) => Error::Unconnected { source: Some(source) },
-            Trouble::Broken(error) | Trouble::Refused(error) => error,
+            Trouble::Broken(error) | Trouble::Refused(error) | Trouble::Full(error) => error,
             Trouble::NoLease => Error::unconnected(None),
         },
         Err(error) => Error::unconnected(Some(error)),

@@ -166,7 +166,7 @@ impl Etcd {
             match self.ask(limit, &question).await.map_err(Fail::NotDone)? {
                 Ok(answer) => return Ok(answer),
                 Err(Trouble::Broken(Error::Timeout)) => return Err(Fail::NotDone(Error::Timeout)),
-                Err(Trouble::Refused(error)) => return Err(Fail::NotDone(error)),
+                Err(Trouble::Refused(error) | Trouble::Full(error)) => return Err(Fail::NotDone(error)),
                 Err(Trouble::Broken(_)) => {}
                 Err(Trouble::NoLease) => self.pause(limit).await?,
             }
@@ -186,7 +186,7 @@ impl Etcd {
             Ok(answer) => Ok(Some(answer)),
             Err(Trouble::NoLease) => Ok(None),
             Err(Trouble::Refused(error)) => Err(Fail::NotDone(error)),
-            Err(Trouble::Broken(error)) => Err(Fail::Unknown(error)),
+            Err(Trouble::Broken(error) | Trouble::Full(error)) => Err(Fail::Unknown(error)),
         }
     }
 
@@ -321,6 +321,13 @@ impl Etcd {
             (self.unused(0), seconds, left)
         } else {
             let (unused, seconds) = self.grant(limit, wanted).await?;
+            // It may be over by less than a second, and a move would revive it. A keep-alive does not: etcd decides.
+            if left == Some(Duration::ZERO) {
+                let keep = |session: Arc<Live<Session>>| async move { session.keep_alive(lock.lease).await };
+                if !self.read(limit, keep).await? {
+                    return Ok(Extended::Changed);
+                }
+            }
             (unused, seconds, wanted)
         };
         let lease = if is_enough { lock.lease } else { unused.lease };
@@ -334,18 +341,16 @@ impl Etcd {
         Ok(Extended::To { left, held_for })
     }
 
-    /// The same etcd lease, from now on. If the tenure hangs on another one meanwhile, that helps nobody.
+    /// The same etcd lease, from now on, unless the tenure has changed since it was read.
     async fn keep_alive(&self, limit: &mut Limit, lock: &Lock, time: Duration) -> Result<Extended, Fail<Error>> {
         let keep = |session: Arc<Live<Session>>| async move {
             let (is_alive, now) = try_join(session.keep_alive(lock.lease), session.clock()).await?;
-            Ok((is_alive, now, session.find(&lock.resource).await?))
+            Ok((is_alive && session.confirm(lock).await?, now))
         };
-        let (is_alive, now, found) = self.read(limit, keep).await?;
-        let is_it = found.is_some_and(|found| (found.token, found.lease) == (lock.token, lock.lease));
-        if !is_alive || !is_it {
-            return Ok(Extended::Changed);
-        }
-        Ok(Extended::To { left: Some(time), held_for: lock.held_for(now) })
+        Ok(match self.read(limit, keep).await? {
+            (true, now) => Extended::To { left: Some(time), held_for: lock.held_for(now) },
+            (false, _) => Extended::Changed,
+        })
     }
 
     /// One renewal.
@@ -466,11 +471,13 @@ impl Engine for Etcd {
             let (mut locks, at) = self.read(&mut limit, |session| async move { session.owned(owner).await }).await?;
             // Of what comes meanwhile nothing is released, or there may be no end to it.
             let until = *until.get_or_insert(at);
+            let listed = locks.len();
             locks.retain(|lock| revision_of(lock) <= until);
             if locks.is_empty() {
                 return Ok(released);
             }
-            let is_whole = released.is_empty() && locks.len() < MOST;
+            // What has come meanwhile is there, too: then each one is named.
+            let is_whole = released.is_empty() && locks.len() == listed && listed < MOST;
             if !is_whole {
                 locks.truncate(MOST / 2);
             }

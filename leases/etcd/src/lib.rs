@@ -44,7 +44,7 @@
 //! - **Connection**: one for each engine and its clones, to one node, with the requests of all tasks side by side on it. When it is lost,
 //!   when the node says nothing in time or has no leader, it is made again to the next endpoint, after 50 ms to 2 s, at random.
 //! - **Requests**: an acquire asks for an etcd lease, and is one transaction; who waits looks first. A release is one transaction. A renewal
-//!   looks at the tenure, keeps its etcd lease alive, and looks again; those of a batch go side by side. To be told how long others have is one
+//!   looks at the tenure, keeps its etcd lease alive, and writes the tenure again if it is what it was; those of a batch go side by side. To be told how long others have is one
 //!   more. Etcd leases that are no longer used are revoked in passing, and if nobody does they expire.
 //! - **Policies**: the etcd lease is as long as the policy's time, and a keep-alive goes no further. If an end comes to be later than that, as
 //!   with another policy or close to the limit of `SlidingUpTo`, the tenure moves to another etcd lease: the token stays. `Never` hangs on none.
@@ -79,10 +79,11 @@
 //!
 //! # What the cluster needs
 //! - etcd 3.4 or later: it is tested with 3.4.23. Three nodes or more, if it is to survive one of them.
-//! - `--auto-compaction-retention`: etcd keeps each revision until it is compacted, and each tenure makes a few.
+//! - `--auto-compaction-retention`: etcd keeps each revision until it is compacted; each tenure makes a few, and each renewal one.
 //! - `--max-txn-ops` no less than 128, the default.
 //! - `--unsafe-no-fsync` is not supported: a crash forgets leases (1) and tokens (3).
-//! - A quota that is not exhausted: otherwise nobody gets a lease ([`Error::Refused`]), while releases go on.
+//! - A quota that is not exhausted: otherwise nobody gets a lease ([`Error::Refused`]), nor another policy or a later end than by a
+//!   keep-alive, while releases and other renewals go on.
 //!
 //! # Writing under a lease
 //! A holder may stop for any length of time, and go on writing when its lease is long over. What it writes to has to check that.

@@ -4,7 +4,7 @@ use std::{
     pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicI64, Ordering::SeqCst},
     },
     time::{Duration, Instant},
 };
@@ -149,11 +149,12 @@ pub(crate) struct Ear {
 }
 
 impl Session {
-    /// Starts to watch, and the stopwatch if nobody has.
+    /// Starts to watch, and the stopwatch if nobody has. The shortest etcd lease is what it was before, if nobody can be asked.
     pub(crate) async fn open(
         client: &Client,
         place: Arc<Place>,
         leftovers: Arc<Leftovers>,
+        shortest: &AtomicI64,
     ) -> Result<(Self, Ear), Trouble> {
         let options = WatchOptions::new().with_prefix().with_filters([WatchFilterType::NoPut]);
         let (watcher, stream) = client.watch_client().watch(place.locks(), Some(options)).await?;
@@ -161,9 +162,16 @@ impl Session {
         let seen = Mutex::new((0, Instant::now()));
         let mut session = Session { place, leftovers, kv, lease, ended: Arc::default(), shortest: 1, seen };
         // One that is too short is made as long as the shortest.
-        let (id, shortest) = session.grant(1).await?;
-        session.leftovers.add(id);
-        session.shortest = shortest;
+        match session.grant(1).await {
+            Ok((id, seconds)) => {
+                session.leftovers.add(id);
+                shortest.store(seconds, SeqCst);
+            }
+            // What there is can be renewed and released all the same.
+            Err(Trouble::Full(_)) => {}
+            Err(trouble) => return Err(trouble),
+        }
+        session.shortest = shortest.load(SeqCst);
         session.clock().await?;
         Ok((session, Ear { stream, _watcher: watcher }))
     }
@@ -192,8 +200,8 @@ impl Session {
             shows = left.granted_ttl() - left.ttl();
         } else {
             match lease.grant(STOPWATCH, Some(LeaseGrantOptions::new().with_id(id))).await.map_err(Trouble::from) {
-                // Somebody else was faster.
-                Ok(_) | Err(Trouble::Refused(_)) => {}
+                // Somebody else was faster, or there is no space.
+                Ok(_) | Err(Trouble::Refused(_) | Trouble::Full(_)) => {}
                 Err(trouble) => return Err(trouble),
             }
         }
@@ -217,7 +225,7 @@ impl Session {
         Ok((granted.id(), granted.ttl()))
     }
 
-    /// So many whole seconds are left of an etcd lease, at least; `None`: it is gone, or about to go.
+    /// So many whole seconds are left of an etcd lease, at least; `None`: it is gone, or about to go. 0: that may be so as well.
     pub(crate) async fn left(&self, lease: i64) -> Result<Option<i64>, Trouble> {
         let left = self.lease.clone().time_to_live(lease, None).await?.ttl();
         Ok((left >= 0).then_some(left))
@@ -324,7 +332,11 @@ impl Session {
         unused.used();
         let (granted, changed) = match first {
             Either::Left((granted, _)) => {
-                granted?;
+                // Then the transaction is not sent.
+                granted.map_err(|trouble| match trouble {
+                    Trouble::Full(error) => Trouble::Refused(error),
+                    trouble => trouble,
+                })?;
                 return ask().await;
             }
             Either::Right(((), grant)) => join(grant, ask()).await,
@@ -332,6 +344,7 @@ impl Session {
         match (granted, changed) {
             // It overtook its etcd lease.
             (Ok(()), Err(Trouble::NoLease)) => ask().await,
+            (Err(Trouble::Full(error)), Err(Trouble::NoLease)) => Err(Trouble::Refused(error)),
             (Err(trouble), Err(Trouble::NoLease)) => Err(trouble),
             (_, changed) => changed,
         }
@@ -354,6 +367,24 @@ impl Session {
         self.change(new.resource, vec![when], self.puts(new).into()).await
     }
 
+    /// A tenure is what it was when it was read, and stays so: it is written again. Somebody may be about to move it to a shorter etcd lease
+    /// without knowing of a keep-alive, which changes no key; after this the move fails, or it has been made already, and this fails.
+    pub(crate) async fn confirm(&self, lock: &Lock) -> Result<bool, Trouble> {
+        let Lock { resource, slot, lease, value, .. } = lock.clone();
+        let same = Draft { resource: &resource, slot, lease, value };
+        match self.alter(&same, lock).await {
+            Ok(changed) => Ok(matches!(changed, Changed::Yes(_))),
+            // Nor is there space for the move.
+            Err(Trouble::Full(_)) => {
+                let found = self.find(&resource).await?;
+                Ok(found.is_some_and(|found| (found.token, found.lease) == (lock.token, lock.lease)))
+            }
+            // The etcd lease has gone.
+            Err(Trouble::NoLease) => Ok(false),
+            Err(trouble) => Err(trouble),
+        }
+    }
+
     /// A tenure ends.
     pub(crate) async fn end(&self, resource: &Resource, owner: &Owner, token: Token) -> Result<Changed, Trouble> {
         let prefixes = [self.place.lock(resource), self.place.owned_lock(owner, resource)];
@@ -362,7 +393,15 @@ impl Session {
             .map(|prefix| Compare::create_revision(prefix, CompareOp::Equal, revision(token)).with_prefix());
         let options = DeleteOptions::new().with_prefix().with_prev_key();
         let then = prefixes.map(|prefix| TxnOp::delete(prefix, Some(options.clone())));
-        self.change(resource, when.into(), then.into()).await
+        let ended = self.change(resource, when.to_vec(), then.to_vec()).await?;
+        match &ended {
+            // Somebody has deleted the owner's key: the other one says whose it is.
+            Changed::No(Some(half)) if (&half.value.owner, half.token) == (owner, token) => {
+                let [when, _] = when;
+                self.change(resource, vec![when], then.into()).await
+            }
+            _ => Ok(ended),
+        }
     }
 
     /// All of these tenures end, or none. They are all that the owner has up to this revision, if there is one; otherwise they are some.
@@ -395,7 +434,7 @@ impl keylatch_lease_remote::Session for Session {
 
     async fn give_back(&self, Tenure { resource, owner, token }: &Tenure) -> bool {
         match self.end(resource, owner, *token).await {
-            Ok(_) | Err(Trouble::Refused(_) | Trouble::NoLease) => true,
+            Ok(_) | Err(Trouble::Refused(_) | Trouble::Full(_) | Trouble::NoLease) => true,
             Err(Trouble::Broken(_)) => {
                 self.give_up();
                 false

@@ -84,12 +84,12 @@ fn at_desk_of_its_own<F: Future<Output = ()>>(test: impl FnOnce(Desk) -> F) {
     at(&Arc::new(Server::start()), test);
 }
 
-async fn record(leases: &Leases<Etcd>, resource: &str) -> Option<Record> {
+async fn record(leases: &Leases<Etcd>, resource: impl Into<Resource>) -> Option<Record> {
     let engine = leases.engine();
     engine.look(&resource.into(), engine.now()).await.unwrap()
 }
 
-async fn left(leases: &Leases<Etcd>, resource: &str) -> Duration {
+async fn left(leases: &Leases<Etcd>, resource: impl Into<Resource>) -> Duration {
     record(leases, resource).await.unwrap().remaining.unwrap()
 }
 
@@ -301,6 +301,90 @@ fn up_to_127_leases_are_released_as_of_one_instant_and_more_in_portions() {
         assert_eq!(desk.there.release_all(&bob).await.unwrap(), 0);
         assert_eq!(desk.here.owned_by(&cid).await.unwrap().len(), 1);
         assert_eq!(desk.keys().await.len(), 2);
+    });
+}
+
+#[test]
+fn what_is_acquired_beside_a_release_all_is_whole() {
+    at_desk(|desk| async move {
+        let ann = Owner::named("ann");
+        let (here, there) = (&desk.here, &desk.there);
+        let acquire = async {
+            for at in 0..600 {
+                here.try_acquire(("n", at.to_string()), &ann, Expiry::Never).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(at % 16)).await;
+            }
+        };
+        let release = async {
+            loop {
+                there.release_all(&ann).await.unwrap();
+            }
+        };
+        futures_lite::future::or(acquire, release).await;
+        let owned = there.owned_by(&ann).await.unwrap();
+        for at in 0..600 {
+            let resource = Resource::new("n", at.to_string());
+            if there.status(&resource).await.unwrap().is_some() {
+                assert!(owned.iter().any(|owned| *owned.resource() == resource), "{at}: half of it is gone");
+                there.release_as(&resource, &ann).await.unwrap();
+            }
+        }
+        assert_eq!(desk.keys().await, []);
+    });
+}
+
+#[test]
+fn a_tenure_that_the_owners_key_was_deleted_of_can_be_released() {
+    at_desk(|mut desk| async move {
+        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
+        let key = format!("keylatch-lease/{}/o/{}//form/0", desk.namespace, ann.id());
+        for is_dropped in [false, true] {
+            let held = desk.here.hold("form", &ann, LONG).await.unwrap();
+            assert_eq!(desk.client.delete(key.clone(), None).await.unwrap().deleted(), 1);
+            let wrong = desk.there.release_as("form", &bob).await;
+            assert!(matches!(wrong, Err(ReleaseError::NotOwner { .. })), "{wrong:?}");
+            if is_dropped { drop(held) } else { held.release().await.unwrap() }
+            let grant = tokio::time::timeout(secs(20), desk.there.acquire("form", &bob, LONG)).await.unwrap().unwrap();
+            desk.there.release(&grant).await.unwrap();
+        }
+        assert_eq!(desk.keys().await, []);
+    });
+}
+
+#[test]
+fn what_is_over_is_not_revived_by_another_etcd_lease() {
+    at_desk(|desk| async move {
+        let ann = Owner::named("ann");
+        let (ann, here) = (&ann, &desk.here);
+        let expiry = &Expiry::SlidingUpTo { idle: secs(2), total: secs(60) };
+        let late = futures_util::future::join_all((0..40).map(|at| async move {
+            tokio::time::sleep(25 * at * Duration::from_millis(1)).await;
+            let grant = here.try_acquire(at.to_string(), ann, expiry).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(2100)).await;
+            here.renew(&grant).await
+        }));
+        for renewed in late.await {
+            assert!(matches!(renewed, Err(RenewError::Lost(Lost::Expired))), "{renewed:?}");
+        }
+    });
+}
+
+#[test]
+fn a_renewal_beside_a_move_to_a_shorter_etcd_lease_holds_what_it_says() {
+    at_desk(|desk| async move {
+        let ann = Owner::named("ann");
+        let (ann, here, there) = (&ann, &desk.here, &desk.there);
+        let all = futures_util::future::join_all((0..100).map(|at| async move {
+            let resource = &Resource::new("moved", at.to_string());
+            let grant = here.try_acquire(resource, ann, secs(20)).await.unwrap();
+            tokio::time::sleep(secs(9)).await;
+            let moved = there.try_acquire(resource, ann, secs(12));
+            let (renewed, moved) = futures_lite::future::zip(here.renew(&grant), moved).await;
+            moved.unwrap();
+            (left(there, resource).await, here.remaining(&renewed.unwrap()).unwrap())
+        }));
+        let wrong: Vec<_> = all.await.into_iter().filter(|(left, told)| *left + secs(1) < *told).collect();
+        assert_eq!(wrong, []);
     });
 }
 
@@ -717,5 +801,30 @@ fn each_want_is_one_decision() {
             let Answer::Granted { resumed: false, .. } = ask(bob, Want::Fresh, term).await else { panic!() };
             assert_eq!(engine.release(resource, bob, None, engine.now()).await.unwrap(), Gone::Released);
         }
+    });
+}
+
+#[test]
+fn without_space_leases_are_renewed_and_released_over_a_new_connection() {
+    let server = Arc::new(Server::start_with(1, "--quota-backend-bytes=4194304"));
+    at(&Arc::clone(&server), |mut desk| async move {
+        let ann = Owner::named("ann");
+        let (kept, other) =
+            (desk.here.try_acquire("kept", &ann, LONG).await.unwrap(), desk.here.try_acquire("other", &ann, LONG).await);
+        let text = "x".repeat(1 << 20);
+        for at in 0..20 {
+            if desk.client.put(format!("fill-{at}"), text.as_str(), None).await.is_err() {
+                break;
+            }
+        }
+        let refused = desk.here.try_acquire("more", &ann, LONG).await;
+        assert!(matches!(refused, Err(AcquireError::Engine(Error::Refused { .. }))), "{refused:?}");
+        for leases in [&desk.here, &server.leases(Etcd::in_namespace(desk.namespace.as_str()))] {
+            leases.renew(&kept).await.unwrap();
+        }
+        let new = server.leases(Etcd::in_namespace(desk.namespace.as_str()));
+        new.release(&kept).await.unwrap();
+        new.release(&other.unwrap()).await.unwrap();
+        assert_eq!(desk.keys().await, []);
     });
 }
