@@ -392,8 +392,11 @@ fn a_stream_that_would_lose_leases_is_refused() {
             );
             context.delete_stream("odd").await.unwrap();
         }
+        let client = desk.server.client().await;
         context.create_stream(Config { max_bytes: 1_000_000, ..good() }).await.unwrap();
-        desk.server.leases(options("x").stream("odd")).engine().ready().await.unwrap();
+        let ready = desk.server.leases(options("x").stream("odd")).engine().ready().await;
+        let is_refused = matches!(ready, Err(Error::Unsuitable { setting: "max_bytes" }));
+        assert_eq!(is_refused, !client.is_server_compatible(2, 10, 5), "{ready:?}");
     });
 }
 
