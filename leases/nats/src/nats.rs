@@ -61,7 +61,8 @@ impl Nats {
     /// How the stream of this name has to be set up. For JetStream's `create_stream`, or as a guide for whatever sets up streams; one that
     /// leases would not be safe in is refused with [`Error::Unsuitable`].
     ///
-    /// What may be changed: `num_replicas`, which should be 3 in a cluster of 2.11 or later; `placement`, `compression`, `max_bytes`.
+    /// What may be changed: `num_replicas`, which should be 3 in a cluster of 2.11 or later; `placement`, `compression`; and, if the server is of
+    /// 2.10.5 or later, `max_bytes`: those before delete the oldest lease when it is reached.
     ///
     /// # Examples
     /// ```no_run

@@ -17,7 +17,7 @@ use futures_util::{
     future::{Either, select},
     stream,
 };
-use jetstream::stream::{Config, DiscardPolicy, RawMessage, RetentionPolicy, StorageType};
+use jetstream::stream::{Config, DiscardPolicy, PersistenceMode, RawMessage, RetentionPolicy, StorageType};
 use keylatch_lease::{
     Clock, Expiry, Owner, Resource, StdClock, Term, Token,
     engine::{Answer, Ask, Fail, Gone, Left, Owned, Record, Want},
@@ -160,22 +160,28 @@ pub(crate) fn stream_config(name: &str) -> Config {
     }
 }
 
-/// What would lose leases, or tell nobody. Before 2.11 a server may store two messages behind the same one, in a stream with replicas: both
-/// at once, or while another becomes the leader.
-fn unsuitable(is: &Config, name: &str, has_sound_replicas: bool) -> Option<&'static str> {
+/// What would lose leases, or tell nobody, on a server that is of a version or later as the function says.
+fn unsuitable(is: &Config, name: &str, is_from: impl Fn(i64, i64, i64) -> bool) -> Option<&'static str> {
     let must = stream_config(name);
     let is_limited = is.max_messages > 0 || is.max_bytes > 0;
+    // Before, it may store two messages behind the same one: both at once, or while another becomes the leader.
+    let has_sound_replicas = is_from(2, 11, 0);
+    // Before, it counts less than a message takes, stores it, and deletes the oldest one for that.
+    let counts_bytes = is_from(2, 10, 5);
     let wrong = [
         (is.storage != StorageType::File, "storage"),
+        (is.persist_mode == Some(PersistenceMode::Async), "persist_mode"),
         (is.retention != RetentionPolicy::Limits, "retention"),
         (is.max_messages_per_subject != 1, "max_msgs_per_subject"),
         (!is.max_age.is_zero(), "max_age"),
+        (is.max_bytes > 0 && !counts_bytes, "max_bytes"),
         (is_limited && is.discard != DiscardPolicy::New, "discard"),
         (is.discard_new_per_subject, "discard_new_per_subject"),
         (is.no_ack, "no_ack"),
         (is.sealed, "sealed"),
         (is.deny_delete, "deny_delete"),
         (is.mirror.is_some(), "mirror"),
+        (is.sources.as_ref().is_some_and(|sources| !sources.is_empty()), "sources"),
         (is.num_replicas > 1 && !has_sound_replicas, "num_replicas"),
         (must.subjects.iter().any(|subject| !is.subjects.contains(subject)), "subjects"),
         (is.republish != must.republish, "republish"),
@@ -206,8 +212,8 @@ impl Session {
             Err(Error::Closed) => return Err(Error::Unconnected { source: None }),
             described => described?,
         };
-        let has_sound_replicas = session.client.is_server_compatible(2, 11, 0);
-        match unsuitable(&described.config, &session.place.stream, has_sound_replicas) {
+        let is_from = |major, minor, patch| session.client.is_server_compatible(major, minor, patch);
+        match unsuitable(&described.config, &session.place.stream, is_from) {
             Some(setting) => Err(Error::Unsuitable { setting }),
             None => Ok(session),
         }
@@ -708,14 +714,31 @@ impl keylatch_lease_remote::Session for Session {
 #[cfg(test)]
 mod tests {
     use super::{stream_config, unsuitable};
-    use async_nats::jetstream::stream::Config;
+    use async_nats::jetstream::stream::{Config, PersistenceMode, Source};
 
     #[test]
-    fn replicas_need_a_server_that_keeps_them_in_order() {
+    fn what_a_server_of_that_version_does_wrong_is_refused() {
         let one = stream_config("leases");
         let three = Config { num_replicas: 3, ..one.clone() };
-        assert_eq!([true, false].map(|is_new| unsuitable(&one, "leases", is_new)), [None, None]);
-        assert_eq!([true, false].map(|is_new| unsuitable(&three, "leases", is_new)), [None, Some("num_replicas")]);
-        assert_eq!(unsuitable(&one, "other", true), Some("subjects"));
+        let small = Config { max_bytes: 1_000_000, ..one.clone() };
+        let old_and_new = |config: &Config, version: (i64, i64, i64)| {
+            let before = (version.0, version.1, version.2 - 1);
+            [before, version].map(|is| unsuitable(config, "leases", |major, minor, patch| is >= (major, minor, patch)))
+        };
+        assert_eq!(old_and_new(&one, (2, 9, 1)), [None, None]);
+        assert_eq!(old_and_new(&three, (2, 11, 0)), [Some("num_replicas"), None]);
+        assert_eq!(old_and_new(&small, (2, 10, 5)), [Some("max_bytes"), None]);
+    }
+
+    #[test]
+    fn what_writes_late_or_is_written_by_others_is_refused() {
+        let good = stream_config("leases");
+        let late = Config { persist_mode: Some(PersistenceMode::Async), ..good.clone() };
+        let fed = Config { sources: Some(vec![Source::default()]), ..good.clone() };
+        let told = |config: &Config, name: &str| unsuitable(config, name, |_, _, _| true);
+        assert_eq!(told(&late, "leases"), Some("persist_mode"));
+        assert_eq!(told(&fed, "leases"), Some("sources"));
+        assert_eq!(told(&Config { sources: Some(Vec::new()), ..good.clone() }, "leases"), None);
+        assert_eq!(told(&good, "other"), Some("subjects"));
     }
 }

@@ -39,7 +39,7 @@ impl Subjects {
 
     /// A message for the sake of its time.
     pub(crate) fn clock(&self) -> String {
-        format!("{}.clock.{}", self.stream, self.namespace)
+        format!("{}.clock.{}.now", self.stream, self.namespace)
     }
 }
 

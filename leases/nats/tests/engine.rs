@@ -392,8 +392,11 @@ fn a_stream_that_would_lose_leases_is_refused() {
             );
             context.delete_stream("odd").await.unwrap();
         }
+        let client = desk.server.client().await;
         context.create_stream(Config { max_bytes: 1_000_000, ..good() }).await.unwrap();
-        desk.server.leases(options("x").stream("odd")).engine().ready().await.unwrap();
+        let ready = desk.server.leases(options("x").stream("odd")).engine().ready().await;
+        let is_refused = matches!(ready, Err(Error::Unsuitable { setting: "max_bytes" }));
+        assert_eq!(is_refused, !client.is_server_compatible(2, 10, 5), "{ready:?}");
     });
 }
 
@@ -415,6 +418,39 @@ fn a_stream_that_is_full_refuses_and_keeps_what_it_has() {
         assert_eq!(refused, 2);
         leases.renew(&first).await.unwrap();
         leases.release(&first).await.unwrap();
+    });
+}
+
+#[test]
+fn what_the_page_says_that_a_program_may_do_is_enough() {
+    let permissions = r#"{
+        publish: [
+            "keylatch_lease.lease.shop.>", "keylatch_lease.clock.shop.>", "$JS.API.STREAM.INFO.keylatch_lease",
+            "$JS.API.STREAM.MSG.GET.keylatch_lease", "$JS.API.STREAM.MSG.DELETE.keylatch_lease"
+        ]
+        subscribe: ["keylatch_lease.told.shop.>", "_INBOX.>"]
+    }"#;
+    let program = format!("{{ user: program, password: secret, permissions: {permissions} }}");
+    let users = format!("authorization {{ users: [{{ user: all, password: all }}, {program}] }}\nno_auth_user: all");
+    let server = Server::with(&users);
+    on_tokio(async {
+        server.create_stream().await;
+        let secret = || ConnectOptions::with_user_and_password("program".into(), "secret".into());
+        let options = options("shop").timeout(5 * SECOND);
+        let leases = Leases::with_engine(options.connect(server.address().to_string(), secret).unwrap());
+        let (jane, joe) = (Owner::named("jane"), Owner::named("joe"));
+        let grant = leases.try_acquire("report", &jane, MINUTE).await.unwrap();
+        let asked = leases.try_acquire("report", &joe, MINUTE).await;
+        assert!(matches!(asked, Err(AcquireError::Busy { .. })), "{asked:?}");
+        let grant = leases.renew(&grant).await.unwrap();
+        let mut waiting = Box::pin(leases.acquire("report", &joe, MINUTE));
+        assert!(poll_once(tokio::time::timeout(millis(200), &mut waiting)).await.is_none());
+        leases.release(&grant).await.unwrap();
+        waiting.await.unwrap();
+        assert_eq!(leases.owned_by(&joe).await.unwrap().len(), 1);
+        assert_eq!(leases.release_all(&joe).await.unwrap(), 1);
+        leases.try_acquire("other", &joe, MINUTE).await.unwrap();
+        assert_eq!(leases.release_expired().await.unwrap(), 1);
     });
 }
 

@@ -33,12 +33,18 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start() -> Self {
+        Server::with("")
+    }
+
+    /// With this in its configuration.
+    pub(crate) fn with(more: &str) -> Self {
         static STARTED: AtomicU64 = AtomicU64::new(0);
 
         let name = format!("keylatch-nats-{}-{}", process::id(), STARTED.fetch_add(1, SeqCst));
         let folder = env::temp_dir().join(name);
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("more.conf"), more).unwrap();
         // It reads from a pipe that this process holds, until there is nobody to write to it.
         let watchdog = Command::new("bash")
             .args(["-c", "trap '' HUP INT TERM; cat >/dev/null; \"$0\" kill nats \"$1\" && rm -rf \"$1\""])
