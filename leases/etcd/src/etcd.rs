@@ -385,6 +385,7 @@ impl Engine for Etcd {
     }
 
     async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<Error>> {
+        let ask = self.shared.link.afresh(ask);
         let mut limit = self.limit();
         // Who waits has been told that somebody has it, and looks before it writes. Others take it for free.
         let mut found = match (ask.waiting, ask.want, ask.term) {

@@ -144,6 +144,7 @@ impl Engine for Nats {
     }
 
     async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<Error>> {
+        let ask = self.shared.link.afresh(ask);
         self.ask(|session| async move { session.acquire(ask).await }).await
     }
 

@@ -189,9 +189,9 @@ impl Engine for Postgres {
     }
 
     async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<Error>> {
+        let ask = self.shared.link.afresh(ask);
         let ((entity, key), id) = (parts(ask.resource), ask.owner.id().as_bytes());
         let want = match ask.want {
-            Want::Any if self.shared.link.forgo(ask.resource, ask.owner) => b'f',
             Want::Any => b'a',
             Want::Fresh => b'f',
             Want::Mine => b'm',

@@ -161,6 +161,7 @@ impl Engine for Redis {
     }
 
     async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<Error>> {
+        let ask = self.shared.link.afresh(ask);
         let (name, policy) = (&convert::name(ask.resource), &convert::policy(ask.expiry));
         let want = match ask.want {
             Want::Any => "a",

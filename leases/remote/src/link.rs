@@ -14,7 +14,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use keylatch_lease::{Owner, Resource, Token};
+use keylatch_lease::{
+    Owner, Resource, Token,
+    engine::{Ask, Want},
+};
 
 use crate::{limit::Limit, watch::Watchers};
 
@@ -322,22 +325,28 @@ impl<S: Session> Link<S> {
         self.wake_driver();
     }
 
-    /// Whether a tenure of this is still to be given back. It will not be tried again, and who asks is to ask for a fresh one: the old one may end at
-    /// any moment, and must not be resumed.
+    /// What [`acquire`](keylatch_lease::engine::Engine::acquire) was asked, but for a fresh tenure if one of this owner is still to be given
+    /// back: that may end at any moment, and must not be resumed. It is not given back again.
     ///
     /// # Examples
     /// ```
-    /// # use keylatch_lease::engine::{Ask, Want};
+    /// # use keylatch_lease::engine::{Answer, Ask, Fail};
     /// # use keylatch_lease_remote::{Link, Session};
-    /// fn want<S: Session>(link: &Link<S>, ask: &Ask<'_>) -> Want {
-    ///     match ask.want {
-    ///         Want::Any if link.forgo(ask.resource, ask.owner) => Want::Fresh,
-    ///         want => want,
-    ///     }
+    /// # async fn send<E>(_: Ask<'_>) -> Result<Answer, Fail<E>> { Ok(Answer::Free) }
+    /// async fn acquire<S: Session>(link: &Link<S>, ask: Ask<'_>) -> Result<Answer, Fail<S::Error>> {
+    ///     send(link.afresh(ask)).await
     /// }
     /// ```
     #[must_use]
-    pub fn forgo(&self, resource: &Resource, owner: &Owner) -> bool {
+    pub fn afresh<'a>(&self, ask: Ask<'a>) -> Ask<'a> {
+        match ask.want {
+            Want::Any if self.forgo(ask.resource, ask.owner) => Ask { want: Want::Fresh, ..ask },
+            _ => ask,
+        }
+    }
+
+    /// Whether a tenure of this is still to be given back, which will not be tried again.
+    fn forgo(&self, resource: &Resource, owner: &Owner) -> bool {
         let is_it = |tenure: &Tenure| (&tenure.resource, &tenure.owner) == (resource, owner);
         let (found, in_hand) = {
             let mut state = self.lock();

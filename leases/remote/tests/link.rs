@@ -12,7 +12,10 @@ use std::{
 };
 
 use futures_lite::future::{block_on, or, poll_once, zip};
-use keylatch_lease::{Owner, Resource, Token};
+use keylatch_lease::{
+    Expiry, Owner, Resource, Token,
+    engine::{Ask, Want},
+};
 use keylatch_lease_remote::{BoxError, Driving, Failure, Handle, Limit, Link, Session, Tenure, drive, sleep};
 
 /// Nothing here takes so long, unless it is never done.
@@ -137,6 +140,12 @@ fn tenure(key: &str) -> Tenure {
     Tenure { resource: Resource::from(key), owner: Owner::named("ann"), token: Token::new(1).unwrap() }
 }
 
+/// What is asked for in the end.
+fn want(link: &Link<Server>, Tenure { resource, owner, .. }: &Tenure, want: Want) -> Want {
+    let ask = Ask { resource, owner, want, term: None, expiry: &Expiry::Never, waiting: false, at: Duration::ZERO };
+    link.afresh(ask).want
+}
+
 #[test]
 fn a_connection_that_is_lost_is_made_again_and_all_who_watch_look() {
     let server = Server::default();
@@ -254,9 +263,11 @@ fn what_is_asked_for_anew_is_not_given_back_any_more() {
     let [a, b] = [tenure("a"), tenure("b")];
     link.abandon(a.clone());
     link.abandon(b.clone());
-    assert!(link.forgo(&a.resource, &a.owner));
-    assert!(!link.forgo(&a.resource, &a.owner));
-    assert!(!link.forgo(&b.resource, &Owner::named("bob")));
+    let bobs = Tenure { owner: Owner::named("bob"), ..b };
+    assert_eq!(want(&link, &a, Want::New), Want::New);
+    assert_eq!(want(&link, &a, Want::Any), Want::Fresh);
+    assert_eq!(want(&link, &a, Want::Any), Want::Any);
+    assert_eq!(want(&link, &bobs, Want::Any), Want::Any);
     drop(link);
     block_on(server.drive(driving));
     assert_eq!(*server.0.given_back.lock().unwrap(), ["b"]);
@@ -271,7 +282,7 @@ fn nor_is_it_tried_again_if_it_was_under_way() {
     link.abandon(a.clone());
     until(|| server.0.asked.load(SeqCst) == 1);
     // It is refused now, or has been: in hand, or in the queue again.
-    until(|| link.forgo(&a.resource, &a.owner));
+    until(|| want(&link, &a, Want::Any) == Want::Fresh);
     link.abandon(tenure("b"));
     until(|| *server.0.given_back.lock().unwrap() == ["b"]);
 }
