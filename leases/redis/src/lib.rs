@@ -13,13 +13,23 @@
 //! let redis = Redis::in_namespace("shop").connect(redis::Client::open("redis://db.example")?);
 //! let leases = Leases::with_engine(redis);
 //!
-//! // Once and for all, in a deployment: the namespace is new. Otherwise it grants nothing in its first minute.
-//! leases.engine().init().await?;
-//!
 //! let worker = Owner::incarnation("worker-3");
 //! let mut held = leases.hold("nightly-report", &worker, Duration::from_secs(30)).await?;
 //! held.run(async { /* whatever takes its time */ }).await?;
 //! held.release().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A new namespace grants nothing in its first minute. A step of the deployment opens it at once; not the program itself, which would do so again
+//! when the server has forgotten something:
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use keylatch_lease_redis::Redis;
+//!
+//! let redis = Redis::in_namespace("shop").connect(redis::Client::open("redis://db.example")?);
+//! redis.init().await?;
 //! # Ok(())
 //! # }
 //! ```
@@ -39,11 +49,11 @@
 //! - **A lease that lasts longer** than the quarantine, from one renewal to the next, is not waited for; nor is one that never ends. If the
 //!   server forgets it, somebody else may get the resource while the holder goes by it (1). The token tells them apart (3).
 //! - **What it remembers** and is not true any more, since it has forgotten a release: such a lease ends when it would have ended. One that never
-//!   ends has to be released again.
+//!   ends has to be released again. Whoever renews by a grant that it has released is told that it goes on.
 //!   Whoever asks again for what it had before begins a new tenure (4), as somebody else may have had a greater token meanwhile.
 //! - **[`Redis::init`]** ends a quarantine. Whoever calls it says that nobody goes by a lease that the server may have forgotten.
 //!
-//! Programs that use one namespace should all have the same quarantine, and trust restarts or not.
+//! Programs that use one namespace should all have the same quarantine, and trust restarts or not. While they differ, the shortest may count.
 //!
 //! # How it works
 //! - **Clock**: the server's, `TIME`, read once in each script. Clocks of clients do not matter. The holder counts its own deadline from before
@@ -65,13 +75,16 @@
 //! - **An answer that does not come**: after 5 s ([`Options::timeout`]) an operation fails, and a connection that has said nothing is given up.
 //!
 //! # What the server needs
-//! - Redis 6 or later; tested with 7.0. Of a cluster, the node that has the namespace's slot: the keys of a namespace are in one, but this crate
+//! - Redis 7 or later; tested with 7.0. Version 6 does not say in a script's error what the reason was, so that a primary that has become a replica
+//!   is not told from a refusal. Of a cluster, the node that has the namespace's slot: the keys of a namespace are in one, but this crate
 //!   follows no redirections.
 //! - `maxmemory-policy noeviction`, or one of the `volatile` ones; otherwise calls fail with [`Error::Evicts`]. That is looked at with each new
 //!   connection.
 //! - For a user with limited rights, the keys and channels `{keylatch:NAMESPACE}:*`, in which `%` and `}` of the name are written `%25` and `%7d`, and the
 //!   commands `info`, `subscribe`, `publish`, `eval`, `evalsha`, `time`, `hget`, `hmget`, `hset`, `hdel`, `hlen`, `del`, `zadd`, `zrem`, `zrangebyscore` and
-//!   `zrangebylex`.
+//!   `zrangebylex`; `select` for a database other than 0.
+//! - `client-output-buffer-limit pubsub` with room for the largest answer, as the connection listens, too. That is what one owner has, asked by
+//!   `owned_by` or freed by `release_all`: the usual 32 MB are enough for some 200,000 leases.
 //!
 //! # How late a waiter may be
 //! | the lease ends by | who waits has it after |
@@ -87,14 +100,17 @@
 //!
 //! | | what may happen |
 //! |---|---|
-//! | restart of the server, `kill -9`, with whatever persistence | nothing but a quarantine, for leases that do not outlast it; 1 otherwise. 5, 7: a release may be undone |
+//! | restart of the server, `kill -9`, with whatever persistence | nothing but a quarantine, for leases that do not outlast it; 1 otherwise. 5, 7: a release may be undone, and who renews by what it has released has it again |
 //! | the same with restarts trusted, but not `appendfsync always` | 1: what was forgotten may be granted again |
 //! | failover to a replica | as a restart. 1, if the old primary goes on granting to those who still reach it (`min-replicas-to-write` narrows that). 3 holds unless the new server's clock is behind the old one's by more than the failover took |
-//! | the server's clock is set forward | 2: leases expire early; who writes with a token is refused (3) |
-//! | it is set back | 8: leases last longer, by as much; 6: one that had just expired may be there again, if nobody has taken it. 1 holds, and 3 as long as the server remembers |
+//! | failover to a replica, and back to the first server, which was not started anew meanwhile, and did not take over what the other had | it is not noticed, without a quarantine: 1, for what the other granted. 3 holds unless the first one's clock is behind the other's by more than that took |
+//! | the server's clock is set forward | 2: leases expire early; who writes with a token is refused (3). In a quarantine, that ends early, too: 1, for what was forgotten |
+//! | it is set back | 8: leases last longer, by as much; 6: one that had just expired may be there again, if nobody has taken it. 1 holds, and 3 as long as the server remembers. A quarantine begins anew at most |
 //! | the server forgets, and its clock is set back past the last grant | 3: a token may come again |
 //! | the server evicts a key of the namespace, as its policy was changed while connections were open | as when it forgets: a quarantine; 7, 12 if it is an index: `release_all` misses leases |
 //! | the server is out of memory | nothing is granted or renewed, which is an [error](Error::Refused); releases go on |
+//! | what is kept of a resource is no lease any more, by another program's doing | calls for this resource alone are an [error](Error::Refused), until it is deleted by hand: `HDEL` of its name from `{keylatch:NAMESPACE}:leases` |
+//! | an answer is longer than `client-output-buffer-limit pubsub` | the connection is cut. `owned_by` is an error; `release_all` has been done, and counts nothing when it is asked again |
 //! | an operation is given up after its timeout, or its future is dropped | 11: a lease that was granted unheard stays until it expires, or its owner asks again; with `Expiry::Never`, until its owner asks again or is released by name |
 //! | the server stands still for longer than that, and goes on | 5, for one owner: a request of the connection that was given up may be done late. Without a token (`release_as`, `release_all`) it may end a tenure that the same owner has begun since |
 //! | nobody comes by any more | 12: what has expired stays until the next sweep, or grant. Of a namespace that was ever used one small key is left |

@@ -123,7 +123,7 @@ impl Options {
     /// How long nothing is granted when the server may have forgotten leases: 60 s if not set. No lease of the namespace should last longer
     /// from one renewal to the next; one that does is not waited for. See [the crate's page](crate#when-the-server-forgets).
     ///
-    /// It should be the same in all programs that use the namespace. Zero: two may hold one resource after each restart of the server.
+    /// It should be the same in all programs that use the namespace: while they differ, the shortest may count. Zero: two may hold one resource after each restart of the server.
     ///
     /// # Examples
     /// ```
