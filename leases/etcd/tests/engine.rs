@@ -343,7 +343,11 @@ fn a_tenure_that_the_owners_key_was_deleted_of_can_be_released() {
             assert_eq!(desk.client.delete(key.clone(), None).await.unwrap().deleted(), 1);
             let wrong = desk.there.release_as("form", &bob).await;
             assert!(matches!(wrong, Err(ReleaseError::NotOwner { .. })), "{wrong:?}");
-            if is_dropped { drop(held) } else { held.release().await.unwrap() }
+            if is_dropped {
+                drop(held)
+            } else {
+                held.release().await.unwrap()
+            }
             let grant = tokio::time::timeout(secs(20), desk.there.acquire("form", &bob, LONG)).await.unwrap().unwrap();
             desk.there.release(&grant).await.unwrap();
         }
@@ -809,8 +813,10 @@ fn without_space_leases_are_renewed_and_released_over_a_new_connection() {
     let server = Arc::new(Server::start_with(1, "--quota-backend-bytes=4194304"));
     at(&Arc::clone(&server), |mut desk| async move {
         let ann = Owner::named("ann");
-        let (kept, other) =
-            (desk.here.try_acquire("kept", &ann, LONG).await.unwrap(), desk.here.try_acquire("other", &ann, LONG).await);
+        let (kept, other) = (
+            desk.here.try_acquire("kept", &ann, LONG).await.unwrap(),
+            desk.here.try_acquire("other", &ann, LONG).await,
+        );
         let text = "x".repeat(1 << 20);
         for at in 0..20 {
             if desk.client.put(format!("fill-{at}"), text.as_str(), None).await.is_err() {
