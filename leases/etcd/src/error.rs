@@ -102,7 +102,7 @@ pub(crate) enum Trouble {
     Refused(Error),
     /// There is no space. etcd says so also of what it has just done.
     Full(Error),
-    /// There is no such etcd lease, and nothing was done.
+    /// There is no such etcd lease, or not yet, and nothing was done.
     NoLease,
 }
 

@@ -211,7 +211,9 @@ impl Etcd {
                 try_join(left, session.clock()).await
             })
             .await?;
-        Ok(left.map(|left| (left.map(seconds), lock.held_for(now))))
+        // A new leader may give some more than there was.
+        let left = left.map(|left| left.map(|left| seconds(left.min(lock.value.seconds))));
+        Ok(left.map(|left| (left, lock.held_for(now))))
     }
 
     /// What others are told of a tenure's end: not before it.

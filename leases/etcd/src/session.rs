@@ -11,7 +11,8 @@ use std::{
 
 use etcd_client::{
     Client, Compare, CompareOp, DeleteOptions, GetOptions, KeyValue, KvClient, LeaseClient, LeaseGrantOptions,
-    PutOptions, Txn, TxnOp, TxnOpResponse, TxnResponse, WatchFilterType, WatchOptions, WatchStream, Watcher,
+    LeaseTimeToLiveResponse, PutOptions, Txn, TxnOp, TxnOpResponse, TxnResponse, WatchFilterType, WatchOptions,
+    WatchStream, Watcher,
 };
 use futures_util::future::{Either, join, join_all, select, try_join_all};
 use keylatch_lease::{Owner, Resource, Token};
@@ -29,6 +30,9 @@ pub(crate) const MOST: usize = 128;
 
 /// What the stopwatch starts from: 31 years.
 const STOPWATCH: i64 = 1_000_000_000;
+
+/// What is left of every etcd lease, in seconds, by a leader that has not yet counted: as many as there are nanoseconds of.
+const UNCOUNTED: i64 = i64::MAX / 1_000_000_000;
 
 /// How many etcd leases are revoked at a time.
 const REVOKES: usize = 64;
@@ -193,13 +197,13 @@ impl Session {
     /// What the stopwatch shows, in seconds.
     pub(crate) async fn clock(&self) -> Result<i64, Trouble> {
         let id = self.place.stopwatch;
-        let mut lease = self.lease.clone();
-        let left = lease.time_to_live(id, None).await?;
+        let left = self.time_to_live(id).await?;
         let mut shows = 0;
         if left.ttl() >= 0 {
             shows = left.granted_ttl() - left.ttl();
         } else {
-            match lease.grant(STOPWATCH, Some(LeaseGrantOptions::new().with_id(id))).await.map_err(Trouble::from) {
+            let options = LeaseGrantOptions::new().with_id(id);
+            match self.lease.clone().grant(STOPWATCH, Some(options)).await.map_err(Trouble::from) {
                 // Somebody else was faster, or there is no space.
                 Ok(_) | Err(Trouble::Refused(_) | Trouble::Full(_)) => {}
                 Err(trouble) => return Err(trouble),
@@ -227,8 +231,16 @@ impl Session {
 
     /// So many whole seconds are left of an etcd lease, at least; `None`: it is gone, or about to go. 0: that may be so as well.
     pub(crate) async fn left(&self, lease: i64) -> Result<Option<i64>, Trouble> {
-        let left = self.lease.clone().time_to_live(lease, None).await?.ttl();
+        let left = self.time_to_live(lease).await?.ttl();
         Ok((left >= 0).then_some(left))
+    }
+
+    async fn time_to_live(&self, lease: i64) -> Result<LeaseTimeToLiveResponse, Trouble> {
+        let left = self.lease.clone().time_to_live(lease, None).await?;
+        if left.ttl() >= UNCOUNTED {
+            return Err(Trouble::NoLease); // it is soon asked again
+        }
+        Ok(left)
     }
 
     /// Begins the time of an etcd lease anew, unless it is gone. One whose time is over is not revived: etcd answers when it has gone.
