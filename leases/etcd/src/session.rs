@@ -6,7 +6,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicI64, Ordering::SeqCst},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use etcd_client::{
@@ -15,7 +15,7 @@ use etcd_client::{
     WatchStream, Watcher,
 };
 use futures_util::future::{Either, join, join_all, select, try_join_all};
-use keylatch_lease::{Owner, Resource, Token};
+use keylatch_lease::{Clock, Owner, Resource, StdClock, Token};
 use keylatch_lease_remote::{Tenure, sleep};
 use tokio::sync::Notify;
 
@@ -33,6 +33,9 @@ const STOPWATCH: i64 = 1_000_000_000;
 
 /// What is left of every etcd lease, in seconds, by a leader that has not yet counted: as many as there are nanoseconds of.
 const UNCOUNTED: i64 = i64::MAX / 1_000_000_000;
+
+/// For so long what the stopwatch has shown tells what it shows.
+const FRESH: Duration = Duration::from_secs(5);
 
 /// How many etcd leases are revoked at a time.
 const REVOKES: usize = 64;
@@ -135,7 +138,7 @@ pub(crate) struct Session {
     /// The shortest etcd lease that there is, in seconds.
     pub(crate) shortest: i64,
     /// What the stopwatch has shown, and when.
-    seen: Mutex<(i64, Instant)>,
+    seen: Mutex<(i64, Duration)>,
 }
 
 /// Whether the connection is of use.
@@ -163,7 +166,7 @@ impl Session {
         let options = WatchOptions::new().with_prefix().with_filters([WatchFilterType::NoPut]);
         let (watcher, stream) = client.watch_client().watch(place.locks(), Some(options)).await?;
         let (kv, lease) = (client.kv_client().max_decoding_message_size(LARGEST), client.lease_client());
-        let seen = Mutex::new((0, Instant::now()));
+        let seen = Mutex::new((0, StdClock::new().now()));
         let mut session = Session { place, leftovers, kv, lease, ended: Arc::default(), shortest: 1, seen };
         // One that is too short is made as long as the shortest.
         match session.grant(1).await {
@@ -209,18 +212,19 @@ impl Session {
                 Err(trouble) => return Err(trouble),
             }
         }
-        *self.seen() = (shows, Instant::now());
+        *self.seen() = (shows, StdClock::new().now());
         Ok(shows)
     }
 
-    fn seen(&self) -> MutexGuard<'_, (i64, Instant)> {
+    fn seen(&self) -> MutexGuard<'_, (i64, Duration)> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the stopwatch should show, without asking.
-    fn about(&self) -> i64 {
+    /// What the stopwatch should show, without asking; nothing, if it has not been asked for long: another leader may have begun it anew.
+    fn about(&self) -> Option<i64> {
         let (shown, at) = *self.seen();
-        shown.saturating_add(i64::try_from(at.elapsed().as_secs()).unwrap_or(i64::MAX))
+        let age = StdClock::new().now().saturating_sub(at);
+        if age <= FRESH { Some(shown.saturating_add(i64::try_from(age.as_secs()).ok()?)) } else { None }
     }
 
     /// A new etcd lease, and how long it really lasts.
@@ -323,7 +327,24 @@ impl Session {
     /// A tenure begins when nobody has the resource; a fresh one also as one of the same owner ends. Its etcd lease, which begins with it, is
     /// asked for at the same time.
     pub(crate) async fn begin(&self, new: &mut Draft<'_>, is_fresh: bool) -> Result<Changed, Trouble> {
-        new.value.since = self.about();
+        let (lease, seconds, options) = (new.lease, new.value.seconds, LeaseGrantOptions::new().with_id(new.lease));
+        let grant = async {
+            if lease != 0 {
+                self.lease.clone().grant(seconds, Some(options)).await?;
+            }
+            Ok(())
+        };
+        let (mut grant, ahead) = (pin!(grant), pin!(sleep(AHEAD)));
+        let unused = Unused { leftovers: &self.leftovers, lease };
+        let mut early = None;
+        new.value.since = match self.about() {
+            Some(since) => since,
+            None => {
+                let (granted, shows) = join(grant.as_mut(), self.clock()).await;
+                early = Some(granted);
+                shows?
+            }
+        };
         let is_free = Compare::create_revision(self.place.lock(new.resource), CompareOp::Equal, 0).with_prefix();
         let get = TxnOp::get(self.place.lock(new.resource), prefixed());
         let otherwise = if is_fresh { self.instead(new, 0, self.instead(new, 1, get)) } else { get };
@@ -332,26 +353,29 @@ impl Session {
             let answer = self.kv.clone().txn(txn.clone()).await?;
             self.changed(answer)
         };
-        if new.lease == 0 {
-            return ask().await;
-        }
-        let options = LeaseGrantOptions::new().with_id(new.lease);
-        let grant = async { Ok(self.lease.clone().grant(new.value.seconds, Some(options)).await.map(drop)?) };
         // The transaction does not wait for the etcd lease's answer if that takes its time, or got lost: it is enough to come behind.
-        let unused = Unused { leftovers: &self.leftovers, lease: new.lease };
-        let (grant, ahead) = (pin!(grant), pin!(sleep(AHEAD)));
-        let first = select(grant, ahead).await;
-        unused.used();
+        let first = match early {
+            Some(granted) => Ok(granted),
+            None if lease == 0 => Ok(Ok(())),
+            None => match select(grant, ahead).await {
+                Either::Left((granted, _)) => Ok(granted),
+                Either::Right(((), grant)) => Err(grant),
+            },
+        };
         let (granted, changed) = match first {
-            Either::Left((granted, _)) => {
-                // Then the transaction is not sent.
+            Ok(granted) => {
+                // Otherwise the transaction is not sent.
                 granted.map_err(|trouble| match trouble {
                     Trouble::Full(error) => Trouble::Refused(error),
                     trouble => trouble,
                 })?;
+                unused.used();
                 return ask().await;
             }
-            Either::Right(((), grant)) => join(grant, ask()).await,
+            Err(grant) => {
+                unused.used();
+                join(grant, ask()).await
+            }
         };
         match (granted, changed) {
             // It overtook its etcd lease.
