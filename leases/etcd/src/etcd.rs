@@ -512,12 +512,17 @@ impl Engine for Etcd {
         let mut limit = self.limit();
         let (locks, _) = self.read(&mut limit, |session| async move { session.owned(owner).await }).await?;
         let looks = locks.into_iter().map(|lock| async move {
-            let looked = self.look_at(&mut self.limit(), &lock).await?;
-            // What has gone meanwhile is left out.
-            Ok(looked.map(|looked| {
-                let (resource, expiry) = (lock.resource.clone(), lock.value.policy.expiry());
-                Owned { resource, record: record(lock, looked), expiry }
-            }))
+            let (mut limit, mut found) = (self.limit(), Some(lock));
+            // What has gone meanwhile is left out; what hangs on another etcd lease is not.
+            while let Some(lock) = found.filter(|lock| lock.value.owner == *owner) {
+                if let Some(looked) = self.look_at(&mut limit, &lock).await? {
+                    let (resource, expiry) = (lock.resource.clone(), lock.value.policy.expiry());
+                    return Ok(Some(Owned { resource, record: record(lock, looked), expiry }));
+                }
+                self.pause(&mut limit).await?;
+                found = self.find(&mut limit, &lock.resource).await?;
+            }
+            Ok(None)
         });
         let owned: Vec<Result<_, Fail<Error>>> = join_all(looks).await;
         owned.into_iter().filter_map(Result::transpose).collect()

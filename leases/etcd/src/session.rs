@@ -268,7 +268,7 @@ impl Session {
         let got = self.kv.clone().get(prefix.clone(), prefixed()).await?;
         let at = got.header().map_or(0, |header| header.revision());
         let listed: Vec<_> = got.kvs().iter().filter_map(|kv| Lock::new(&prefix, kv)).collect();
-        // Of a tenure that was ended by hand there may be half.
+        // Of a tenure that was ended by hand there may be half; of one that has ended since, another one in its place.
         let parts = listed.chunks(MOST).map(|part| async move {
             let keys = part.iter().map(|lock| self.key(lock));
             let gets: Vec<_> = keys.map(|key| TxnOp::get(key, Some(GetOptions::new().with_keys_only()))).collect();
@@ -280,8 +280,17 @@ impl Session {
             Ok::<_, Trouble>(found.collect::<Vec<_>>())
         });
         let found = try_join_all(parts).await?.into_iter().flatten();
-        let whole = listed.into_iter().zip(found).filter(|(lock, found)| *found == revision(lock.token));
-        Ok((whole.map(|(lock, _)| lock).collect(), at))
+        let locks = listed.into_iter().zip(found).map(|(lock, found)| async move {
+            if found == revision(lock.token) {
+                return Ok(Some(lock));
+            }
+            match self.find(&lock.resource).await {
+                Ok(found) => Ok(found.filter(|found| found.value.owner == *owner)),
+                Err(Trouble::Refused(Error::Unreadable)) => Ok(None),
+                Err(trouble) => Err(trouble),
+            }
+        });
+        Ok((try_join_all(locks).await?.into_iter().flatten().collect(), at))
     }
 
     fn key(&self, lock: &Lock) -> String {
