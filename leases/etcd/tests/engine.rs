@@ -703,6 +703,31 @@ fn a_role_needs_no_more_than_its_prefix_and_a_wrong_password_is_an_error_at_once
 }
 
 #[test]
+fn a_change_of_roles_is_survived_with_tokens_that_tell_a_revision() {
+    let key = std::env::temp_dir().join(format!("keylatch-etcd-jwt-{}", std::process::id()));
+    std::fs::write(&key, "a secret of no worth").unwrap();
+    let flags = format!("--auth-token=jwt,sign-method=HS256,priv-key={}", key.display());
+    at(&Arc::new(Server::start_with(1, flags.leak())), |mut desk| async move {
+        for user in ["root", "clerk"] {
+            desk.client.user_add(user, "secret", None).await.unwrap();
+            desk.client.user_grant_role(user, "root").await.unwrap();
+        }
+        desk.client.auth_enable().await.unwrap();
+        let user = |name: &str| Some(ConnectOptions::new().with_user(name, "secret"));
+        let mut root = Client::connect(desk.server.endpoints(), user("root")).await.unwrap();
+        let clerk = Etcd::in_namespace("shop").connect(desk.server.endpoints(), user("clerk"));
+        let (ann, leases) = (Owner::named("ann"), Leases::with_engine(clerk));
+        let grant = leases.try_acquire("form", &ann, LONG).await.unwrap();
+        root.role_add("another").await.unwrap();
+        leases.renew(&grant).await.unwrap();
+        let root = Client::connect(desk.server.endpoints(), user("root")).await;
+        root.unwrap().role_delete("another").await.unwrap();
+        leases.release(&grant).await.unwrap();
+    });
+    std::fs::remove_file(key).unwrap();
+}
+
+#[test]
 fn a_leader_that_is_killed_is_succeeded_and_leases_go_on() {
     let server = Arc::new(Server::start_with(3, ""));
     on_tokio(async {
