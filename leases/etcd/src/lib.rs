@@ -47,7 +47,7 @@
 //!   looks at the tenure, keeps its etcd lease alive, and writes the tenure again if it is what it was; those of a batch go side by side. To be told how long others have is one
 //!   more. Etcd leases that are no longer used are revoked in passing, and if nobody does they expire.
 //! - **Policies**: the etcd lease is as long as the policy's time, and a keep-alive goes no further. If an end comes to be later than that, as
-//!   with another policy or close to the limit of `SlidingUpTo`, the tenure moves to another etcd lease: the token stays. `Never` hangs on none.
+//!   with another policy, and at each renewal of `SlidingUpTo`, the tenure moves to another etcd lease: the token stays. `Never` hangs on none.
 //! - **How long a tenure has lasted** is told by a *stopwatch*: one etcd lease for each namespace, of 31 years, that nobody renews. The clocks
 //!   of clients have no part in it. It is exact to a second or two.
 //! - **`release_all`** is one transaction, of one instant, for up to 127 leases: etcd takes no more at a time. More go in portions

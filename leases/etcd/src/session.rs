@@ -164,12 +164,13 @@ impl Session {
         shortest: &AtomicI64,
     ) -> Result<(Self, Ear), Trouble> {
         let options = WatchOptions::new().with_prefix().with_filters([WatchFilterType::NoPut]);
-        let (watcher, stream) = client.watch_client().watch(place.locks(), Some(options)).await?;
+        let (watcher, stream) =
+            client.watch_client().max_decoding_message_size(LARGEST).watch(place.locks(), Some(options)).await?;
         let (kv, lease) = (client.kv_client().max_decoding_message_size(LARGEST), client.lease_client());
         let seen = Mutex::new((0, StdClock::new().now()));
         let mut session = Session { place, leftovers, kv, lease, ended: Arc::default(), shortest: 1, seen };
         // One that is too short is made as long as the shortest.
-        match session.grant(1).await {
+        match session.grant(0, 1).await {
             Ok((id, seconds)) => {
                 session.leftovers.add(id);
                 shortest.store(seconds, SeqCst);
@@ -227,9 +228,10 @@ impl Session {
         if age <= FRESH { Some(shown.saturating_add(i64::try_from(age.as_secs()).ok()?)) } else { None }
     }
 
-    /// A new etcd lease, and how long it really lasts.
-    pub(crate) async fn grant(&self, seconds: i64) -> Result<(i64, i64), Trouble> {
-        let granted = self.lease.clone().grant(seconds, None).await?;
+    /// A new etcd lease, and how long it really lasts. With 0 etcd chooses the ID.
+    pub(crate) async fn grant(&self, id: i64, seconds: i64) -> Result<(i64, i64), Trouble> {
+        let options = LeaseGrantOptions::new().with_id(id);
+        let granted = self.lease.clone().grant(seconds, Some(options)).await?;
         Ok((granted.id(), granted.ttl()))
     }
 
