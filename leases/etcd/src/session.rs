@@ -292,7 +292,10 @@ impl Session {
                 Err(trouble) => Err(trouble),
             }
         });
-        Ok((try_join_all(locks).await?.into_iter().flatten().collect(), at))
+        let mut locks: Vec<_> = try_join_all(locks).await?.into_iter().flatten().collect();
+        // Both slots are listed if half a tenure is in one of them.
+        locks.dedup_by(|one, other| one.resource == other.resource);
+        Ok((locks, at))
     }
 
     fn key(&self, lock: &Lock) -> String {

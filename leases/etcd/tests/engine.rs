@@ -393,6 +393,22 @@ fn a_renewal_beside_a_move_to_a_shorter_etcd_lease_holds_what_it_says() {
 }
 
 #[test]
+fn what_is_left_of_two_slots_is_released_once() {
+    at_desk(|mut desk| async move {
+        let ann = Owner::named("ann");
+        let root = format!("keylatch-lease/{}", desk.namespace);
+        desk.here.try_acquire("form", &ann, LONG).await.unwrap();
+        desk.here.try_acquire("form", &ann, LONG).fresh_token().await.unwrap();
+        assert_eq!(desk.client.delete(format!("{root}/l//form/1"), None).await.unwrap().deleted(), 1);
+        desk.here.try_acquire("form", &ann, LONG).await.unwrap();
+        assert_eq!(desk.keys().await.len(), 3);
+        assert_eq!(desk.there.owned_by(&ann).await.unwrap().len(), 1);
+        assert_eq!(desk.there.release_all(&ann).await.unwrap(), 1);
+        assert_eq!(desk.keys().await, []);
+    });
+}
+
+#[test]
 fn owned_by_tells_the_policies() {
     at_desk(|desk| async move {
         let ann = Owner::named("ann");
