@@ -102,7 +102,7 @@ pub(crate) enum Trouble {
     Refused(Error),
     /// There is no space. etcd says so also of what it has just done.
     Full(Error),
-    /// There is no such etcd lease, and nothing was done.
+    /// There is no such etcd lease, or not yet, and nothing was done.
     NoLease,
 }
 
@@ -117,11 +117,16 @@ impl From<etcd_client::Error> for Trouble {
     fn from(error: etcd_client::Error) -> Self {
         const NOT_FOUND: i32 = 5;
         const EXHAUSTED: i32 = 8;
+        const OLD_REVISION: &str = "revision of auth store is old";
         /// Invalid argument, already exists, permission denied, failed precondition, out of range, unimplemented: all of them found before
         /// anything is done.
         const REFUSED: [i32; 6] = [3, 6, 7, 9, 11, 12];
 
         match code(&error) {
+            // Users or roles have changed: another connection logs in again.
+            Some(_) if error.to_string().contains(OLD_REVISION) => {
+                Trouble::Broken(Error::Closed { source: Arc::new(error) })
+            }
             Some(NOT_FOUND) => Trouble::NoLease,
             Some(EXHAUSTED) => Trouble::Full(Error::Refused { source: Arc::new(error) }),
             Some(code) if REFUSED.contains(&code) => Trouble::Refused(Error::Refused { source: Arc::new(error) }),

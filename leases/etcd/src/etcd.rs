@@ -211,7 +211,9 @@ impl Etcd {
                 try_join(left, session.clock()).await
             })
             .await?;
-        Ok(left.map(|left| (left.map(seconds), lock.held_for(now))))
+        // A new leader may give some more than there was.
+        let left = left.map(|left| left.map(|left| seconds(left.min(lock.value.seconds))));
+        Ok(left.map(|left| (left, lock.held_for(now))))
     }
 
     /// What others are told of a tenure's end: not before it.
@@ -231,8 +233,13 @@ impl Etcd {
     /// An etcd lease for so long, with its seconds: none, if that is for ever.
     async fn grant(&self, limit: &mut Limit, time: Option<Duration>) -> Result<(Unused<'_>, i64), Fail<Error>> {
         let Some(whole) = time.and_then(whole) else { return Ok((self.unused(0), 0)) };
-        let (lease, seconds) = self.read(limit, |session| async move { session.grant(whole).await }).await?;
-        Ok((self.unused(lease), seconds))
+        // One that is granted unheard is left over.
+        let grant = |session: Arc<Live<Session>>| async move {
+            let unused = self.unused(self.shared.id());
+            let (_, seconds) = session.grant(unused.lease, whole).await?;
+            Ok((unused, seconds))
+        };
+        self.read(limit, grant).await
     }
 
     /// What is written, and the etcd lease that it needs: used, or left over if nothing was done. If nobody knows, the owner may ask again
@@ -367,6 +374,38 @@ impl Etcd {
         }
     }
 
+    /// Until nothing is left of what the owner has now. Of more than one portion each is listed as it is released.
+    async fn release_into(&self, released: &mut Vec<Resource>, owner: &Owner) -> Result<(), Fail<Error>> {
+        let mut limit = self.limit();
+        let mut until = None;
+        loop {
+            let (mut locks, at) = self.read(&mut limit, |session| async move { session.owned(owner).await }).await?;
+            // Of what comes meanwhile nothing is released, or there may be no end to it.
+            let until = *until.get_or_insert(at);
+            let listed = locks.len();
+            locks.retain(|lock| revision_of(lock) <= until);
+            if locks.is_empty() {
+                return Ok(());
+            }
+            // What has come meanwhile is there, too: then each one is named.
+            let is_whole = released.is_empty() && locks.len() == listed && listed < MOST;
+            if !is_whole {
+                locks.truncate(MOST / 2);
+            }
+            let (some, at) = (&locks, is_whole.then_some(at));
+            let question = |session: Arc<Live<Session>>| async move { session.end_all(owner, some, at).await };
+            match self.write(&mut limit, question).await? {
+                Some(true) => {
+                    released.extend(locks.into_iter().map(|lock| lock.resource));
+                    if is_whole {
+                        return Ok(());
+                    }
+                }
+                _ => self.pause(&mut limit).await?,
+            }
+        }
+    }
+
     /// What is about to go, or was changed by somebody else, is looked at again.
     async fn pause(&self, limit: &mut Limit) -> Result<(), Fail<Error>> {
         limit.of(sleep(PAUSE)).await.ok_or(Fail::NotDone(Error::Timeout))
@@ -465,35 +504,12 @@ impl Engine for Etcd {
     }
 
     async fn release_all(&self, owner: &Owner, _: Duration) -> Result<Vec<Resource>, Fail<Error>> {
-        let mut limit = self.limit();
         let mut released = Vec::new();
-        let mut until = None;
-        loop {
-            let (mut locks, at) = self.read(&mut limit, |session| async move { session.owned(owner).await }).await?;
-            // Of what comes meanwhile nothing is released, or there may be no end to it.
-            let until = *until.get_or_insert(at);
-            let listed = locks.len();
-            locks.retain(|lock| revision_of(lock) <= until);
-            if locks.is_empty() {
-                return Ok(released);
-            }
-            // What has come meanwhile is there, too: then each one is named.
-            let is_whole = released.is_empty() && locks.len() == listed && listed < MOST;
-            if !is_whole {
-                locks.truncate(MOST / 2);
-            }
-            let (some, at) = (&locks, is_whole.then_some(at));
-            let question = |session: Arc<Live<Session>>| async move { session.end_all(owner, some, at).await };
-            match self.write(&mut limit, question).await? {
-                Some(true) => {
-                    released.extend(locks.into_iter().map(|lock| lock.resource));
-                    if is_whole {
-                        return Ok(released);
-                    }
-                }
-                _ => self.pause(&mut limit).await?,
-            }
-        }
+        self.release_into(&mut released, owner).await.map_err(|fail| match fail {
+            Fail::NotDone(error) if !released.is_empty() => Fail::Unknown(error), // some of it is done
+            fail => fail,
+        })?;
+        Ok(released)
     }
 
     async fn look(&self, resource: &Resource, _: Duration) -> Result<Option<Record>, Fail<Error>> {
@@ -511,12 +527,17 @@ impl Engine for Etcd {
         let mut limit = self.limit();
         let (locks, _) = self.read(&mut limit, |session| async move { session.owned(owner).await }).await?;
         let looks = locks.into_iter().map(|lock| async move {
-            let looked = self.look_at(&mut self.limit(), &lock).await?;
-            // What has gone meanwhile is left out.
-            Ok(looked.map(|looked| {
-                let (resource, expiry) = (lock.resource.clone(), lock.value.policy.expiry());
-                Owned { resource, record: record(lock, looked), expiry }
-            }))
+            let (mut limit, mut found) = (self.limit(), Some(lock));
+            // What has gone meanwhile is left out; what hangs on another etcd lease is not.
+            while let Some(lock) = found.filter(|lock| lock.value.owner == *owner) {
+                if let Some(looked) = self.look_at(&mut limit, &lock).await? {
+                    let (resource, expiry) = (lock.resource.clone(), lock.value.policy.expiry());
+                    return Ok(Some(Owned { resource, record: record(lock, looked), expiry }));
+                }
+                self.pause(&mut limit).await?;
+                found = self.find(&mut limit, &lock.resource).await?;
+            }
+            Ok(None)
         });
         let owned: Vec<Result<_, Fail<Error>>> = join_all(looks).await;
         owned.into_iter().filter_map(Result::transpose).collect()

@@ -44,10 +44,10 @@
 //! - **Connection**: one for each engine and its clones, to one node, with the requests of all tasks side by side on it. When it is lost,
 //!   when the node says nothing in time or has no leader, it is made again to the next endpoint, after 50 ms to 2 s, at random.
 //! - **Requests**: an acquire asks for an etcd lease, and is one transaction; who waits looks first. A release is one transaction. A renewal
-//!   looks at the tenure, keeps its etcd lease alive, and writes the tenure again if it is what it was; those of a batch go side by side. To be told how long others have is one
-//!   more. Etcd leases that are no longer used are revoked in passing, and if nobody does they expire.
+//!   looks at the tenure, keeps its etcd lease alive, and writes the tenure again if it is what it was; those of a batch go side by side. To be
+//!   told how long others have is one more. Etcd leases that are no longer used are revoked in passing, and if nobody does they expire.
 //! - **Policies**: the etcd lease is as long as the policy's time, and a keep-alive goes no further. If an end comes to be later than that, as
-//!   with another policy or close to the limit of `SlidingUpTo`, the tenure moves to another etcd lease: the token stays. `Never` hangs on none.
+//!   with another policy, and at each renewal of `SlidingUpTo`, the tenure moves to another etcd lease: the token stays. `Never` hangs on none.
 //! - **How long a tenure has lasted** is told by a *stopwatch*: one etcd lease for each namespace, of 31 years, that nobody renews. The clocks
 //!   of clients have no part in it. It is exact to a second or two.
 //! - **`release_all`** is one transaction, of one instant, for up to 127 leases: etcd takes no more at a time. More go in portions
@@ -70,7 +70,7 @@
 //! |---|---|
 //! | another leader, or a restart | 8: etcd counts the time of each lease anew, `Fixed` ones included, so that they last longer by up to all of it. The stopwatch begins anew: the limit of `SlidingUpTo` counts from there. A holder still goes by what it was told. 1 to 6 hold |
 //! | a leader that stood still and was succeeded | 2: when it goes on it may revoke leases that were renewed meanwhile (etcd #15247; rare since 3.4.31 and 3.5.12); who writes with a token is refused (3) |
-//! | an owner of more than 127 leases | 7: `release_all` takes several instants |
+//! | an owner of more than 127 leases, or of more than 64 who acquires meanwhile | 7: `release_all` takes several instants |
 //! | an operation is given up after its timeout, or its future is dropped | 11: a lease that was granted unheard stays until it expires, or its owner asks again; with `Expiry::Never`, until its owner asks again or is released by name |
 //! | a program ends right after a release | 12: the etcd lease, on which nothing hangs any more, is there until its time is over |
 //! | many processes wait for one resource | 9: in each process in order of arrival; among them who is first to ask |

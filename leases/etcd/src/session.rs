@@ -6,15 +6,16 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicI64, Ordering::SeqCst},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use etcd_client::{
     Client, Compare, CompareOp, DeleteOptions, GetOptions, KeyValue, KvClient, LeaseClient, LeaseGrantOptions,
-    PutOptions, Txn, TxnOp, TxnOpResponse, TxnResponse, WatchFilterType, WatchOptions, WatchStream, Watcher,
+    LeaseTimeToLiveResponse, PutOptions, Txn, TxnOp, TxnOpResponse, TxnResponse, WatchFilterType, WatchOptions,
+    WatchStream, Watcher,
 };
 use futures_util::future::{Either, join, join_all, select, try_join_all};
-use keylatch_lease::{Owner, Resource, Token};
+use keylatch_lease::{Clock, Owner, Resource, StdClock, Token};
 use keylatch_lease_remote::{Tenure, sleep};
 use tokio::sync::Notify;
 
@@ -29,6 +30,12 @@ pub(crate) const MOST: usize = 128;
 
 /// What the stopwatch starts from: 31 years.
 const STOPWATCH: i64 = 1_000_000_000;
+
+/// What is left of every etcd lease, in seconds, by a leader that has not yet counted: as many as there are nanoseconds of.
+const UNCOUNTED: i64 = i64::MAX / 1_000_000_000;
+
+/// For so long what the stopwatch has shown tells what it shows.
+const FRESH: Duration = Duration::from_secs(5);
 
 /// How many etcd leases are revoked at a time.
 const REVOKES: usize = 64;
@@ -131,7 +138,7 @@ pub(crate) struct Session {
     /// The shortest etcd lease that there is, in seconds.
     pub(crate) shortest: i64,
     /// What the stopwatch has shown, and when.
-    seen: Mutex<(i64, Instant)>,
+    seen: Mutex<(i64, Duration)>,
 }
 
 /// Whether the connection is of use.
@@ -157,12 +164,13 @@ impl Session {
         shortest: &AtomicI64,
     ) -> Result<(Self, Ear), Trouble> {
         let options = WatchOptions::new().with_prefix().with_filters([WatchFilterType::NoPut]);
-        let (watcher, stream) = client.watch_client().watch(place.locks(), Some(options)).await?;
+        let (watcher, stream) =
+            client.watch_client().max_decoding_message_size(LARGEST).watch(place.locks(), Some(options)).await?;
         let (kv, lease) = (client.kv_client().max_decoding_message_size(LARGEST), client.lease_client());
-        let seen = Mutex::new((0, Instant::now()));
+        let seen = Mutex::new((0, StdClock::new().now()));
         let mut session = Session { place, leftovers, kv, lease, ended: Arc::default(), shortest: 1, seen };
         // One that is too short is made as long as the shortest.
-        match session.grant(1).await {
+        match session.grant(0, 1).await {
             Ok((id, seconds)) => {
                 session.leftovers.add(id);
                 shortest.store(seconds, SeqCst);
@@ -193,42 +201,52 @@ impl Session {
     /// What the stopwatch shows, in seconds.
     pub(crate) async fn clock(&self) -> Result<i64, Trouble> {
         let id = self.place.stopwatch;
-        let mut lease = self.lease.clone();
-        let left = lease.time_to_live(id, None).await?;
+        let left = self.time_to_live(id).await?;
         let mut shows = 0;
         if left.ttl() >= 0 {
             shows = left.granted_ttl() - left.ttl();
         } else {
-            match lease.grant(STOPWATCH, Some(LeaseGrantOptions::new().with_id(id))).await.map_err(Trouble::from) {
+            let options = LeaseGrantOptions::new().with_id(id);
+            match self.lease.clone().grant(STOPWATCH, Some(options)).await.map_err(Trouble::from) {
                 // Somebody else was faster, or there is no space.
                 Ok(_) | Err(Trouble::Refused(_) | Trouble::Full(_)) => {}
                 Err(trouble) => return Err(trouble),
             }
         }
-        *self.seen() = (shows, Instant::now());
+        *self.seen() = (shows, StdClock::new().now());
         Ok(shows)
     }
 
-    fn seen(&self) -> MutexGuard<'_, (i64, Instant)> {
+    fn seen(&self) -> MutexGuard<'_, (i64, Duration)> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the stopwatch should show, without asking.
-    fn about(&self) -> i64 {
+    /// What the stopwatch should show, without asking; nothing, if it has not been asked for long: another leader may have begun it anew.
+    fn about(&self) -> Option<i64> {
         let (shown, at) = *self.seen();
-        shown.saturating_add(i64::try_from(at.elapsed().as_secs()).unwrap_or(i64::MAX))
+        let age = StdClock::new().now().saturating_sub(at);
+        if age <= FRESH { Some(shown.saturating_add(i64::try_from(age.as_secs()).ok()?)) } else { None }
     }
 
-    /// A new etcd lease, and how long it really lasts.
-    pub(crate) async fn grant(&self, seconds: i64) -> Result<(i64, i64), Trouble> {
-        let granted = self.lease.clone().grant(seconds, None).await?;
+    /// A new etcd lease, and how long it really lasts. With 0 etcd chooses the ID.
+    pub(crate) async fn grant(&self, id: i64, seconds: i64) -> Result<(i64, i64), Trouble> {
+        let options = LeaseGrantOptions::new().with_id(id);
+        let granted = self.lease.clone().grant(seconds, Some(options)).await?;
         Ok((granted.id(), granted.ttl()))
     }
 
     /// So many whole seconds are left of an etcd lease, at least; `None`: it is gone, or about to go. 0: that may be so as well.
     pub(crate) async fn left(&self, lease: i64) -> Result<Option<i64>, Trouble> {
-        let left = self.lease.clone().time_to_live(lease, None).await?.ttl();
+        let left = self.time_to_live(lease).await?.ttl();
         Ok((left >= 0).then_some(left))
+    }
+
+    async fn time_to_live(&self, lease: i64) -> Result<LeaseTimeToLiveResponse, Trouble> {
+        let left = self.lease.clone().time_to_live(lease, None).await?;
+        if left.ttl() >= UNCOUNTED {
+            return Err(Trouble::NoLease); // it is soon asked again
+        }
+        Ok(left)
     }
 
     /// Begins the time of an etcd lease anew, unless it is gone. One whose time is over is not revived: etcd answers when it has gone.
@@ -252,7 +270,7 @@ impl Session {
         let got = self.kv.clone().get(prefix.clone(), prefixed()).await?;
         let at = got.header().map_or(0, |header| header.revision());
         let listed: Vec<_> = got.kvs().iter().filter_map(|kv| Lock::new(&prefix, kv)).collect();
-        // Of a tenure that was ended by hand there may be half.
+        // Of a tenure that was ended by hand there may be half; of one that has ended since, another one in its place.
         let parts = listed.chunks(MOST).map(|part| async move {
             let keys = part.iter().map(|lock| self.key(lock));
             let gets: Vec<_> = keys.map(|key| TxnOp::get(key, Some(GetOptions::new().with_keys_only()))).collect();
@@ -264,8 +282,20 @@ impl Session {
             Ok::<_, Trouble>(found.collect::<Vec<_>>())
         });
         let found = try_join_all(parts).await?.into_iter().flatten();
-        let whole = listed.into_iter().zip(found).filter(|(lock, found)| *found == revision(lock.token));
-        Ok((whole.map(|(lock, _)| lock).collect(), at))
+        let locks = listed.into_iter().zip(found).map(|(lock, found)| async move {
+            if found == revision(lock.token) {
+                return Ok(Some(lock));
+            }
+            match self.find(&lock.resource).await {
+                Ok(found) => Ok(found.filter(|found| found.value.owner == *owner)),
+                Err(Trouble::Refused(Error::Unreadable)) => Ok(None),
+                Err(trouble) => Err(trouble),
+            }
+        });
+        let mut locks: Vec<_> = try_join_all(locks).await?.into_iter().flatten().collect();
+        // Both slots are listed if half a tenure is in one of them.
+        locks.dedup_by(|one, other| one.resource == other.resource);
+        Ok((locks, at))
     }
 
     fn key(&self, lock: &Lock) -> String {
@@ -311,7 +341,24 @@ impl Session {
     /// A tenure begins when nobody has the resource; a fresh one also as one of the same owner ends. Its etcd lease, which begins with it, is
     /// asked for at the same time.
     pub(crate) async fn begin(&self, new: &mut Draft<'_>, is_fresh: bool) -> Result<Changed, Trouble> {
-        new.value.since = self.about();
+        let (lease, seconds, options) = (new.lease, new.value.seconds, LeaseGrantOptions::new().with_id(new.lease));
+        let grant = async {
+            if lease != 0 {
+                self.lease.clone().grant(seconds, Some(options)).await?;
+            }
+            Ok(())
+        };
+        let (mut grant, ahead) = (pin!(grant), pin!(sleep(AHEAD)));
+        let unused = Unused { leftovers: &self.leftovers, lease };
+        let mut early = None;
+        new.value.since = match self.about() {
+            Some(since) => since,
+            None => {
+                let (granted, shows) = join(grant.as_mut(), self.clock()).await;
+                early = Some(granted);
+                shows?
+            }
+        };
         let is_free = Compare::create_revision(self.place.lock(new.resource), CompareOp::Equal, 0).with_prefix();
         let get = TxnOp::get(self.place.lock(new.resource), prefixed());
         let otherwise = if is_fresh { self.instead(new, 0, self.instead(new, 1, get)) } else { get };
@@ -320,26 +367,29 @@ impl Session {
             let answer = self.kv.clone().txn(txn.clone()).await?;
             self.changed(answer)
         };
-        if new.lease == 0 {
-            return ask().await;
-        }
-        let options = LeaseGrantOptions::new().with_id(new.lease);
-        let grant = async { Ok(self.lease.clone().grant(new.value.seconds, Some(options)).await.map(drop)?) };
         // The transaction does not wait for the etcd lease's answer if that takes its time, or got lost: it is enough to come behind.
-        let unused = Unused { leftovers: &self.leftovers, lease: new.lease };
-        let (grant, ahead) = (pin!(grant), pin!(sleep(AHEAD)));
-        let first = select(grant, ahead).await;
-        unused.used();
+        let first = match early {
+            Some(granted) => Ok(granted),
+            None if lease == 0 => Ok(Ok(())),
+            None => match select(grant, ahead).await {
+                Either::Left((granted, _)) => Ok(granted),
+                Either::Right(((), grant)) => Err(grant),
+            },
+        };
         let (granted, changed) = match first {
-            Either::Left((granted, _)) => {
-                // Then the transaction is not sent.
+            Ok(granted) => {
+                // Otherwise the transaction is not sent.
                 granted.map_err(|trouble| match trouble {
                     Trouble::Full(error) => Trouble::Refused(error),
                     trouble => trouble,
                 })?;
+                unused.used();
                 return ask().await;
             }
-            Either::Right(((), grant)) => join(grant, ask()).await,
+            Err(grant) => {
+                unused.used();
+                join(grant, ask()).await
+            }
         };
         match (granted, changed) {
             // It overtook its etcd lease.

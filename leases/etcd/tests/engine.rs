@@ -393,6 +393,22 @@ fn a_renewal_beside_a_move_to_a_shorter_etcd_lease_holds_what_it_says() {
 }
 
 #[test]
+fn what_is_left_of_two_slots_is_released_once() {
+    at_desk(|mut desk| async move {
+        let ann = Owner::named("ann");
+        let root = format!("keylatch-lease/{}", desk.namespace);
+        desk.here.try_acquire("form", &ann, LONG).await.unwrap();
+        desk.here.try_acquire("form", &ann, LONG).fresh_token().await.unwrap();
+        assert_eq!(desk.client.delete(format!("{root}/l//form/1"), None).await.unwrap().deleted(), 1);
+        desk.here.try_acquire("form", &ann, LONG).await.unwrap();
+        assert_eq!(desk.keys().await.len(), 3);
+        assert_eq!(desk.there.owned_by(&ann).await.unwrap().len(), 1);
+        assert_eq!(desk.there.release_all(&ann).await.unwrap(), 1);
+        assert_eq!(desk.keys().await, []);
+    });
+}
+
+#[test]
 fn owned_by_tells_the_policies() {
     at_desk(|desk| async move {
         let ann = Owner::named("ann");
@@ -700,6 +716,31 @@ fn a_role_needs_no_more_than_its_prefix_and_a_wrong_password_is_an_error_at_once
             assert!(start.elapsed() < secs(4), "{namespace}: it waited for {:?}", start.elapsed());
         }
     });
+}
+
+#[test]
+fn a_change_of_roles_is_survived_with_tokens_that_tell_a_revision() {
+    let key = std::env::temp_dir().join(format!("keylatch-etcd-jwt-{}", std::process::id()));
+    std::fs::write(&key, "a secret of no worth").unwrap();
+    let flags = format!("--auth-token=jwt,sign-method=HS256,priv-key={}", key.display());
+    at(&Arc::new(Server::start_with(1, flags.leak())), |mut desk| async move {
+        for user in ["root", "clerk"] {
+            desk.client.user_add(user, "secret", None).await.unwrap();
+            desk.client.user_grant_role(user, "root").await.unwrap();
+        }
+        desk.client.auth_enable().await.unwrap();
+        let user = |name: &str| Some(ConnectOptions::new().with_user(name, "secret"));
+        let mut root = Client::connect(desk.server.endpoints(), user("root")).await.unwrap();
+        let clerk = Etcd::in_namespace("shop").connect(desk.server.endpoints(), user("clerk"));
+        let (ann, leases) = (Owner::named("ann"), Leases::with_engine(clerk));
+        let grant = leases.try_acquire("form", &ann, LONG).await.unwrap();
+        root.role_add("another").await.unwrap();
+        leases.renew(&grant).await.unwrap();
+        let root = Client::connect(desk.server.endpoints(), user("root")).await;
+        root.unwrap().role_delete("another").await.unwrap();
+        leases.release(&grant).await.unwrap();
+    });
+    std::fs::remove_file(key).unwrap();
 }
 
 #[test]
