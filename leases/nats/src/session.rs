@@ -30,7 +30,7 @@ use crate::{
     error::{Error, refused},
     known::{Known, Memory},
     record::{Message, NEVER, Tenure},
-    server_time::{FRESH, Now, ServerTime},
+    server_time::{Now, Reading, ServerTime},
     subjects::{Subjects, resource},
 };
 
@@ -305,46 +305,49 @@ impl Session {
         }
     }
 
-    /// Reads the server's clock. Gives the sequence of the message that is there for that.
-    async fn read_time(&self) -> Result<u64, Error> {
+    /// Reads the server's clock.
+    async fn read_time(&self) -> Result<Reading, Error> {
         let subject = self.place.subjects.clock();
         let from = self.clock.now();
-        self.put(subject.clone(), None, Vec::new(), false).await?;
+        let Put::Stored(put) = self.put(subject.clone(), None, Vec::new(), false).await? else {
+            return Err(Error::Closed);
+        };
         // It may be another's, and later, by now.
-        let raw = self.message(&serde_json::json!({ "last_by_subj": subject })).await?.ok_or(Error::Closed)?;
-        self.time.read(stored_at(&raw), from, self.clock.now());
-        Ok(raw.sequence)
+        let raw = self.message(&serde_json::json!({ "last_by_subj": subject })).await?;
+        let raw = raw.filter(|raw| raw.sequence >= put).ok_or(Error::Closed)?;
+        let reading = Reading { sequence: raw.sequence, time: stored_at(&raw), from, to: self.clock.now() };
+        self.time.read(reading);
+        Ok(reading)
     }
 
     async fn now(&self) -> Result<Now, Error> {
-        match self.time.now(self.clock.now(), FRESH) {
+        match self.time.now(self.clock.now()) {
             Some(now) => Ok(now),
             None => self.now_anew().await,
         }
     }
 
     async fn now_anew(&self) -> Result<Now, Error> {
-        self.read_time().await?;
-        self.time.now(self.clock.now(), Duration::MAX).ok_or(Error::Closed)
+        self.read_time().await?.now(self.clock.now(), Duration::MAX).ok_or(Error::Closed)
     }
 
-    /// What time it is, and whether the tenure has ended.
-    async fn is_over(&self, tenure: &Tenure) -> Result<(bool, Now), Error> {
+    /// What time it is, and whether the tenure has ended that the message of this sequence is of.
+    async fn is_over(&self, tenure: &Tenure, sequence: u64) -> Result<(bool, Now), Error> {
         let now = self.now().await?;
-        match now.is_past(tenure.end) {
+        match now.is_past(tenure.end, sequence) {
             _ if tenure.end == NEVER => Ok((false, now)),
             Some(is_past) => Ok((is_past, now)),
             None => {
                 let now = self.now_anew().await?;
-                Ok((now.earliest >= tenure.end, now))
+                Ok((now.is_past(tenure.end, sequence) == Some(true), now))
             }
         }
     }
 
     /// Whether it is known, without asking, that the tenure has ended.
-    fn is_surely_over(&self, tenure: &Tenure) -> bool {
-        let now = self.time.now(self.clock.now(), FRESH);
-        tenure.end != NEVER && now.is_some_and(|now| now.earliest >= tenure.end)
+    fn is_surely_over(&self, tenure: &Tenure, sequence: u64) -> bool {
+        let now = self.time.now(self.clock.now());
+        tenure.end != NEVER && now.and_then(|now| now.is_past(tenure.end, sequence)) == Some(true)
     }
 
     /// Until when, by the clock of this process, something has surely not ended that lasts so long from `from` on at least.
@@ -361,7 +364,7 @@ impl Session {
         term: Term,
         expiry: Option<&Expiry>,
     ) -> Result<On, Fail<Error>> {
-        if self.is_surely_over(tenure) {
+        if self.is_surely_over(tenure, behind) {
             return Ok(On::Over { last: behind });
         }
         let message = Message::go_on(tenure, term, expiry);
@@ -375,7 +378,7 @@ impl Session {
         let raw = self.message(&serde_json::json!({ "seq": sequence })).await.map_err(Fail::Unknown)?;
         let Some(raw) = raw else { return Ok(On::Changed) };
         let at = stored_at(&raw);
-        self.time.read(at, from, to);
+        self.time.read(Reading { sequence, time: at, from, to });
         let Some(tenure) = message.tenure(sequence, at) else { return Ok(On::Over { last: sequence }) };
         let known = Known::Held {
             sequence,
@@ -419,7 +422,7 @@ impl Session {
                         }
                     }
                     _ => {
-                        let (is_over, now) = self.is_over(&tenure).await.map_err(not_done)?;
+                        let (is_over, now) = self.is_over(&tenure, behind).await.map_err(not_done)?;
                         if !is_over && is_mine && want != Want::New {
                             return Ok(granted(&tenure, true, now.latest, now.latest));
                         }
@@ -475,7 +478,7 @@ impl Session {
                 return Ok(Left::Forever);
             }
             let Some(term) = term else {
-                let (is_over, now) = self.is_over(&tenure).await.map_err(not_done)?;
+                let (is_over, now) = self.is_over(&tenure, last.sequence).await.map_err(not_done)?;
                 return Ok(if is_over { Left::Nothing } else { left(&tenure, now.latest) });
             };
             match self.go_on(resource, last.sequence, &tenure, term, None).await? {
@@ -513,7 +516,7 @@ impl Session {
         loop {
             let last = self.last(resource).await.map_err(not_done)?;
             let Some(tenure) = last.tenure else { return Ok(Gone::NotHeld) };
-            if self.is_over(&tenure).await.map_err(not_done)?.0 {
+            if self.is_over(&tenure, last.sequence).await.map_err(not_done)?.0 {
                 return Ok(Gone::NotHeld);
             }
             if tenure.owner != owner.id() || !is_it(tenure.token) {
@@ -526,14 +529,15 @@ impl Session {
     }
 
     pub(crate) async fn look(&self, resource: &Resource) -> Result<Option<Record>, Error> {
-        match self.last(resource).await?.tenure {
+        let last = self.last(resource).await?;
+        match last.tenure {
             None => Ok(None),
-            Some(tenure) => self.record(&tenure).await,
+            Some(tenure) => self.record(&tenure, last.sequence).await,
         }
     }
 
-    async fn record(&self, tenure: &Tenure) -> Result<Option<Record>, Error> {
-        let (is_over, now) = self.is_over(tenure).await?;
+    async fn record(&self, tenure: &Tenure, sequence: u64) -> Result<Option<Record>, Error> {
+        let (is_over, now) = self.is_over(tenure, sequence).await?;
         Ok((!is_over).then(|| Record {
             owner: Owner::from_id(&tenure.owner),
             token: number(tenure.token),
@@ -577,7 +581,7 @@ impl Session {
         for (resource, last) in self.all_of(subjects).await? {
             if let Some(tenure) = last.tenure.filter(|tenure| tenure.owner == owner.id()) {
                 let expiry = tenure.expiry();
-                owned.extend(self.record(&tenure).await?.map(|record| Owned { resource, record, expiry }));
+                owned.extend(self.record(&tenure, last.sequence).await?.map(|record| Owned { resource, record, expiry }));
             }
         }
         Ok(owned)
@@ -612,12 +616,11 @@ impl Session {
     /// Deletes up to so many messages of what is free or has expired.
     pub(crate) async fn sweep_some(&self, subjects: &[String], limit: usize) -> Result<usize, Error> {
         // The stream's last message is never deleted, so that a server that crashes knows its number.
-        let newest = self.read_time().await?;
-        let now = self.now().await?;
+        let now = self.now_anew().await?;
         let mut old = Vec::new();
         for (_, last) in self.all_of(subjects).await? {
             let is_over = last.tenure.is_none_or(|tenure| tenure.end != NEVER && now.earliest >= tenure.end);
-            if is_over && last.sequence > 0 && last.sequence < newest {
+            if is_over && last.sequence > 0 && last.sequence < now.sequence {
                 old.push(last.sequence);
             }
         }
