@@ -42,6 +42,9 @@ pub(crate) const PART: usize = 1000;
 
 /// What a message has on it by which its resource may have come free, or will earlier than it was to.
 const FREED: &str = "Keylatch-Freed";
+/// The error of a stream that is full.
+const FULL: u64 = 10077;
+
 const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";
 
 /// Where the leases are.
@@ -127,6 +130,7 @@ struct Listed {
 
 #[derive(Deserialize)]
 struct Subjected {
+    last_seq: u64,
     subjects: Option<HashMap<String, u64>>,
 }
 
@@ -140,6 +144,10 @@ fn perhaps(error: Error) -> Fail<Error> {
         Error::Closed | Error::Timeout => Fail::Unknown(error),
         error => Fail::NotDone(error),
     }
+}
+
+fn is_full(error: &Error) -> bool {
+    matches!(error, Error::Refused { source } if source.error_code().0 == FULL)
 }
 
 pub(crate) fn stream_config(name: &str) -> Config {
@@ -213,10 +221,18 @@ impl Session {
             described => described?,
         };
         let is_from = |major, minor, patch| session.client.is_server_compatible(major, minor, patch);
-        match unsuitable(&described.config, &session.place.stream, is_from) {
-            Some(setting) => Err(Error::Unsuitable { setting }),
-            None => Ok(session),
+        if let Some(setting) = unsuitable(&described.config, &session.place.stream, is_from) {
+            return Err(Error::Unsuitable { setting });
         }
+        // So that it has room for the time, even when it is full: later ones replace these.
+        for subject in [session.place.subjects.clock(), session.place.subjects.swept()] {
+            match session.put(subject, Some(0), Vec::new(), false).await {
+                Ok(_) | Err(Error::Refused { .. }) => {}
+                Err(Error::Closed) => return Err(Error::Unconnected { source: None }),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(session)
     }
 
     async fn request(&self, subject: String, headers: HeaderMap, payload: Vec<u8>) -> Result<Vec<u8>, Error> {
@@ -266,7 +282,6 @@ impl Session {
     /// Behind that one; zero: behind none; `None`: whatever there is.
     async fn put(&self, subject: String, behind: Option<u64>, payload: Vec<u8>, frees: bool) -> Result<Put, Error> {
         const CHANGED: [u64; 2] = [10071, 10164];
-        const FULL: u64 = 10077;
         let mut headers = HeaderMap::new();
         if let Some(sequence) = behind {
             headers.insert(EXPECTED, sequence.to_string().as_str());
@@ -563,6 +578,12 @@ impl Session {
         }
     }
 
+    /// The stream's.
+    async fn last_sequence(&self) -> Result<u64, Error> {
+        let Listed { state, .. } = self.api("INFO", &serde_json::json!({})).await?;
+        Ok(state.last_seq)
+    }
+
     /// The last messages of these, side by side. What others have written there is nobody's.
     async fn all_of(&self, subjects: &[String]) -> Result<Vec<(Resource, Last)>, Error> {
         let each = subjects.iter().map(|subject| async move {
@@ -616,11 +637,16 @@ impl Session {
     /// Deletes up to so many messages of what is free or has expired.
     pub(crate) async fn sweep_some(&self, subjects: &[String], limit: usize) -> Result<usize, Error> {
         // The stream's last message is never deleted, so that a server that crashes knows its number.
-        let now = self.now_anew().await?;
+        let (now, newest) = match self.now_anew().await {
+            Ok(now) => (now.earliest, now.sequence),
+            // There is no room for the time. Of what is free it makes no difference.
+            Err(error) if is_full(&error) => (0, self.last_sequence().await?),
+            Err(error) => return Err(error),
+        };
         let mut old = Vec::new();
         for (_, last) in self.all_of(subjects).await? {
-            let is_over = last.tenure.is_none_or(|tenure| tenure.end != NEVER && now.earliest >= tenure.end);
-            if is_over && last.sequence > 0 && last.sequence < now.sequence {
+            let is_over = last.tenure.is_none_or(|tenure| tenure.end != NEVER && now >= tenure.end);
+            if is_over && last.sequence > 0 && last.sequence < newest {
                 old.push(last.sequence);
             }
         }
@@ -658,12 +684,20 @@ impl Session {
     async fn is_sweep_due(&self, every: Duration) -> Result<bool, Error> {
         let subject = self.place.subjects.swept();
         let last = self.message(&serde_json::json!({ "last_by_subj": subject })).await?;
-        let now = self.now().await?;
-        // Half of the time, as nobody's timers are exact.
+        let now = match self.now().await {
+            Err(error) if is_full(&error) => return Ok(true),
+            now => now?,
+        };
+        // Half of the time, as nobody's timers are exact. A clock that was set back says nothing of when it was.
         let half = u64::try_from(every.as_nanos() / 2).unwrap_or(u64::MAX);
-        let is_due = last.as_ref().is_none_or(|last| now.earliest.saturating_sub(stored_at(last)) >= half);
+        if last.as_ref().is_some_and(|last| now.earliest.abs_diff(stored_at(last)) < half) {
+            return Ok(false);
+        }
         let behind = last.map_or(0, |last| last.sequence);
-        Ok(is_due && matches!(self.put(subject, Some(behind), Vec::new(), false).await?, Put::Stored(_)))
+        match self.put(subject, Some(behind), Vec::new(), false).await {
+            Err(error) if is_full(&error) => Ok(true),
+            put => Ok(matches!(put?, Put::Stored(_))),
+        }
     }
 }
 
