@@ -103,6 +103,7 @@
 mod driver;
 mod error;
 mod known;
+mod listing;
 mod nats;
 mod options;
 mod record;

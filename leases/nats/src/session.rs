@@ -29,6 +29,7 @@ use tokio::sync::watch::Receiver;
 use crate::{
     error::{Error, refused},
     known::{Known, Memory},
+    listing::Listing,
     record::{Message, NEVER, Tenure},
     server_time::{Now, Reading, ServerTime},
     subjects::{Subjects, resource},
@@ -563,17 +564,13 @@ impl Session {
 
     /// The subjects of all resources that have a message.
     pub(crate) async fn subjects(&self) -> Result<Vec<String>, Error> {
-        let mut all: Vec<String> = Vec::new();
+        let mut listing = Listing::default();
         loop {
-            let about = serde_json::json!({ "subjects_filter": self.place.subjects.leases(), "offset": all.len() });
+            let about =
+                serde_json::json!({ "subjects_filter": self.place.subjects.leases(), "offset": listing.offset() });
             let Listed { total, state } = self.api("INFO", &about).await?;
-            let subjects = state.subjects.unwrap_or_default();
-            let is_last = subjects.is_empty() || all.len() + subjects.len() >= total;
-            all.extend(subjects.into_keys());
-            if is_last {
-                all.sort_unstable();
-                all.dedup();
-                return Ok(all);
+            if listing.add(state.subjects.unwrap_or_default().into_keys(), total) {
+                return Ok(listing.all());
             }
         }
     }
@@ -602,7 +599,11 @@ impl Session {
         for (resource, last) in self.all_of(subjects).await? {
             if let Some(tenure) = last.tenure.filter(|tenure| tenure.owner == owner.id()) {
                 let expiry = tenure.expiry();
-                owned.extend(self.record(&tenure, last.sequence).await?.map(|record| Owned { resource, record, expiry }));
+                owned.extend(self.record(&tenure, last.sequence).await?.map(|record| Owned {
+                    resource,
+                    record,
+                    expiry,
+                }));
             }
         }
         Ok(owned)
