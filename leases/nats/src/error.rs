@@ -33,7 +33,7 @@ pub enum Error {
     },
     /// There was no answer in time.
     Timeout,
-    /// The connection broke before there was an answer.
+    /// The connection broke before there was an answer; or the server failed, perhaps half-way, as when its storage is exhausted.
     Closed,
     /// There is no such stream, or no JetStream: see [`Nats::stream`](crate::Nats::stream).
     Missing {
@@ -45,7 +45,7 @@ pub enum Error {
         /// The setting that must be another.
         setting: &'static str,
     },
-    /// The server has refused it, and changed nothing.
+    /// The server has refused it, and changed nothing; but see the [crate's page](crate#what-weakens-which-guarantee) of an account's limit of storage.
     Refused {
         /// What it says.
         source: Arc<jetstream::Error>,

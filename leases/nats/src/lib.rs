@@ -45,16 +45,18 @@
 //!   stored: one that came too late is there, and revives nothing.
 //! - **What time it is** the server does not say. Who has to know, since somebody else has the resource, has the server store a message, and
 //!   reads the time on it; that is good for a second.
-//! - **Token**: the sequence of the message with which the tenure began. The stream's sequences only grow, and its last message is never
-//!   deleted, so that a server that crashes knows its number.
+//! - **Token**: the sequence of the message with which the tenure began. The stream's sequences only grow, and no sweep deletes
+//!   its last message, so that a server that crashes knows its number.
 //! - **Who waits** is told by the stream itself, which republishes the headers of what it has stored. At an expiry nobody tells: each who
 //!   waits has a timer of its own. After a connection was lost, all who wait ask again.
 //! - **Connection**: one for each engine and its clones, with the requests of all tasks side by side on it. When it is lost there is
 //!   another one, after 50 ms to 2 s, at random.
-//! - **Requests**: to acquire what is free, and to release what was acquired on this connection, is one round trip each. To renew is two: the
-//!   message, and when it was stored; a batch goes side by side. To ask for what somebody else has is two or three, and two more if it is more than a second
+//! - **Requests**: to acquire what is free, and to release what was acquired on this connection, is one round trip each; to release is two to four once anybody
+//!   in this process has asked for it meanwhile. To renew is two: the message, and when it was stored; and three the first time after it was
+//!   acquired. A batch goes side by side. To ask for what somebody else has is two or three, and two more if it is more than a second
 //!   since the server's clock was read. `release_all`, `owned_by` and a sweep are one for each resource of
-//!   the *namespace* that has a message, and one for each of those to be released or swept, 64 at a time.
+//!   the *namespace* that has a message, and one for each of those to be released or swept, 64 at a time. `release_expired` asks for all of them again
+//!   after each 1024 that it has deleted.
 //!   Who waits asks once when it comes and once for each time it is told; also when the lease should have ended, and
 //!   every 5 s ([`Options::fallback`]). In each process that is the first in line alone. Each process gets the headers of each
 //!   message of its namespace, some 200 bytes.
@@ -77,9 +79,11 @@
 //!
 //! | | what may happen |
 //! |---|---|
-//! | always | 7: `release_all` releases one lease after the other, not all as of one instant; what its owner acquires meanwhile may be released or not. If it fails, some have been released |
+//! | always | 7: `release_all` releases one lease after the other, not all as of one instant; what its owner acquires meanwhile may be released or not. If it fails, some have been released; if it had to ask again, it counts only what it released then |
 //! | restart of the server, `kill -9` | nothing: the operating system has what was confirmed. Leases go on expiring meanwhile |
 //! | the machine of a *single* server loses its power | 1, 3, 5: the last seconds or minutes may be lost, tokens included, unless the server has `sync_interval: always` (from 2.10 on; 2.9 has no such setting) |
+//! | the *account's* limit of storage is reached, and the server is older than 2.10.11 | 1, 2: who renews, resumes or releases may be told that it is refused, and the lease is gone: such a server stores a message, which deletes the one before, and then removes it |
+//! | the stream is full | what was never leased is refused. At `max_messages` all else goes on; at `max_bytes` what needs a longer message than the last one is refused as well, such as a first renewal. Where the namespace was not in use before, only what was released is swept |
 //! | a stream with 3 replicas (`num_replicas`; from 2.11 on), and one machine fails | nothing, once there is another leader, as far as the server keeps its word: not tested here. If all fail at once, as above |
 //! | another leader whose clock is ahead, or the server's clock is set forward | 2: leases expire early, by as much; who writes with a token is refused (3) |
 //! | its clock is behind, or is set back | 8: leases last longer, by as much; 6: one that had just expired may be there again, if nobody has taken it. 1 and 3 hold |
@@ -103,6 +107,7 @@
 mod driver;
 mod error;
 mod known;
+mod listing;
 mod nats;
 mod options;
 mod record;

@@ -78,7 +78,7 @@ impl Options {
     }
 
     /// How long an operation takes at most, the wait for a connection included: 5 s if not set. Then it is an error. What concerns all
-    /// leases of an owner, and sweeps, takes that long for each thousand leases of the namespace.
+    /// leases of an owner, and sweeps, takes that long for each 128 leases of the namespace.
     ///
     /// The calls of `Leases` ask up to three times if it may have been done all the same, so that they end after three times as long.
     ///

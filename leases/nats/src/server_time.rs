@@ -14,14 +14,29 @@ pub(crate) const FRESH: Duration = Duration::from_secs(1);
 /// By as many parts two clocks run apart at most.
 const PARTS: u32 = 100;
 
+/// What one message says.
 #[derive(Clone, Copy, Debug)]
-struct Reading {
+pub(crate) struct Reading {
+    pub(crate) sequence: u64,
     /// Nanoseconds since 1970, by the server.
-    time: u64,
+    pub(crate) time: u64,
     /// By the clock of this process: it was not earlier.
-    from: Duration,
+    pub(crate) from: Duration,
     /// And not later.
-    to: Duration,
+    pub(crate) to: Duration,
+}
+
+impl Reading {
+    /// By this reading, unless it is older than that.
+    pub(crate) fn now(&self, here: Duration, age: Duration) -> Option<Now> {
+        let Reading { sequence, time, from, to } = *self;
+        let (most, least) = (here.checked_sub(from)?, here.checked_sub(to)?);
+        if most > age {
+            return None;
+        }
+        let after = |passed: Duration| time.saturating_add(u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX));
+        Some(Now { sequence, earliest: after(least - least / PARTS), latest: after(most + most / PARTS) })
+    }
 }
 
 /// What was read last.
@@ -31,15 +46,18 @@ pub(crate) struct ServerTime(Mutex<Option<Reading>>);
 /// Nanoseconds since 1970, by the server: it is not earlier than the one, and not later than the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Now {
+    /// Of the message that said so.
+    pub(crate) sequence: u64,
     pub(crate) earliest: u64,
     pub(crate) latest: u64,
 }
 
 impl Now {
-    /// Whether an end is past, if that is sure.
-    pub(crate) fn is_past(&self, end: u64) -> Option<bool> {
+    /// Whether an end is past that a message of this sequence has set, if that is sure. What was read before that message was stored does not
+    /// say that it is: the server's clock may have been set back between.
+    pub(crate) fn is_past(&self, end: u64, sequence: u64) -> Option<bool> {
         match (self.earliest >= end, self.latest >= end) {
-            (true, _) => Some(true),
+            (true, _) => (sequence <= self.sequence).then_some(true),
             (false, false) => Some(false),
             (false, true) => None,
         }
@@ -51,23 +69,16 @@ impl ServerTime {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A message of this time was asked for at `from`, and known to be there at `to`.
-    pub(crate) fn read(&self, time: u64, from: Duration, to: Duration) {
+    pub(crate) fn read(&self, reading: Reading) {
         let mut last = self.lock();
-        if last.is_none_or(|last| last.to <= to) {
-            *last = Some(Reading { time, from, to });
+        if last.is_none_or(|last| last.to <= reading.to) {
+            *last = Some(reading);
         }
     }
 
-    /// By a reading of this age at most; `None`: there is none.
-    pub(crate) fn now(&self, here: Duration, age: Duration) -> Option<Now> {
-        let Reading { time, from, to } = (*self.lock())?;
-        let (most, least) = (here.checked_sub(from)?, here.checked_sub(to)?);
-        if most > age {
-            return None;
-        }
-        let after = |passed: Duration| time.saturating_add(u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX));
-        Some(Now { earliest: after(least - least / PARTS), latest: after(most + most / PARTS) })
+    /// By a reading that is fresh; `None`: there is none.
+    pub(crate) fn now(&self, here: Duration) -> Option<Now> {
+        (*self.lock())?.now(here, FRESH)
     }
 }
 
@@ -75,24 +86,44 @@ impl ServerTime {
 mod tests {
     use std::time::Duration;
 
-    use super::{FRESH, Now, ServerTime};
+    use super::{Now, Reading, ServerTime};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn reading(sequence: u64, time: u64, from: u64, to: u64) -> Reading {
+        Reading { sequence, time, from: Duration::from_millis(from), to: Duration::from_millis(to) }
+    }
 
     #[test]
     fn it_is_known_between_two_bounds() {
         let (time, at) = (ServerTime::default(), Duration::from_millis);
-        assert_eq!(time.now(at(0), FRESH), None);
-        time.read(5_000_000_000, at(100), at(200));
-        assert_eq!(time.now(at(200), FRESH), Some(Now { earliest: 5_000_000_000, latest: 5_101_000_000 }));
-        assert_eq!(time.now(at(300), FRESH), Some(Now { earliest: 5_099_000_000, latest: 5_202_000_000 }));
-        assert_eq!(time.now(at(1200), FRESH), None, "too old");
+        let now = |earliest, latest| Some(Now { sequence: 7, earliest, latest });
+        assert_eq!(time.now(at(0)), None);
+        time.read(reading(7, 5 * SECOND, 100, 200));
+        assert_eq!(time.now(at(200)), now(5_000_000_000, 5_101_000_000));
+        assert_eq!(time.now(at(300)), now(5_099_000_000, 5_202_000_000));
+        assert_eq!(time.now(at(1200)), None, "too old");
         // A question that was answered earlier says nothing new.
-        time.read(1, at(0), at(150));
-        assert_eq!(time.now(at(200), FRESH).map(|now| now.earliest), Some(5_000_000_000));
+        time.read(reading(6, 1, 0, 150));
+        assert_eq!(time.now(at(200)).map(|now| now.earliest), Some(5_000_000_000));
     }
 
     #[test]
     fn an_end_is_past_or_not_or_nobody_knows() {
-        let now = Now { earliest: 10, latest: 20 };
-        assert_eq!([5, 10, 11, 20, 21].map(|end| now.is_past(end)), [Some(true), Some(true), None, None, Some(false)]);
+        let now = Now { sequence: 7, earliest: 10, latest: 20 };
+        let past = |sequence| [5, 10, 11, 20, 21].map(|end| now.is_past(end, sequence));
+        assert_eq!(past(7), [Some(true), Some(true), None, None, Some(false)]);
+        assert_eq!(past(8), [None, None, None, None, Some(false)]);
+    }
+
+    #[test]
+    fn what_was_read_before_the_clock_was_set_back_ends_nothing_that_came_after() {
+        let time = ServerTime::default();
+        time.read(reading(7, 100 * SECOND, 0, 1));
+        // Stored at 40 s, for 10 s.
+        let now = time.now(Duration::from_millis(300)).unwrap();
+        assert_eq!(now.is_past(50 * SECOND, 8), None);
+        // What was there before had ended.
+        assert_eq!(now.is_past(50 * SECOND, 6), Some(true));
     }
 }

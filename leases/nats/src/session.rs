@@ -29,19 +29,24 @@ use tokio::sync::watch::Receiver;
 use crate::{
     error::{Error, refused},
     known::{Known, Memory},
+    listing::Listing,
     record::{Message, NEVER, Tenure},
-    server_time::{FRESH, Now, ServerTime},
+    server_time::{Now, Reading, ServerTime},
     subjects::{Subjects, resource},
 };
 
 /// So many requests of one operation are under way at a time.
 const LANES: usize = 64;
 
-/// So many leases are looked at in one go, by what looks at all of them.
-pub(crate) const PART: usize = 1000;
+/// So many leases are looked at in one go, by what looks at all of them. Each go is an answer of its own: a connection on which there is one now and
+/// then is not given up.
+pub(crate) const PART: usize = 2 * LANES;
 
 /// What a message has on it by which its resource may have come free, or will earlier than it was to.
 const FREED: &str = "Keylatch-Freed";
+/// The error of a stream that is full.
+const FULL: u64 = 10077;
+
 const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";
 
 /// Where the leases are.
@@ -127,6 +132,7 @@ struct Listed {
 
 #[derive(Deserialize)]
 struct Subjected {
+    last_seq: u64,
     subjects: Option<HashMap<String, u64>>,
 }
 
@@ -140,6 +146,10 @@ fn perhaps(error: Error) -> Fail<Error> {
         Error::Closed | Error::Timeout => Fail::Unknown(error),
         error => Fail::NotDone(error),
     }
+}
+
+fn is_full(error: &Error) -> bool {
+    matches!(error, Error::Refused { source } if source.error_code().0 == FULL)
 }
 
 pub(crate) fn stream_config(name: &str) -> Config {
@@ -213,10 +223,18 @@ impl Session {
             described => described?,
         };
         let is_from = |major, minor, patch| session.client.is_server_compatible(major, minor, patch);
-        match unsuitable(&described.config, &session.place.stream, is_from) {
-            Some(setting) => Err(Error::Unsuitable { setting }),
-            None => Ok(session),
+        if let Some(setting) = unsuitable(&described.config, &session.place.stream, is_from) {
+            return Err(Error::Unsuitable { setting });
         }
+        // So that it has room for the time, even when it is full: later ones replace these.
+        for subject in [session.place.subjects.clock(), session.place.subjects.swept()] {
+            match session.put(subject, Some(0), Vec::new(), false).await {
+                Ok(_) | Err(Error::Refused { .. }) => {}
+                Err(Error::Closed) => return Err(Error::Unconnected { source: None }),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(session)
     }
 
     async fn request(&self, subject: String, headers: HeaderMap, payload: Vec<u8>) -> Result<Vec<u8>, Error> {
@@ -266,7 +284,6 @@ impl Session {
     /// Behind that one; zero: behind none; `None`: whatever there is.
     async fn put(&self, subject: String, behind: Option<u64>, payload: Vec<u8>, frees: bool) -> Result<Put, Error> {
         const CHANGED: [u64; 2] = [10071, 10164];
-        const FULL: u64 = 10077;
         let mut headers = HeaderMap::new();
         if let Some(sequence) = behind {
             headers.insert(EXPECTED, sequence.to_string().as_str());
@@ -305,46 +322,49 @@ impl Session {
         }
     }
 
-    /// Reads the server's clock. Gives the sequence of the message that is there for that.
-    async fn read_time(&self) -> Result<u64, Error> {
+    /// Reads the server's clock.
+    async fn read_time(&self) -> Result<Reading, Error> {
         let subject = self.place.subjects.clock();
         let from = self.clock.now();
-        self.put(subject.clone(), None, Vec::new(), false).await?;
+        let Put::Stored(put) = self.put(subject.clone(), None, Vec::new(), false).await? else {
+            return Err(Error::Closed);
+        };
         // It may be another's, and later, by now.
-        let raw = self.message(&serde_json::json!({ "last_by_subj": subject })).await?.ok_or(Error::Closed)?;
-        self.time.read(stored_at(&raw), from, self.clock.now());
-        Ok(raw.sequence)
+        let raw = self.message(&serde_json::json!({ "last_by_subj": subject })).await?;
+        let raw = raw.filter(|raw| raw.sequence >= put).ok_or(Error::Closed)?;
+        let reading = Reading { sequence: raw.sequence, time: stored_at(&raw), from, to: self.clock.now() };
+        self.time.read(reading);
+        Ok(reading)
     }
 
     async fn now(&self) -> Result<Now, Error> {
-        match self.time.now(self.clock.now(), FRESH) {
+        match self.time.now(self.clock.now()) {
             Some(now) => Ok(now),
             None => self.now_anew().await,
         }
     }
 
     async fn now_anew(&self) -> Result<Now, Error> {
-        self.read_time().await?;
-        self.time.now(self.clock.now(), Duration::MAX).ok_or(Error::Closed)
+        self.read_time().await?.now(self.clock.now(), Duration::MAX).ok_or(Error::Closed)
     }
 
-    /// What time it is, and whether the tenure has ended.
-    async fn is_over(&self, tenure: &Tenure) -> Result<(bool, Now), Error> {
+    /// What time it is, and whether the tenure has ended that the message of this sequence is of.
+    async fn is_over(&self, tenure: &Tenure, sequence: u64) -> Result<(bool, Now), Error> {
         let now = self.now().await?;
-        match now.is_past(tenure.end) {
+        match now.is_past(tenure.end, sequence) {
             _ if tenure.end == NEVER => Ok((false, now)),
             Some(is_past) => Ok((is_past, now)),
             None => {
                 let now = self.now_anew().await?;
-                Ok((now.earliest >= tenure.end, now))
+                Ok((now.is_past(tenure.end, sequence) == Some(true), now))
             }
         }
     }
 
     /// Whether it is known, without asking, that the tenure has ended.
-    fn is_surely_over(&self, tenure: &Tenure) -> bool {
-        let now = self.time.now(self.clock.now(), FRESH);
-        tenure.end != NEVER && now.is_some_and(|now| now.earliest >= tenure.end)
+    fn is_surely_over(&self, tenure: &Tenure, sequence: u64) -> bool {
+        let now = self.time.now(self.clock.now());
+        tenure.end != NEVER && now.and_then(|now| now.is_past(tenure.end, sequence)) == Some(true)
     }
 
     /// Until when, by the clock of this process, something has surely not ended that lasts so long from `from` on at least.
@@ -361,7 +381,7 @@ impl Session {
         term: Term,
         expiry: Option<&Expiry>,
     ) -> Result<On, Fail<Error>> {
-        if self.is_surely_over(tenure) {
+        if self.is_surely_over(tenure, behind) {
             return Ok(On::Over { last: behind });
         }
         let message = Message::go_on(tenure, term, expiry);
@@ -375,7 +395,7 @@ impl Session {
         let raw = self.message(&serde_json::json!({ "seq": sequence })).await.map_err(Fail::Unknown)?;
         let Some(raw) = raw else { return Ok(On::Changed) };
         let at = stored_at(&raw);
-        self.time.read(at, from, to);
+        self.time.read(Reading { sequence, time: at, from, to });
         let Some(tenure) = message.tenure(sequence, at) else { return Ok(On::Over { last: sequence }) };
         let known = Known::Held {
             sequence,
@@ -419,7 +439,7 @@ impl Session {
                         }
                     }
                     _ => {
-                        let (is_over, now) = self.is_over(&tenure).await.map_err(not_done)?;
+                        let (is_over, now) = self.is_over(&tenure, behind).await.map_err(not_done)?;
                         if !is_over && is_mine && want != Want::New {
                             return Ok(granted(&tenure, true, now.latest, now.latest));
                         }
@@ -475,7 +495,7 @@ impl Session {
                 return Ok(Left::Forever);
             }
             let Some(term) = term else {
-                let (is_over, now) = self.is_over(&tenure).await.map_err(not_done)?;
+                let (is_over, now) = self.is_over(&tenure, last.sequence).await.map_err(not_done)?;
                 return Ok(if is_over { Left::Nothing } else { left(&tenure, now.latest) });
             };
             match self.go_on(resource, last.sequence, &tenure, term, None).await? {
@@ -513,7 +533,7 @@ impl Session {
         loop {
             let last = self.last(resource).await.map_err(not_done)?;
             let Some(tenure) = last.tenure else { return Ok(Gone::NotHeld) };
-            if self.is_over(&tenure).await.map_err(not_done)?.0 {
+            if self.is_over(&tenure, last.sequence).await.map_err(not_done)?.0 {
                 return Ok(Gone::NotHeld);
             }
             if tenure.owner != owner.id() || !is_it(tenure.token) {
@@ -526,14 +546,15 @@ impl Session {
     }
 
     pub(crate) async fn look(&self, resource: &Resource) -> Result<Option<Record>, Error> {
-        match self.last(resource).await?.tenure {
+        let last = self.last(resource).await?;
+        match last.tenure {
             None => Ok(None),
-            Some(tenure) => self.record(&tenure).await,
+            Some(tenure) => self.record(&tenure, last.sequence).await,
         }
     }
 
-    async fn record(&self, tenure: &Tenure) -> Result<Option<Record>, Error> {
-        let (is_over, now) = self.is_over(tenure).await?;
+    async fn record(&self, tenure: &Tenure, sequence: u64) -> Result<Option<Record>, Error> {
+        let (is_over, now) = self.is_over(tenure, sequence).await?;
         Ok((!is_over).then(|| Record {
             owner: Owner::from_id(&tenure.owner),
             token: number(tenure.token),
@@ -544,19 +565,21 @@ impl Session {
 
     /// The subjects of all resources that have a message.
     pub(crate) async fn subjects(&self) -> Result<Vec<String>, Error> {
-        let mut all: Vec<String> = Vec::new();
+        let mut listing = Listing::default();
         loop {
-            let about = serde_json::json!({ "subjects_filter": self.place.subjects.leases(), "offset": all.len() });
+            let about =
+                serde_json::json!({ "subjects_filter": self.place.subjects.leases(), "offset": listing.offset() });
             let Listed { total, state } = self.api("INFO", &about).await?;
-            let subjects = state.subjects.unwrap_or_default();
-            let is_last = subjects.is_empty() || all.len() + subjects.len() >= total;
-            all.extend(subjects.into_keys());
-            if is_last {
-                all.sort_unstable();
-                all.dedup();
-                return Ok(all);
+            if listing.add(state.subjects.unwrap_or_default().into_keys(), total) {
+                return Ok(listing.all());
             }
         }
+    }
+
+    /// The stream's.
+    async fn last_sequence(&self) -> Result<u64, Error> {
+        let Listed { state, .. } = self.api("INFO", &serde_json::json!({})).await?;
+        Ok(state.last_seq)
     }
 
     /// The last messages of these, side by side. What others have written there is nobody's.
@@ -577,7 +600,11 @@ impl Session {
         for (resource, last) in self.all_of(subjects).await? {
             if let Some(tenure) = last.tenure.filter(|tenure| tenure.owner == owner.id()) {
                 let expiry = tenure.expiry();
-                owned.extend(self.record(&tenure).await?.map(|record| Owned { resource, record, expiry }));
+                owned.extend(self.record(&tenure, last.sequence).await?.map(|record| Owned {
+                    resource,
+                    record,
+                    expiry,
+                }));
             }
         }
         Ok(owned)
@@ -612,11 +639,15 @@ impl Session {
     /// Deletes up to so many messages of what is free or has expired.
     pub(crate) async fn sweep_some(&self, subjects: &[String], limit: usize) -> Result<usize, Error> {
         // The stream's last message is never deleted, so that a server that crashes knows its number.
-        let newest = self.read_time().await?;
-        let now = self.now().await?;
+        let (now, newest) = match self.now_anew().await {
+            Ok(now) => (now.earliest, now.sequence),
+            // There is no room for the time. Of what is free it makes no difference.
+            Err(error) if is_full(&error) => (0, self.last_sequence().await?),
+            Err(error) => return Err(error),
+        };
         let mut old = Vec::new();
         for (_, last) in self.all_of(subjects).await? {
-            let is_over = last.tenure.is_none_or(|tenure| tenure.end != NEVER && now.earliest >= tenure.end);
+            let is_over = last.tenure.is_none_or(|tenure| tenure.end != NEVER && now >= tenure.end);
             if is_over && last.sequence > 0 && last.sequence < newest {
                 old.push(last.sequence);
             }
@@ -655,12 +686,20 @@ impl Session {
     async fn is_sweep_due(&self, every: Duration) -> Result<bool, Error> {
         let subject = self.place.subjects.swept();
         let last = self.message(&serde_json::json!({ "last_by_subj": subject })).await?;
-        let now = self.now().await?;
-        // Half of the time, as nobody's timers are exact.
+        let now = match self.now().await {
+            Err(error) if is_full(&error) => return Ok(true),
+            now => now?,
+        };
+        // Half of the time, as nobody's timers are exact. A clock that was set back says nothing of when it was.
         let half = u64::try_from(every.as_nanos() / 2).unwrap_or(u64::MAX);
-        let is_due = last.as_ref().is_none_or(|last| now.earliest.saturating_sub(stored_at(last)) >= half);
+        if last.as_ref().is_some_and(|last| now.earliest.abs_diff(stored_at(last)) < half) {
+            return Ok(false);
+        }
         let behind = last.map_or(0, |last| last.sequence);
-        Ok(is_due && matches!(self.put(subject, Some(behind), Vec::new(), false).await?, Put::Stored(_)))
+        match self.put(subject, Some(behind), Vec::new(), false).await {
+            Err(error) if is_full(&error) => Ok(true),
+            put => Ok(matches!(put?, Put::Stored(_))),
+        }
     }
 }
 

@@ -404,7 +404,7 @@ fn a_stream_that_would_lose_leases_is_refused() {
 fn a_stream_that_is_full_refuses_and_keeps_what_it_has() {
     at_desk(|desk| async move {
         let context = jetstream::new(desk.server.client().await);
-        context.create_stream(Config { max_messages: 3, ..Nats::stream("full") }).await.unwrap();
+        context.create_stream(Config { max_messages: 5, ..Nats::stream("full") }).await.unwrap();
         let leases = desk.server.leases(options("x").stream("full"));
         let first = leases.try_acquire("0", &desk.jane, MINUTE).await.unwrap();
         let mut refused = 0;
@@ -415,9 +415,35 @@ fn a_stream_that_is_full_refuses_and_keeps_what_it_has() {
                 Err(other) => panic!("{other:?}"),
             }
         }
+        // Two messages are for the time.
         assert_eq!(refused, 2);
         leases.renew(&first).await.unwrap();
+        let asked = leases.try_acquire("0", &desk.joe, MINUTE).await;
+        assert!(matches!(asked, Err(AcquireError::Busy { .. })), "{asked:?}");
         leases.release(&first).await.unwrap();
+        let other = leases.try_acquire("1", &desk.jane, MINUTE).await.unwrap();
+        leases.release(&other).await.unwrap();
+        leases.try_acquire("1", &desk.jane, millis(1)).await.unwrap();
+        sleep(millis(100)).await;
+        leases.try_acquire("1", &desk.joe, MINUTE).await.unwrap();
+        assert_eq!(leases.release_expired().await.unwrap(), 1);
+        leases.try_acquire("4", &desk.joe, MINUTE).await.unwrap();
+    });
+}
+
+#[test]
+fn a_stream_that_was_full_before_is_swept_of_what_is_free() {
+    at_desk(|desk| async move {
+        let context = jetstream::new(desk.server.client().await);
+        let stream = context.create_stream(Config { max_messages: 2, ..Nats::stream("packed") }).await.unwrap();
+        for key in ["MA", "MQ"] {
+            let subject = format!("packed.lease.x.e.k{key}");
+            context.publish(subject, "{\"v\":1}".into()).await.unwrap().await.unwrap();
+        }
+        let leases = desk.server.leases(options("x").stream("packed"));
+        // The last message of all stays.
+        assert_eq!(leases.release_expired().await.unwrap(), 1);
+        assert_eq!(stream.get_info().await.unwrap().state.messages, 1);
     });
 }
 
