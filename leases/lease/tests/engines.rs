@@ -19,8 +19,8 @@ use std::{
 
 use futures_lite::future::{block_on, poll_once, yield_now, zip};
 use keylatch_lease::{
-    AcquireError, Clock, Expiry, Leases, LookError, Lost, ManualClock, Memory, Owner, ReleaseError, RenewError, Resource,
-    Term, Token,
+    AcquireError, Clock, Expiry, Leases, LookError, Lost, ManualClock, Memory, Owner, ReleaseError, RenewError,
+    Resource, Term, Token,
     engine::{Answer, Ask, Engine, Fail, Gone, Owned, Record, Renewal, Want},
 };
 
@@ -90,10 +90,7 @@ impl Server {
     }
 
     /// The way there and back.
-    async fn answer<T>(
-        &self,
-        done: impl Future<Output = Result<T, Fail<Infallible>>>,
-    ) -> Result<T, Fail<Down>> {
+    async fn answer<T>(&self, done: impl Future<Output = Result<T, Fail<Infallible>>>) -> Result<T, Fail<Down>> {
         yield_now().await;
         {
             let mut faults = self.faults.lock().unwrap();
