@@ -462,13 +462,13 @@ impl Board {
     }
 
     /// The first in line goes, for it has what it asked for. Others of its owner may have it, too; and the next looks out, and asks.
-    pub(crate) fn leave_served(&mut self, id: u32, later: &mut Later) {
+    pub(crate) fn leave_served(&mut self, id: u32, next: Look, later: &mut Later) {
         let (place, owner) = (self.waits[id].place, self.waits[id].owner.clone());
         self.finish(id, Outcome::AskAlone, later);
         while let Some(other) = self.first_of(place, &owner) {
             self.finish(other, Outcome::AskAlone, later);
         }
-        self.look(place, Look::Now);
+        self.look(place, next);
         self.wake_first(place, later);
         self.leave(id, later);
     }

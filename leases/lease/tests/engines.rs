@@ -60,6 +60,8 @@ struct Flag {
 struct Server {
     memory: Arc<Memory<ManualClock>>,
     clock: ManualClock,
+    /// Whether those who wait have timers, though the clock goes only when it is told to.
+    has_timers: bool,
     faults: Arc<Mutex<Faults>>,
     watchers: Arc<Mutex<HashMap<Resource, Vec<Arc<Flag>>>>>,
     acquires: Arc<AtomicUsize>,
@@ -72,6 +74,7 @@ impl Server {
         Server {
             memory: Arc::new(Memory::new(ManualClock::new())),
             clock,
+            has_timers: false,
             faults: Arc::default(),
             watchers: Arc::default(),
             acquires: Arc::default(),
@@ -135,7 +138,7 @@ impl Engine for Server {
     }
 
     fn is_real_time(&self) -> bool {
-        false
+        self.has_timers
     }
 
     async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<Down>> {
@@ -381,6 +384,87 @@ fn those_who_wait_get_in_in_order_and_one_asks_at_a_time() {
     // Each asks when it comes, looks whether the lease is its own already, and asks a few times more when it is the first.
     assert!(server.acquires.load(SeqCst) - before <= 6 * WAITERS);
     assert_eq!(leases.status_blocking("report"), Ok(None));
+}
+
+/// Who is next lets the holder be for a while: if that is done before, a hand-over takes one question.
+#[test]
+fn a_hand_over_within_a_process_takes_one_question() {
+    const WAITERS: usize = 100;
+    let server = Server { has_timers: true, ..Server::new(ManualClock::new()) };
+    let leases = Leases::with_engine(server.clone());
+    let first = leases.acquire_blocking("report", &Owner::named("jane"), MINUTE).unwrap();
+    let executor = smol::LocalExecutor::new();
+    block_on(executor.run(async {
+        let mut tasks = Vec::new();
+        for i in 0..WAITERS {
+            let leases = &leases;
+            tasks.push(executor.spawn(async move {
+                let grant = leases.acquire("report", &Owner::named(format!("worker-{i}")), MINUTE).await.unwrap();
+                for _ in 0..10 {
+                    yield_now().await;
+                }
+                leases.release(&grant).await.unwrap();
+            }));
+            for _ in 0..10 {
+                yield_now().await; // it is in line
+            }
+        }
+        let before = server.acquires.load(SeqCst);
+        leases.release(&first).await.unwrap();
+        for task in tasks {
+            task.await;
+        }
+        assert_eq!(server.acquires.load(SeqCst) - before, WAITERS);
+    }));
+}
+
+/// What happens while who is next does not ask: the tenure is ended by another process, or expires, or the next one goes.
+#[test]
+fn who_is_next_asks_in_the_end() {
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    enum End {
+        Released,
+        Expired,
+        Left,
+    }
+    for end in [End::Released, End::Expired, End::Left] {
+        let server = Server { has_timers: true, ..Server::new(ManualClock::new()) };
+        let (here, there) = (Leases::with_engine(server.clone()), Leases::with_engine(server.clone()));
+        let [jane, joe, jim, jo] = ["jane", "joe", "jim", "jo"].map(Owner::named);
+        let first = here.acquire_blocking("report", &jane, MINUTE).unwrap();
+        let brief = if end == End::Expired { Duration::from_millis(10) } else { MINUTE };
+        block_on(async {
+            let mut holder = here.acquire("report", &joe, brief);
+            let mut next = here.acquire("report", &jim, MINUTE);
+            let mut last = here.acquire("report", &jo, MINUTE);
+            for _ in 0..10 {
+                assert!(poll_once(&mut holder).await.is_none());
+                assert!(poll_once(&mut next).await.is_none());
+                assert!(poll_once(&mut last).await.is_none());
+            }
+            here.release(&first).await.unwrap();
+            holder.await.unwrap();
+            let asked = server.acquires.load(SeqCst);
+            for _ in 0..10 {
+                assert!(poll_once(&mut next).await.is_none());
+            }
+            assert_eq!(server.acquires.load(SeqCst), asked);
+            match end {
+                End::Released => {
+                    there.release_as("report", &joe).await.unwrap();
+                    server.pass(Duration::from_millis(50));
+                }
+                End::Expired => server.pass(brief),
+                End::Left => {
+                    drop(next);
+                    there.release_as("report", &joe).await.unwrap();
+                    last.await.unwrap();
+                    return;
+                }
+            }
+            assert!(next.await.is_ok(), "{end:?}");
+        });
+    }
 }
 
 #[test]
