@@ -175,8 +175,8 @@ pub trait Engine: Send + Sync {
     /// Ends a tenure as well as can be without waiting for an answer: for what is dropped. By default it does nothing, and the
     /// lease expires.
     ///
-    /// If that takes time, its owner may ask for the resource meanwhile: with [`Want::Any`] too he is to be granted a fresh tenure, or it would
-    /// be ended with the old one.
+    /// If that takes time, its owner may ask for the resource meanwhile. He is not to be granted this tenure any more, which is about to end:
+    /// [`Want::Any`] and [`Want::Mine`] wait until it has.
     fn abandon(&self, resource: &Resource, owner: &Owner, token: Token) {
         let _ = (resource, owner, token);
     }

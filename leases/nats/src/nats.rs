@@ -116,19 +116,22 @@ impl Nats {
     }
 
     /// One question, with all of its steps, in the time that there is.
-    async fn ask<T, F>(&self, question: impl FnOnce(Arc<Live<Session>>) -> F) -> Result<T, Fail<Error>>
+    async fn ask<T, F>(
+        &self,
+        limit: &mut Limit,
+        question: impl FnOnce(Arc<Live<Session>>) -> F,
+    ) -> Result<T, Fail<Error>>
     where
         F: Future<Output = Result<T, Fail<Error>>>,
     {
-        let mut limit = self.limit();
-        let session = self.shared.link.session(&mut limit).await.map_err(Fail::NotDone)?;
+        let session = self.shared.link.session(limit).await.map_err(Fail::NotDone)?;
         let question = question(Arc::clone(&session));
-        let answer = self.shared.link.answer(&session, &mut limit, question).await;
+        let answer = self.shared.link.answer(&session, limit, question).await;
         answer.unwrap_or(Err(Fail::Unknown(Error::Timeout)))
     }
 
     async fn subjects(&self) -> Result<Vec<String>, Fail<Error>> {
-        self.ask(|session| async move { session.subjects().await.map_err(Fail::NotDone) }).await
+        self.ask(&mut self.limit(), |session| async move { session.subjects().await.map_err(Fail::NotDone) }).await
     }
 }
 
@@ -144,8 +147,9 @@ impl Engine for Nats {
     }
 
     async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<Error>> {
-        let ask = self.shared.link.afresh(ask);
-        self.ask(|session| async move { session.acquire(ask).await }).await
+        let mut limit = self.limit();
+        self.shared.link.settled(&mut limit, &ask).await.map_err(Fail::NotDone)?;
+        self.ask(&mut limit, |session| async move { session.acquire(ask).await }).await
     }
 
     async fn renew(&self, batch: &mut [Renewal<'_>], _: Duration) -> Result<(), Fail<Error>> {
@@ -154,7 +158,8 @@ impl Engine for Nats {
             return Ok(());
         }
         let questions = &*batch;
-        let left = self.ask(|session| async move {
+        let mut limit = self.limit();
+        let left = self.ask(&mut limit, |session| async move {
             let session = &session;
             let each = questions.iter().map(|one| session.renew(one.resource, one.owner, one.token, one.term));
             Ok(side_by_side(each.collect(), LANES).await)
@@ -177,7 +182,7 @@ impl Engine for Nats {
         token: Option<Token>,
         _: Duration,
     ) -> Result<Gone, Fail<Error>> {
-        self.ask(|session| async move { session.release(resource, owner, token).await }).await
+        self.ask(&mut self.limit(), |session| async move { session.release(resource, owner, token).await }).await
     }
 
     async fn release_all(&self, owner: &Owner, _: Duration) -> Result<Vec<Resource>, Fail<Error>> {
@@ -185,20 +190,23 @@ impl Engine for Nats {
         let mut all = Vec::new();
         for part in subjects.chunks(PART) {
             let released = &mut all;
-            self.ask(|session| async move { session.release_all(owner, part, released).await }).await?;
+            self.ask(&mut self.limit(), |session| async move { session.release_all(owner, part, released).await })
+                .await?;
         }
         Ok(all)
     }
 
     async fn look(&self, resource: &Resource, _: Duration) -> Result<Option<Record>, Fail<Error>> {
-        self.ask(|session| async move { session.look(resource).await.map_err(Fail::NotDone) }).await
+        self.ask(&mut self.limit(), |session| async move { session.look(resource).await.map_err(Fail::NotDone) }).await
     }
 
     async fn owned_by(&self, owner: &Owner, _: Duration) -> Result<Vec<Owned>, Fail<Error>> {
         let subjects = self.subjects().await?;
         let mut all = Vec::new();
         for part in subjects.chunks(PART) {
-            let owned = self.ask(|session| async move { session.owned_by(owner, part).await.map_err(Fail::NotDone) });
+            let mut limit = self.limit();
+            let owned = self
+                .ask(&mut limit, |session| async move { session.owned_by(owner, part).await.map_err(Fail::NotDone) });
             all.extend(owned.await?);
         }
         Ok(all)
@@ -212,7 +220,9 @@ impl Engine for Nats {
             if left == 0 {
                 break;
             }
-            let part = self.ask(|session| async move { session.sweep_some(part, left).await.map_err(Fail::NotDone) });
+            let mut time = self.limit();
+            let part = self
+                .ask(&mut time, |session| async move { session.sweep_some(part, left).await.map_err(Fail::NotDone) });
             swept += part.await?;
         }
         Ok(swept)

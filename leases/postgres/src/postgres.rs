@@ -189,7 +189,8 @@ impl Engine for Postgres {
     }
 
     async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<Error>> {
-        let ask = self.shared.link.afresh(ask);
+        let mut limit = self.limit();
+        self.shared.link.settled(&mut limit, &ask).await.map_err(Fail::NotDone)?;
         let ((entity, key), id) = (parts(ask.resource), ask.owner.id().as_bytes());
         let want = match ask.want {
             Want::Any => b'a',
@@ -220,7 +221,7 @@ impl Engine for Postgres {
             ];
             session.client.query_one(&session.acquire, &arguments).await
         };
-        let row = self.ask(&mut self.limit(), question).await?;
+        let row = self.ask(&mut limit, question).await?;
         Ok(match what(&row) {
             b'f' => Answer::Free,
             b'b' => Answer::Busy { owner: owner(&row, 1), remaining: remaining(&row, 4) },

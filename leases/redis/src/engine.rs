@@ -81,7 +81,7 @@ impl Redis {
     /// ```
     pub async fn init(&self) -> Result<(), Error> {
         let question = |session: Arc<Live<Session>>| async move { session.open_namespace(true).await };
-        self.ask(question).await.map(|_| ()).map_err(Fail::into_cause)
+        self.ask(&mut self.limit(), question).await.map(|_| ()).map_err(Fail::into_cause)
     }
 
     /// Waits until there is a connection. Operations do so by themselves: this is for who wants to know at the start.
@@ -118,14 +118,17 @@ impl Redis {
     }
 
     /// One question, in the time that there is.
-    async fn ask<T, F>(&self, question: impl FnOnce(Arc<Live<Session>>) -> F) -> Result<T, Fail<Error>>
+    async fn ask<T, F>(
+        &self,
+        limit: &mut Limit,
+        question: impl FnOnce(Arc<Live<Session>>) -> F,
+    ) -> Result<T, Fail<Error>>
     where
         F: Future<Output = RedisResult<T>>,
     {
-        let mut limit = self.limit();
-        let session = self.shared.link.session(&mut limit).await.map_err(Fail::NotDone)?;
+        let session = self.shared.link.session(limit).await.map_err(Fail::NotDone)?;
         let question = question(Arc::clone(&session));
-        let answer = self.shared.link.answer(&session, &mut limit, question).await;
+        let answer = self.shared.link.answer(&session, limit, question).await;
         answer.map_or(Err(Fail::Unknown(Error::Timeout)), |answer| answer.map_err(judge))
     }
 }
@@ -161,7 +164,8 @@ impl Engine for Redis {
     }
 
     async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<Error>> {
-        let ask = self.shared.link.afresh(ask);
+        let mut limit = self.limit();
+        self.shared.link.settled(&mut limit, &ask).await.map_err(Fail::NotDone)?;
         let (name, policy) = (&convert::name(ask.resource), &convert::policy(ask.expiry));
         let want = match ask.want {
             Want::Any => "a",
@@ -189,7 +193,7 @@ impl Engine for Redis {
             ];
             session.call::<(String, Vec<u8>, i64, Option<i64>)>(&ACQUIRE, &arguments).await
         };
-        let (what, who, held_for, remaining) = self.ask(question).await?;
+        let (what, who, held_for, remaining) = self.ask(&mut limit, question).await?;
         let remaining = remaining.map(from_micros);
         Ok(match &*what {
             "f" => Answer::Free,
@@ -220,7 +224,7 @@ impl Engine for Redis {
                 let arguments: Vec<&str> = words.iter().map(String::as_str).collect();
                 session.call::<Vec<i64>>(&RENEW, &arguments).await
             };
-            let left = self.ask(question).await?;
+            let left = self.ask(&mut self.limit(), question).await?;
             for (renewal, left) in some.iter_mut().zip(left) {
                 renewal.left = match left {
                     -2 => Left::Forever,
@@ -240,7 +244,7 @@ impl Engine for Redis {
         _: Duration,
     ) -> Result<Gone, Fail<Error>> {
         let question = |session: Arc<Live<Session>>| async move { session.release(resource, owner_of_it, token).await };
-        let (what, who) = self.ask(question).await?;
+        let (what, who) = self.ask(&mut self.limit(), question).await?;
         Ok(match &*what {
             "g" => Gone::Released,
             "b" => Gone::NotOwner(owner(&who)),
@@ -252,7 +256,7 @@ impl Engine for Redis {
         let question = |session: Arc<Live<Session>>| async move {
             session.call::<Vec<Vec<u8>>>(&RELEASE_ALL, &[owner.id(), &session.place.channel]).await
         };
-        let names = self.ask(question).await?;
+        let names = self.ask(&mut self.limit(), question).await?;
         Ok(names.iter().filter_map(|name| convert::resource(name)).collect())
     }
 
@@ -261,7 +265,7 @@ impl Engine for Redis {
         let question = |session: Arc<Live<Session>>| async move {
             session.call::<Option<(Vec<u8>, Vec<u8>, i64, Option<i64>)>>(&LOOK, &[name]).await
         };
-        let found = self.ask(question).await?;
+        let found = self.ask(&mut self.limit(), question).await?;
         Ok(found.map(|(id, number, held_for, remaining)| record(&id, &number, held_for, remaining)))
     }
 
@@ -269,7 +273,7 @@ impl Engine for Redis {
         let question = |session: Arc<Live<Session>>| async move {
             session.call::<Vec<(Vec<u8>, Vec<u8>, i64, Option<i64>, String)>>(&OWNED_BY, &[owner.id()]).await
         };
-        let found = self.ask(question).await?;
+        let found = self.ask(&mut self.limit(), question).await?;
         let owned = found.into_iter().filter_map(|(name, number, held_for, remaining, policy)| {
             let resource = convert::resource(&name)?;
             let record = record(owner.id().as_bytes(), &number, held_for, remaining);
@@ -279,7 +283,7 @@ impl Engine for Redis {
     }
 
     async fn sweep(&self, limit: usize, _: Duration) -> Result<usize, Fail<Error>> {
-        self.ask(|session: Arc<Live<Session>>| async move { session.sweep(limit).await }).await
+        self.ask(&mut self.limit(), |session: Arc<Live<Session>>| async move { session.sweep(limit).await }).await
     }
 
     fn watch(&self, resource: &Resource) -> impl Future<Output = ()> + Send {

@@ -1,7 +1,7 @@
 //! What connects, and connects again; and does what nobody waits for.
 
 use std::{
-    future::{Future, pending, poll_fn},
+    future::{Future, poll_fn},
     hash::{BuildHasher, RandomState},
     pin::pin,
     sync::Arc,
@@ -10,18 +10,19 @@ use std::{
 };
 
 use crate::{
+    backlog::Abandoned,
     limit::{Limit, sleep},
-    link::{Abandoned, Driving, Failure, Link, Live, Session},
+    link::{Driving, Failure, Link, Live, Session},
 };
 
 /// Half of it, at random.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// How often a tenure is given back in vain.
-const TRIES: u32 = 100;
+/// How many tenures are given back at the same time.
+const TOGETHER: usize = 64;
 
-/// How long after each time it is tried again; and between two sweeps, as long as there is more to sweep.
+/// How long after it was given back in vain a tenure is tried again; and between two sweeps, as long as there is more to sweep.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Connects, and again whenever the connection is lost, after 50 ms to 2 s, at random; gives back what was abandoned, and sweeps. Runs until the
@@ -100,50 +101,45 @@ async fn serve<S: Session>(link: &Link<S>, session: Arc<Live<S>>, moves: impl Fu
     .await
 }
 
-enum Chore {
-    Release(Abandoned),
-    Sweep,
+/// Gives back what was abandoned, and sweeps now and then. Ends when nobody has the engine any more, and everything is given back.
+async fn chores<S: Session>(link: &Link<S>, session: &Live<S>) {
+    let mut under_way = Vec::new();
+    let mut sweeps = link.sweeps.map(|time| Box::pin(sweeps(link, session, time)));
+    poll_fn(|cx| {
+        link.set_driver(cx);
+        loop {
+            while under_way.len() < TOGETHER && session.is_usable() {
+                let Some(abandoned) = link.next_abandoned() else { break };
+                under_way.push(Box::pin(give_back(link, session, abandoned)));
+            }
+            let before = under_way.len();
+            under_way.retain_mut(|one| one.as_mut().poll(cx).is_pending());
+            if !session.is_usable() {
+                return Poll::Pending; // the connection's end is noticed elsewhere
+            }
+            if under_way.len() == before {
+                break;
+            }
+        }
+        if link.is_closed() && under_way.is_empty() && !link.has_abandoned() {
+            return Poll::Ready(());
+        }
+        if let Some(sweeps) = &mut sweeps {
+            let _ = sweeps.as_mut().poll(cx); // it never ends
+        }
+        Poll::Pending
+    })
+    .await;
 }
 
-/// Gives back what was abandoned, and sweeps now and then. Ends when nobody has the engine any more, and everything is done.
-async fn chores<S: Session>(link: &Link<S>, session: &Live<S>) {
-    let mut until_sweep = link.sweeps.map(|time| Box::pin(sleep(time)));
-    loop {
-        let chore = poll_fn(|cx| {
-            link.set_driver(cx);
-            if let Some(abandoned) = link.next_abandoned() {
-                return Poll::Ready(Some(Chore::Release(abandoned)));
-            }
-            if link.is_closed() {
-                return Poll::Ready(None);
-            }
-            match &mut until_sweep {
-                Some(time) => time.as_mut().poll(cx).map(|()| Some(Chore::Sweep)),
-                None => Poll::Pending,
-            }
-        })
-        .await;
-        // Nobody else may be there to notice that the server is silent: so both are answers like any other.
-        match chore {
-            None => return,
-            Some(Chore::Release(abandoned)) => {
-                let mut hand = InHand { link, abandoned: Some(abandoned) };
-                if give_back(link, session, hand.abandoned.as_ref()).await {
-                    hand.abandoned = None;
-                } else if session.is_usable() {
-                    sleep(PAUSE).await;
-                }
-            }
-            Some(Chore::Sweep) => {
-                // Whatever comes of it: there will be another.
-                let is_more = link.answer(session, &mut Limit::after(link.timeout()), session.sweep()).await;
-                let pause = |time: Duration| if is_more == Some(true) { time.min(PAUSE) } else { time };
-                until_sweep = link.sweeps.map(|time| Box::pin(sleep(pause(time))));
-            }
-        }
-        if session.is_closed() {
-            return pending().await; // the connection's end is noticed elsewhere
-        }
+/// Nobody else may be there to notice that the server is silent: so this is an answer like any other.
+async fn give_back<S: Session>(link: &Link<S>, session: &Live<S>, abandoned: Abandoned) {
+    let mut hand = InHand { link, abandoned: Some(abandoned), is_done: false };
+    let Some(Abandoned { tenure, .. }) = &hand.abandoned else { unreachable!("it is there until it is dropped") };
+    let answer = link.answer(session, &mut Limit::after(link.timeout()), session.give_back(tenure)).await;
+    hand.is_done = answer == Some(true);
+    if !hand.is_done && session.is_usable() {
+        sleep(PAUSE).await;
     }
 }
 
@@ -151,19 +147,23 @@ async fn chores<S: Session>(link: &Link<S>, session: &Live<S>) {
 struct InHand<'a, S: Session> {
     link: &'a Link<S>,
     abandoned: Option<Abandoned>,
+    is_done: bool,
 }
 
 impl<S: Session> Drop for InHand<'_, S> {
     fn drop(&mut self) {
-        let is_wanted = self.link.is_wanted_back();
-        if let Some(abandoned) = self.abandoned.take().filter(|abandoned| is_wanted && abandoned.tries < TRIES) {
-            self.link.abandon_again(Abandoned { tries: abandoned.tries + 1, ..abandoned });
+        if let Some(abandoned) = self.abandoned.take() {
+            self.link.has_tried(abandoned, self.is_done);
         }
     }
 }
 
-async fn give_back<S: Session>(link: &Link<S>, session: &Live<S>, abandoned: Option<&Abandoned>) -> bool {
-    let Some(abandoned) = abandoned else { return true };
-    let question = session.give_back(&abandoned.tenure);
-    link.answer(session, &mut Limit::after(link.timeout()), question).await == Some(true)
+async fn sweeps<S: Session>(link: &Link<S>, session: &Live<S>, time: Duration) -> ! {
+    let mut pause = time;
+    loop {
+        sleep(pause).await;
+        // Whatever comes of it: there will be another.
+        let is_more = link.answer(session, &mut Limit::after(link.timeout()), session.sweep()).await;
+        pause = if is_more == Some(true) { time.min(PAUSE) } else { time };
+    }
 }

@@ -55,6 +55,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod backlog;
 mod drive;
 mod limit;
 mod link;

@@ -1,7 +1,7 @@
 //! What an engine and its driver share: the connection, if there is one, and what each wants of the other.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     error::Error,
     fmt,
     future::{Future, poll_fn, ready},
@@ -19,7 +19,11 @@ use keylatch_lease::{
     engine::{Ask, Want},
 };
 
-use crate::{limit::Limit, watch::Watchers};
+use crate::{
+    backlog::{Abandoned, Backlog},
+    limit::Limit,
+    watch::Watchers,
+};
 
 /// What a way to connect may fail with.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -78,12 +82,6 @@ pub struct Tenure {
     pub token: Token,
 }
 
-/// A tenure to be given back, and how often that was tried in vain.
-pub(crate) struct Abandoned {
-    pub(crate) tenure: Tenure,
-    pub(crate) tries: u32,
-}
-
 /// A connection that is in use. It derefs to the [`Session`].
 ///
 /// # Examples
@@ -132,13 +130,11 @@ struct State<S: Session> {
     session: Option<Arc<Live<S>>>,
     /// Why there is none.
     failure: Option<S::Error>,
-    /// Operations that wait for a connection.
+    /// Operations that wait for a connection, or for a tenure to be given back.
     asking: HashMap<u64, Waker>,
     last: u64,
     driver: Option<Waker>,
-    abandoned: VecDeque<Abandoned>,
-    /// Which of them is being given back.
-    in_hand: Option<Tenure>,
+    backlog: Backlog,
     /// There is no engine any more.
     is_closed: bool,
     /// There is no driver any more.
@@ -148,6 +144,10 @@ struct State<S: Session> {
 impl<S: Session> State<S> {
     fn wake_all(&mut self) -> Vec<Waker> {
         self.asking.drain().map(|(_, waker)| waker).collect()
+    }
+
+    fn wake(&mut self, ids: Vec<u64>) -> Vec<Waker> {
+        ids.iter().filter_map(|id| self.asking.remove(id)).collect()
     }
 
     fn has_lasting_failure(&self) -> bool {
@@ -176,8 +176,7 @@ impl<S: Session> Link<S> {
             asking: HashMap::new(),
             last: 0,
             driver: None,
-            abandoned: VecDeque::new(),
-            in_hand: None,
+            backlog: Backlog::default(),
             is_closed: false,
             is_stopped: false,
         };
@@ -273,16 +272,12 @@ impl<S: Session> Link<S> {
     /// }
     /// ```
     pub fn abandon(&self, tenure: Tenure) {
-        self.abandon_again(Abandoned { tenure, tries: 0 });
-    }
-
-    pub(crate) fn abandon_again(&self, abandoned: Abandoned) {
         {
             let mut state = self.lock();
             if state.is_stopped {
                 return;
             }
-            state.abandoned.push_back(abandoned);
+            state.backlog.add(tenure);
         }
         self.wake_driver();
     }
@@ -313,6 +308,7 @@ impl<S: Session> Link<S> {
         let (session, wakers) = {
             let mut state = self.lock();
             state.is_stopped = true;
+            state.backlog.clear();
             (state.session.take(), state.wake_all())
         };
         drop(session);
@@ -325,48 +321,61 @@ impl<S: Session> Link<S> {
         self.wake_driver();
     }
 
-    /// What [`acquire`](keylatch_lease::engine::Engine::acquire) was asked, but for a fresh tenure if one of this owner is still to be given
-    /// back: that may end at any moment, and must not be resumed. It is not given back again.
+    /// Waits, before [`acquire`](keylatch_lease::engine::Engine::acquire) is answered, until what this owner [abandoned](Self::abandon) of the
+    /// resource has been given back: it may end at any moment, and must not be resumed. Whoever asks for another tenure in any case
+    /// need not wait.
+    ///
+    /// # Errors
+    /// Why it could not be given back within the limit.
     ///
     /// # Examples
     /// ```
     /// # use keylatch_lease::engine::{Answer, Ask, Fail};
-    /// # use keylatch_lease_remote::{Link, Session};
+    /// # use keylatch_lease_remote::{Limit, Link, Session};
     /// # async fn send<E>(_: Ask<'_>) -> Result<Answer, Fail<E>> { Ok(Answer::Free) }
     /// async fn acquire<S: Session>(link: &Link<S>, ask: Ask<'_>) -> Result<Answer, Fail<S::Error>> {
-    ///     send(link.afresh(ask)).await
+    ///     link.settled(&mut Limit::after(link.timeout()), &ask).await.map_err(Fail::NotDone)?;
+    ///     send(ask).await
     /// }
     /// ```
-    #[must_use]
-    pub fn afresh<'a>(&self, ask: Ask<'a>) -> Ask<'a> {
-        match ask.want {
-            Want::Any if self.forgo(ask.resource, ask.owner) => Ask { want: Want::Fresh, ..ask },
-            _ => ask,
+    pub async fn settled(&self, limit: &mut Limit, ask: &Ask<'_>) -> Result<(), S::Error> {
+        let Ask { resource, owner, want, .. } = *ask;
+        if matches!(want, Want::Fresh | Want::New) {
+            return Ok(());
+        }
+        let Some(last) = self.lock().backlog.last_of(resource, owner) else { return Ok(()) };
+        let asking = Asking { link: self, id: self.next_id() };
+        let settled = poll_fn(|cx| {
+            let mut state = self.lock();
+            // Without a driver, and where there will be no connection, the operation itself says so.
+            if state.has_lasting_failure() || !state.backlog.keeps_waiting(resource, owner, last, asking.id) {
+                return Poll::Ready(());
+            }
+            let before = state.asking.insert(asking.id, cx.waker().clone());
+            drop(state);
+            drop(before);
+            Poll::Pending
+        });
+        match limit.of(settled).await {
+            Some(()) => Ok(()),
+            None if self.lock().session.is_some() => Err(S::Error::timeout()),
+            None => Err(self.failure()),
         }
     }
 
-    /// Whether a tenure of this is still to be given back, which will not be tried again.
-    fn forgo(&self, resource: &Resource, owner: &Owner) -> bool {
-        let is_it = |tenure: &Tenure| (&tenure.resource, &tenure.owner) == (resource, owner);
-        let (found, in_hand) = {
-            let mut state = self.lock();
-            let at = state.abandoned.iter().position(|abandoned| is_it(&abandoned.tenure));
-            let in_hand = if state.in_hand.as_ref().is_some_and(is_it) { state.in_hand.take() } else { None };
-            (at.and_then(|at| state.abandoned.remove(at)), in_hand)
-        };
-        found.is_some() || in_hand.is_some()
-    }
-
     pub(crate) fn next_abandoned(&self) -> Option<Abandoned> {
-        let mut state = self.lock();
-        let next = state.abandoned.pop_front();
-        state.in_hand = next.as_ref().map(|abandoned| abandoned.tenure.clone());
-        next
+        self.lock().backlog.next()
     }
 
-    /// It has been given back, or not: then it is tried again, unless somebody has asked for it anew.
-    pub(crate) fn is_wanted_back(&self) -> bool {
-        self.lock().in_hand.take().is_some()
+    /// It has been given back, or not: then it is tried again.
+    pub(crate) fn has_tried(&self, abandoned: Abandoned, is_done: bool) {
+        let wakers = {
+            let mut state = self.lock();
+            let waiting = if is_done { state.backlog.done(abandoned) } else { state.backlog.put_back(abandoned) };
+            state.wake(waiting)
+        };
+        wakers.into_iter().for_each(Waker::wake);
+        self.wake_driver();
     }
 
     /// Whether there is nobody for whom to connect.
@@ -375,7 +384,7 @@ impl<S: Session> Link<S> {
     }
 
     pub(crate) fn has_abandoned(&self) -> bool {
-        !self.lock().abandoned.is_empty()
+        self.lock().backlog.has_next()
     }
 
     pub(crate) fn set_driver(&self, cx: &Context<'_>) {
@@ -394,7 +403,7 @@ impl<S: Session> Link<S> {
     }
 }
 
-/// An operation that waits for a connection, until it does not.
+/// An operation that waits, until it does not.
 struct Asking<'a, S: Session> {
     link: &'a Link<S>,
     id: u64,

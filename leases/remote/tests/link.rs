@@ -66,6 +66,8 @@ struct State {
     will_not: AtomicUsize,
     /// How often it was asked to take one back.
     asked: AtomicUsize,
+    /// It takes none back before it has been asked so often.
+    at_least: AtomicUsize,
     given_back: Mutex<Vec<String>>,
     sweeps: AtomicUsize,
 }
@@ -82,6 +84,9 @@ impl Session for Server {
         self.0.asked.fetch_add(1, SeqCst);
         if is_silent {
             pending::<()>().await;
+        }
+        while self.0.asked.load(SeqCst) < self.0.at_least.load(SeqCst) {
+            sleep(Duration::from_millis(1)).await;
         }
         if self.0.will_not.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1)).is_ok() {
             return false;
@@ -140,10 +145,10 @@ fn tenure(key: &str) -> Tenure {
     Tenure { resource: Resource::from(key), owner: Owner::named("ann"), token: Token::new(1).unwrap() }
 }
 
-/// What is asked for in the end.
-fn want(link: &Link<Server>, Tenure { resource, owner, .. }: &Tenure, want: Want) -> Want {
+/// Ready when this may be asked.
+async fn settled(link: &Link<Server>, Tenure { resource, owner, .. }: &Tenure, want: Want) -> Result<(), Failed> {
     let ask = Ask { resource, owner, want, term: None, expiry: &Expiry::Never, waiting: false, at: Duration::ZERO };
-    link.afresh(ask).want
+    link.settled(&mut Limit::after(link.timeout()), &ask).await
 }
 
 #[test]
@@ -255,36 +260,91 @@ fn a_question_at_the_last_moment_says_nothing_of_the_server() {
     assert!(Arc::ptr_eq(&session, &same));
 }
 
-/// What its owner asks for again is not taken away from him later.
+/// Else it would be taken away from him later.
 #[test]
-fn what_is_asked_for_anew_is_not_given_back_any_more() {
-    let server = Server::default();
-    let (link, driving) = Link::new(LONG, None);
-    let [a, b] = [tenure("a"), tenure("b")];
-    link.abandon(a.clone());
-    link.abandon(b.clone());
-    let bobs = Tenure { owner: Owner::named("bob"), ..b };
-    assert_eq!(want(&link, &a, Want::New), Want::New);
-    assert_eq!(want(&link, &a, Want::Any), Want::Fresh);
-    assert_eq!(want(&link, &a, Want::Any), Want::Any);
-    assert_eq!(want(&link, &bobs, Want::Any), Want::Any);
-    drop(link);
-    block_on(server.drive(driving));
-    assert_eq!(*server.0.given_back.lock().unwrap(), ["b"]);
+fn who_asks_for_what_is_to_be_given_back_waits_for_that() {
+    for wanted in [Want::Any, Want::Mine] {
+        let server = Server::default();
+        server.0.will_not.store(2, SeqCst);
+        let (link, driving) = Link::new(LONG, None);
+        let [a, b] = [tenure("a"), tenure("b")];
+        link.abandon(a.clone());
+        let bobs = Tenure { owner: Owner::named("bob"), ..a.clone() };
+        block_on(async {
+            assert_eq!(settled(&link, &a, Want::New).await, Ok(()));
+            assert_eq!(settled(&link, &a, Want::Fresh).await, Ok(()));
+            assert_eq!(settled(&link, &b, wanted).await, Ok(()));
+            assert_eq!(settled(&link, &bobs, wanted).await, Ok(()));
+            let mut waiting = Box::pin(settled(&link, &a, wanted));
+            for _ in 0..10 {
+                assert!(poll_once(&mut waiting).await.is_none());
+            }
+            let driver = async {
+                server.drive(driving).await;
+                unreachable!("the link is in use")
+            };
+            assert_eq!(or(waiting, driver).await, Ok(()));
+        });
+        assert_eq!(*server.0.given_back.lock().unwrap(), ["a"]);
+        assert_eq!(server.0.asked.load(SeqCst), 3);
+    }
 }
 
 #[test]
-fn nor_is_it_tried_again_if_it_was_under_way() {
+fn who_waits_for_that_in_vain_is_told_why_and_it_is_given_back_all_the_same() {
     let server = Server::default();
-    server.0.will_not.store(1, SeqCst);
-    let link = server.start(LONG);
+    *server.0.refuses.lock().unwrap() = Some(Failed::Unconnected(Some("refused".into())));
+    let link = server.start(SHORT);
     let a = tenure("a");
     link.abandon(a.clone());
-    until(|| server.0.asked.load(SeqCst) == 1);
-    // It is refused now, or has been: in hand, or in the queue again.
-    until(|| want(&link, &a, Want::Any) == Want::Fresh);
-    link.abandon(tenure("b"));
-    until(|| *server.0.given_back.lock().unwrap() == ["b"]);
+    until(|| server.0.dialled.load(SeqCst) > 1); // so that the reason is known
+    assert_eq!(block_on(settled(&link, &a, Want::Any)), Err(Failed::Unconnected(Some("refused".into()))));
+    *server.0.refuses.lock().unwrap() = None;
+    until(|| block_on(settled(&link, &a, Want::Any)) == Ok(()));
+    assert_eq!(*server.0.given_back.lock().unwrap(), ["a"]);
+}
+
+#[test]
+fn without_a_driver_nobody_waits_for_that() {
+    let server = Server::default();
+    let (link, driving) = Link::new(LONG, None);
+    let a = tenure("a");
+    link.abandon(a.clone());
+    let thread = thread::spawn({
+        let server = server.clone();
+        move || {
+            let mut driver = Box::pin(server.drive(driving));
+            assert!(block_on(poll_once(&mut driver)).is_none());
+        }
+    });
+    assert_eq!(block_on(settled(&link, &a, Want::Any)), Ok(()));
+    thread.join().unwrap();
+}
+
+#[test]
+fn many_are_given_back_at_the_same_time() {
+    let server = Server::default();
+    server.0.at_least.store(50, SeqCst);
+    let link = server.start(LONG);
+    for n in 0..50 {
+        link.abandon(tenure(&n.to_string()));
+    }
+    until(|| server.0.given_back.lock().unwrap().len() == 50);
+}
+
+#[test]
+fn what_cannot_be_given_back_does_not_keep_it_from_sweeping() {
+    let server = Server::default();
+    server.0.is_silent.store(true, SeqCst);
+    let (link, driving) = Link::new(LONG, Some(SHORT));
+    for n in 0..500 {
+        link.abandon(tenure(&n.to_string()));
+    }
+    let driver = server.drive(driving);
+    thread::spawn(|| block_on(driver));
+    until(|| server.0.sweeps.load(SeqCst) > 2);
+    assert_eq!(*server.0.given_back.lock().unwrap(), [""; 0]);
+    drop(link);
 }
 
 #[test]

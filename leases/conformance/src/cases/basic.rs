@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use async_executor::LocalExecutor;
 use keylatch_lease::{
-    AcquireError, Lost, Owner, ReleaseError, RenewError, Resource, Term, Token,
+    AcquireError, Expiry, Lost, Owner, ReleaseError, RenewError, Resource, Term, Token,
     engine::{Answer, Ask, Engine, Fail, Gone, Left, Renewal, Want},
 };
 
@@ -415,6 +415,21 @@ pub(super) async fn what_was_dropped_takes_nothing_along<F: Fixture>(trial: &Tri
         let token = there.status(form).await?.map(|status| status.token());
         ensure!(trial, 2, token == Some(grant.token()), "{grant:?} was confirmed, and {token:?} has it");
         here.release(&grant).await?;
+    }
+    // Many at once, so that the last of them takes a while; and asked for as one does who has a policy of its own.
+    for round in 0..10 {
+        let forms: Vec<Resource> = (0..20).map(|form| Resource::new("forms", format!("{round}/{form}"))).collect();
+        let mut held = Vec::new();
+        for form in &forms {
+            held.push(here.hold(form, &ann, trial.long()).await?);
+        }
+        let (last, long) = (&forms[forms.len() - 1], trial.long());
+        drop(held);
+        let grant = here.acquire(last, &ann, Expiry::custom(move |_| Some(long))).await?;
+        async_io::Timer::after(Duration::from_millis(50)).await;
+        let token = there.status(last).await?.map(|status| status.token());
+        ensure!(trial, 2, token == Some(grant.token()), "{grant:?} was confirmed, and {token:?} has it");
+        here.release_all(&ann).await?;
     }
     Ok(())
 }
