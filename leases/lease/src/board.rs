@@ -394,6 +394,14 @@ impl Board {
         }
     }
 
+    /// The first in line looks, now.
+    pub(crate) fn send_first(&mut self, place: u32, later: &mut Later) {
+        if self.first(place).is_some() {
+            self.look(place, Look::Now);
+            self.wake_first(place, later);
+        }
+    }
+
     /// Wakes all in line, whose timers are for a later time.
     pub(crate) fn wake_line(&mut self, place: u32, later: &mut Later) {
         let mut next = self.places[place].line.first;
@@ -407,8 +415,7 @@ impl Board {
     pub(crate) fn wake_all(&mut self, later: &mut Later) {
         let places: Vec<u32> = self.places.ids().collect();
         for place in places {
-            self.look(place, Look::Now);
-            self.wake_first(place, later);
+            self.send_first(place, later);
             self.ended(place, later);
         }
     }
@@ -470,6 +477,15 @@ impl Board {
         }
         self.look(place, next);
         self.wake_first(place, later);
+        self.leave(id, later);
+    }
+
+    /// The first in line goes, for there was no answer. One after another the others would wait as long as that, each: so all ask.
+    pub(crate) fn leave_unanswered(&mut self, id: u32, later: &mut Later) {
+        let place = self.waits[id].place;
+        while let Some(first) = self.first(place) {
+            self.finish(first, Outcome::AskAlone, later);
+        }
         self.leave(id, later);
     }
 

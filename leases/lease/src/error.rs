@@ -66,7 +66,7 @@ pub enum AcquireError<X = Infallible> {
     Quarantined {
         /// What was asked for.
         resource: Resource,
-        /// How long that takes yet.
+        /// How much longer that takes.
         remaining: Duration,
     },
     /// An argument that no call takes: an owner with an empty name, or a name or resource longer than 1,024 bytes.
@@ -241,8 +241,8 @@ impl<X> fmt::Display for AcquireError<X> {
             }
             Self::Quarantined { resource, remaining } => write!(
                 f,
-                "{resource} cannot be leased for another {remaining:?}: the engine has lost its data, and earlier leases \
-                 may still be running"
+                "{resource} cannot be leased for another {remaining:?}: the engine may have forgotten leases that are \
+                 still in use, or its namespace is new"
             ),
             Self::Invalid { argument } => write_invalid(f, argument),
             Self::Engine(_) => write_engine(f),

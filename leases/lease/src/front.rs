@@ -416,11 +416,19 @@ impl<E: Engine> Leases<E> {
         self.settled(resource, at, |board, later| {
             let Some(place) = board.find(resource) else { return };
             board.ended(place, later);
-            if !E::LOCAL && board.first(place).is_some() {
-                board.look(place, Look::Now);
-                board.wake_first(place, later);
+            if !E::LOCAL {
+                board.send_first(place, later);
             }
         });
+    }
+
+    /// An engine elsewhere has said that nobody has the resource.
+    fn found_free(&self, resource: &Resource) {
+        if !E::LOCAL && self.is_attended() {
+            self.with_board(|board, later| {
+                board.find(resource).into_iter().for_each(|place| board.send_first(place, later))
+            });
+        }
     }
 
     /// A tenure has been looked at, or extended, by somebody who knows of it.
@@ -567,10 +575,14 @@ impl<E: Engine> Leases<E> {
             }
         };
         match &mut answer {
-            // The answer that got lost was a yes.
+            // The answer that got lost may have been a yes: if not, another request of this owner has it.
             Answer::Busy { owner: other, .. } if was_lost && want == Want::New && other == owner => {
-                let ask = Ask { want: Want::Fresh, ..ask };
-                answer = self.ask(Some(resource), at, &|| self.engine.acquire(ask)).await?.0;
+                let (record, _) = self.ask(Some(resource), at, &|| self.engine.look(resource, at)).await?;
+                let began_since = |held_for: Duration| held_for <= self.engine.now().saturating_sub(at);
+                if record.is_some_and(|record| record.owner == *owner && began_since(record.held_for)) {
+                    let ask = Ask { want: Want::Fresh, ..ask };
+                    answer = self.ask(Some(resource), at, &|| self.engine.acquire(ask)).await?.0;
+                }
             }
             Answer::Granted { resumed, held_for, .. } if was_lost => {
                 *resumed &= *held_for > self.engine.now().saturating_sub(at);
@@ -614,10 +626,13 @@ impl<E: Engine> Leases<E> {
                         None => break (answer, at),
                     }
                 }
-                Answer::Free if is_behind => match self.first_in_line(resource) {
-                    Some(owner) => return Ok(Asked::Busy { owner, remaining: Some(Duration::ZERO) }),
-                    None => (as_it_comes, expiry.term()),
-                },
+                Answer::Free if is_behind => {
+                    self.found_free(resource);
+                    match self.first_in_line(resource) {
+                        Some(owner) => return Ok(Asked::Busy { owner, remaining: Some(Duration::ZERO) }),
+                        None => (as_it_comes, expiry.term()),
+                    }
+                }
                 Answer::Granted { .. } if asked.is_some() => break (answer, at),
                 // A tenure is to begin.
                 Answer::Granted { .. } | Answer::Free => (as_it_comes, expiry.term()),
@@ -790,9 +805,11 @@ impl<E: Engine> Leases<E> {
         let at = self.engine.now();
         let release = || self.engine.release(resource, owner, token, at);
         let released = self.ask(Some(resource), at, &release).await;
-        // An answer that got lost may have been a yes.
-        if !matches!(released, Ok((Gone::NotHeld | Gone::NotOwner(_), false))) {
-            self.ended(resource, at);
+        match released {
+            Ok((Gone::NotHeld, false)) => self.found_free(resource),
+            Ok((Gone::NotOwner(_), false)) => {}
+            // An answer that got lost may have been a yes.
+            _ => self.ended(resource, at),
         }
         match released.map_err(ReleaseError::Engine)? {
             (Gone::Released, _) => {}
@@ -841,6 +858,9 @@ impl<E: Engine> Leases<E> {
         let at = self.engine.now();
         let look = || self.engine.look(&resource, at);
         let (record, _) = self.ask(Some(&resource), at, &look).await.map_err(LookError::Engine)?;
+        if record.is_none() {
+            self.found_free(&resource);
+        }
         let waiters =
             || self.with_board(|board, _| board.find(&resource).map_or(0, |place| board.place(place).waiting));
         Ok(record.map(|Record { owner, token, remaining, .. }| {

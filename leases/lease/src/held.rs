@@ -54,7 +54,8 @@ macro_rules! held {
         /// A lease that is held while something is done: see [`Leases::hold`].
         ///
         /// It is [renewed](Self::run) by whoever works under it, says at any moment [whether it is still there](Self::check), and is released
-        /// when it is dropped.
+        /// when it is dropped: on a server, in the background. At the end of a program that may be too late, and the lease then expires; so
+        /// there await [`release`](Self::release).
         ///
         /// # Examples
         /// ```
@@ -280,7 +281,7 @@ impl<'a, E: Engine> Held<'a, E> {
         })
     }
 
-    /// Renews the lease until it is lost, for who cannot [`run`](Self::run) the work: to be spawned. Ready when the lease is lost, or with
+    /// Renews the lease until it is lost, for those who cannot [`run`](Self::run) the work: to be spawned. Ready when the lease is lost, or with
     /// [`Lost::Released`] when this Held is released or dropped.
     ///
     /// With [`hold_arc`](Leases::hold_arc) it is `'static`.
@@ -311,7 +312,8 @@ impl<'a, E: Engine> Held<'a, E> {
     /// Releases it.
     ///
     /// # Errors
-    /// [`ReleaseError::NotHeld`] or [`ReleaseError::NotOwner`] if it was lost.
+    /// [`ReleaseError::NotHeld`] or [`ReleaseError::NotOwner`] if it was lost; [`ReleaseError::Engine`] if a server did not answer, after the
+    /// time that its crate names. Who knows that it is lost, and does not want to wait so long, drops it instead.
     ///
     /// # Cancel safety
     /// Dropped before it is ready, it releases as dropping the Held does.

@@ -146,8 +146,10 @@ impl<E: Engine> Leases<E> {
     /// Acquires a lease, and waits while another owner has it. Who has it already gets it at once: the tenure goes on, with the same
     /// token, and with `x` as its policy; the end is never brought forward.
     ///
-    /// Those who wait are served in order of arrival in this process. Who is served has the lease from then on, whether it has been polled
-    /// since or not.
+    /// Those who wait are served in order of arrival in this process. In memory, whoever is served has the lease from then on, whether it
+    /// has been polled since or not. With an engine elsewhere the first in line asks for itself, when it is polled: a future that has been
+    /// polled, and is kept without being polled any more, keeps those behind it waiting. If the engine does not answer, the first in line
+    /// gets the error, and all the others ask for themselves: they do not wait for a silent server one after another.
     ///
     /// # Errors
     /// [`AcquireError::Refused`](crate::AcquireError::Refused) if a custom policy says no, [`AcquireError::Invalid`](crate::AcquireError::Invalid), [`AcquireError::Engine`](crate::AcquireError::Engine) and what else an
@@ -256,7 +258,7 @@ impl<E: Engine> Leases<E> {
         Call::new(self, Release { resource: resource.clone(), owner: owner.clone(), token: Some(*token) })
     }
 
-    /// Ends whatever tenure this owner has of a resource, for who has only the name.
+    /// Ends whatever tenure this owner has of a resource, for those who have only the name.
     ///
     /// The future's output is `Result<(), ReleaseError<E::Error>>`.
     ///

@@ -97,8 +97,9 @@
 //! does what is due, and says when to come again. [`ManualClock`] is for tests and simulations.
 //!
 //! # Engines
-//! [`Memory`] keeps the leases in this process, and forgets them with it. An [`Engine`](engine::Engine) of one's own may keep them elsewhere:
-//! the calls stay the same.
+//! [`Memory`] keeps the leases in this process, and forgets them with it. [`Leases::with_engine`] takes others, and the calls stay the same:
+//! those of the crates `keylatch-lease-postgres`, `-redis`, `-etcd` and `-nats`, or an [`Engine`](engine::Engine) of one's own. What a server
+//! keeps takes time, and may fail: a `Held` that is dropped is then released in the background, and if the program ends before, it expires.
 //!
 //! # Features
 //! - `std` (default): [`StdClock`], timers, and calls that block. Without it the crate is `no_std` and needs `alloc`, and atomics as

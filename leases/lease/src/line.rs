@@ -121,6 +121,12 @@ impl<'a, E: Engine> Ticket<'a, E> {
         self.leases.with_board(|board, later| board.leave_served(wait, next, later));
     }
 
+    /// The engine has not answered.
+    fn leave_unanswered(&mut self) {
+        let Some(wait) = self.wait.take() else { return };
+        self.leases.with_board(|board, later| board.leave_unanswered(wait, later));
+    }
+
     /// When the next in line asks, of a lease that began just now and lasts until then.
     fn next_look(&self, end: Option<Duration>) -> Look {
         let engine = self.leases.engine();
@@ -198,12 +204,18 @@ impl<E: Engine> Leases<E> {
                     watch = Some(Box::pin(self.engine().watch(&request.resource))); // before it asks
                     ticket.looks(|_| Look::WhenTold);
                     let at = self.engine().now();
-                    match self.attempt(request, Turn::First).await? {
-                        Asked::Granted(facts) => {
+                    match self.attempt(request, Turn::First).await {
+                        Ok(Asked::Granted(facts)) => {
                             ticket.leave(facts.end);
                             return Ok(request.clone().into_grant(facts));
                         }
-                        Asked::Busy { remaining, .. } => {
+                        Err(error) => {
+                            if matches!(error, AcquireError::Engine(_)) {
+                                ticket.leave_unanswered();
+                            }
+                            return Err(error);
+                        }
+                        Ok(Asked::Busy { remaining, .. }) => {
                             let sleep = remaining.into_iter().chain(self.engine().fallback()).min();
                             let next = Look::at(sleep.and_then(|sleep| at.checked_add(sleep)));
                             // Unless it has been told meanwhile.

@@ -62,6 +62,9 @@ struct Server {
     clock: ManualClock,
     /// Whether those who wait have timers, though the clock goes only when it is told to.
     has_timers: bool,
+    /// The clock panics the next time that it is read, once a tenure has been granted to who waited.
+    has_a_bad_clock: Arc<AtomicBool>,
+    clock_is_bad: Arc<AtomicBool>,
     faults: Arc<Mutex<Faults>>,
     watchers: Arc<Mutex<HashMap<Resource, Vec<Arc<Flag>>>>>,
     acquires: Arc<AtomicUsize>,
@@ -75,6 +78,8 @@ impl Server {
             memory: Arc::new(Memory::new(ManualClock::new())),
             clock,
             has_timers: false,
+            has_a_bad_clock: Arc::default(),
+            clock_is_bad: Arc::default(),
             faults: Arc::default(),
             watchers: Arc::default(),
             acquires: Arc::default(),
@@ -134,6 +139,7 @@ impl Engine for Server {
     type Error = Down;
 
     fn now(&self) -> Duration {
+        assert!(!self.clock_is_bad.swap(false, SeqCst), "the clock is bad");
         self.clock.now()
     }
 
@@ -146,6 +152,9 @@ impl Engine for Server {
         self.most_in_flight.fetch_max(self.in_flight.fetch_add(1, SeqCst) + 1, SeqCst);
         let answer = self.answer(self.doubt(Ask { at: self.there(), ..ask })).await;
         self.in_flight.fetch_sub(1, SeqCst);
+        if ask.waiting && matches!(answer, Ok(Answer::Granted { .. })) {
+            self.clock_is_bad.store(self.has_a_bad_clock.swap(false, SeqCst), SeqCst);
+        }
         answer
     }
 
@@ -610,6 +619,98 @@ fn who_fails_to_ask_gives_its_turn_to_the_next() {
         server.pass(MINUTE);
         server.faults.lock().unwrap().failures = 1;
         assert_eq!(first.await, Err(AcquireError::Engine(Down)));
+        assert!(next.await.is_ok());
+    });
+}
+
+/// One after another they would wait for a server that is down as long as that takes, each.
+#[test]
+fn those_who_wait_learn_of_an_engine_that_fails_at_once() {
+    let (server, leases, jane, joe) = desk();
+    leases.acquire_blocking("report", &jane, MINUTE).unwrap();
+    block_on(async {
+        let mut first = leases.acquire("report", &joe, MINUTE);
+        let mut between = leases.acquire("report", &Owner::named("jim"), MINUTE);
+        let mut last = leases.acquire("report", &Owner::named("jo"), MINUTE);
+        for _ in 0..10 {
+            assert!(poll_once(&mut first).await.is_none());
+            assert!(poll_once(&mut between).await.is_none());
+            assert!(poll_once(&mut last).await.is_none());
+        }
+        server.pass(MINUTE);
+        server.faults.lock().unwrap().failures = 2;
+        assert_eq!(first.await, Err(AcquireError::Engine(Down)));
+        assert_eq!(last.await, Err(AcquireError::Engine(Down)));
+        assert!(between.await.is_ok());
+    });
+}
+
+/// Whoever finds out that the resource is free, though nobody was told, tells those who wait.
+#[test]
+fn who_finds_it_free_sends_the_first_in_line() {
+    for found_by in ["try", "status", "release"] {
+        let (server, leases, jane, joe) = desk();
+        let (grant, jim) = (leases.acquire_blocking("report", &jane, MINUTE).unwrap(), Owner::named("jim"));
+        block_on(async {
+            let mut waiting = leases.acquire("report", &joe, MINUTE);
+            for _ in 0..10 {
+                assert!(poll_once(&mut waiting).await.is_none());
+            }
+            server.memory.release(grant.resource(), &jane, None, server.there()).await.unwrap();
+            for _ in 0..10 {
+                assert!(poll_once(&mut waiting).await.is_none());
+            }
+            match found_by {
+                "try" => assert!(leases.try_acquire("report", &jim, MINUTE).await.is_err()),
+                "status" => assert_eq!(leases.status("report").await, Ok(None)),
+                _ => assert!(leases.release_as("report", &jane).await.is_err()),
+            }
+            assert!(waiting.await.is_ok(), "{found_by}");
+        });
+    }
+}
+
+/// Its owner has the lease by another request, which had been served before: that is not what it asked for.
+#[test]
+fn a_hold_that_waits_and_loses_an_answer_leaves_its_owners_other_one_alone() {
+    let (server, leases, jane, joe) = desk();
+    let grant = leases.acquire_blocking("report", &jane, MINUTE).unwrap();
+    block_on(async {
+        let mut one = leases.hold("report", &joe, MINUTE);
+        let mut other = leases.hold("report", &joe, MINUTE);
+        for _ in 0..10 {
+            assert!(poll_once(&mut one).await.is_none());
+            assert!(poll_once(&mut other).await.is_none());
+        }
+        leases.release(&grant).await.unwrap();
+        let held = one.await.unwrap();
+        server.pass(Duration::from_millis(1));
+        server.faults.lock().unwrap().lost_answers = 1;
+        for _ in 0..20 {
+            assert!(poll_once(&mut other).await.is_none());
+        }
+        assert_eq!(server.faults.lock().unwrap().lost_answers, 0); // it has asked
+        assert_eq!(leases.status("report").await.unwrap().unwrap().token(), held.token());
+    });
+}
+
+#[test]
+fn a_clock_that_panics_keeps_nobody_in_line() {
+    let (server, leases, jane, joe) = desk();
+    let leases = Leases::with_engine(Server { has_timers: true, ..leases.engine().clone() });
+    let grant = leases.acquire_blocking("report", &jane, MINUTE).unwrap();
+    block_on(async {
+        let mut first = leases.acquire("report", &joe, MINUTE);
+        let mut next = leases.acquire("report", &Owner::named("jim"), MINUTE);
+        for _ in 0..10 {
+            assert!(poll_once(&mut first).await.is_none());
+            assert!(poll_once(&mut next).await.is_none());
+        }
+        leases.release(&grant).await.unwrap();
+        server.has_a_bad_clock.store(true, SeqCst);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| block_on(first)));
+        assert!(panicked.is_err());
+        leases.release_as("report", &joe).await.unwrap();
         assert!(next.await.is_ok());
     });
 }
