@@ -117,10 +117,12 @@ impl From<etcd_client::Error> for Trouble {
     fn from(error: etcd_client::Error) -> Self {
         const NOT_FOUND: i32 = 5;
         const EXHAUSTED: i32 = 8;
+        /// Of several things etcd says that they are exhausted. Where it is not space, it is said before anything is done.
+        const NO_SPACE: &str = "database space exceeded";
         const OLD_REVISION: &str = "revision of auth store is old";
         /// Invalid argument, already exists, permission denied, failed precondition, out of range, unimplemented: all of them found before
         /// anything is done.
-        const REFUSED: [i32; 6] = [3, 6, 7, 9, 11, 12];
+        const REFUSED: [i32; 7] = [3, 6, 7, EXHAUSTED, 9, 11, 12];
 
         match code(&error) {
             // Users or roles have changed: another connection logs in again.
@@ -128,7 +130,9 @@ impl From<etcd_client::Error> for Trouble {
                 Trouble::Broken(Error::Closed { source: Arc::new(error) })
             }
             Some(NOT_FOUND) => Trouble::NoLease,
-            Some(EXHAUSTED) => Trouble::Full(Error::Refused { source: Arc::new(error) }),
+            Some(EXHAUSTED) if error.to_string().contains(NO_SPACE) => {
+                Trouble::Full(Error::Refused { source: Arc::new(error) })
+            }
             Some(code) if REFUSED.contains(&code) => Trouble::Refused(Error::Refused { source: Arc::new(error) }),
             None if matches!(error, etcd_client::Error::LeaseKeepAliveError(_)) => Trouble::NoLease,
             _ => Trouble::Broken(Error::Closed { source: Arc::new(error) }),

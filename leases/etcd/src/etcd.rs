@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use futures_util::future::{join_all, try_join, try_join_all};
@@ -309,6 +309,7 @@ impl Etcd {
                 return self.keep_alive(limit, lock, idle).await;
             }
         }
+        let asked = Instant::now();
         let Some((left, held_for)) = self.look_at(limit, lock).await? else { return Ok(Extended::Changed) };
         let Some(term) = term else { return Ok(Extended::To { left, held_for }) };
         // Where the total counts, what is left of it is not known exactly.
@@ -328,8 +329,8 @@ impl Etcd {
             (self.unused(0), seconds, left)
         } else {
             let (unused, seconds) = self.grant(limit, wanted).await?;
-            // It may be over by less than a second, and a move would revive it. A keep-alive does not: etcd decides.
-            if left == Some(Duration::ZERO) {
+            // If it may be over by now, a move would revive it. A keep-alive does not: etcd decides.
+            if left.is_some_and(|left| left <= asked.elapsed() + Duration::from_secs(1)) {
                 let keep = |session: Arc<Live<Session>>| async move { session.keep_alive(lock.lease).await };
                 if !self.read(limit, keep).await? {
                     return Ok(Extended::Changed);
@@ -424,8 +425,8 @@ impl Engine for Etcd {
     }
 
     async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<Error>> {
-        let ask = self.shared.link.afresh(ask);
         let mut limit = self.limit();
+        self.shared.link.settled(&mut limit, &ask).await.map_err(Fail::NotDone)?;
         // Who waits has been told that somebody has it, and looks before it writes. Others take it for free.
         let mut found = match (ask.waiting, ask.want, ask.term) {
             (false, Want::Any | Want::Fresh | Want::New, Some(_)) => None,

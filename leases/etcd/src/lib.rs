@@ -59,7 +59,7 @@
 //! | release, `release_all`, a dropped `Held` | the watch's message, and three round trips |
 //! | expiry | 0.5 s, by which etcd looks for what has expired; up to 1 s more where the time is no whole number of seconds; and the same |
 //! | the limit of `SlidingUpTo` | 2 s |
-//! | either, while the connection is lost | the next connection, and a few round trips; or an error after the timeout |
+//! | either, while the connection is lost | the next connection, and a few round trips; or an error after the timeout, or three |
 //! | either, and the leader is gone | an election; of an expiry, the lease's whole time again |
 //! | release, and the node is gone without a word | the fallback and the timeout, 10 s |
 //!
@@ -68,7 +68,7 @@
 //!
 //! | | what may happen |
 //! |---|---|
-//! | another leader, or a restart | 8: etcd counts the time of each lease anew, `Fixed` ones included, so that they last longer by up to all of it. The stopwatch begins anew: the limit of `SlidingUpTo` counts from there. A holder still goes by what it was told. 1 to 6 hold |
+//! | another leader, or a restart | 8: etcd counts the time of each lease anew, `Fixed` ones included, so that they last longer by up to all of it. The stopwatch begins anew: the limit of `SlidingUpTo` counts from there, and may once more be as long. A holder still goes by what it was told. 1 to 6 hold |
 //! | a leader that stood still and was succeeded | 2: when it goes on it may revoke leases that were renewed meanwhile (etcd #15247; rare since 3.4.31 and 3.5.12); who writes with a token is refused (3) |
 //! | an owner of more than 127 leases, or of more than 64 who acquires meanwhile | 7: `release_all` takes several instants |
 //! | an operation is given up after its timeout, or its future is dropped | 11: a lease that was granted unheard stays until it expires, or its owner asks again; with `Expiry::Never`, until its owner asks again or is released by name |

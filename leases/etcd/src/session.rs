@@ -421,8 +421,15 @@ impl Session {
     /// without knowing of a keep-alive, which changes no key; after this the move fails, or it has been made already, and this fails.
     pub(crate) async fn confirm(&self, lock: &Lock) -> Result<bool, Trouble> {
         let Lock { resource, slot, lease, value, .. } = lock.clone();
+        let key = self.key(lock);
+        // Not by its revision: many requests of its owner may write the same at the same time.
+        let when = vec![
+            Compare::create_revision(key.clone(), CompareOp::Equal, revision(lock.token)),
+            Compare::lease(key.clone(), CompareOp::Equal, lease),
+            Compare::value(key, CompareOp::Equal, value.to_text()),
+        ];
         let same = Draft { resource: &resource, slot, lease, value };
-        match self.alter(&same, lock).await {
+        match self.change(&resource, when, self.puts(&same).into()).await {
             Ok(changed) => Ok(matches!(changed, Changed::Yes(_))),
             // Nor is there space for the move.
             Err(Trouble::Full(_)) => {
@@ -484,7 +491,8 @@ impl keylatch_lease_remote::Session for Session {
 
     async fn give_back(&self, Tenure { resource, owner, token }: &Tenure) -> bool {
         match self.end(resource, owner, *token).await {
-            Ok(_) | Err(Trouble::Refused(_) | Trouble::Full(_) | Trouble::NoLease) => true,
+            Ok(_) | Err(Trouble::NoLease) => true,
+            Err(Trouble::Refused(_) | Trouble::Full(_)) => false,
             Err(Trouble::Broken(_)) => {
                 self.give_up();
                 false

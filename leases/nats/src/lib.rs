@@ -60,7 +60,8 @@
 //!   Who waits asks once when it comes and once for each time it is told; also when the lease should have ended, and
 //!   every 5 s ([`Options::fallback`]). In each process that is the first in line alone. Each process gets the headers of each
 //!   message of its namespace, some 200 bytes.
-//! - **An answer that does not come**: after 5 s ([`Options::timeout`]) an operation fails, and a connection that has said nothing is given up.
+//! - **An answer that does not come**: after 5 s ([`Options::timeout`]) a question fails, and a connection that has said nothing is given up. If it may have been done
+//!   all the same, it is asked again: up to three times in all, so that an operation fails after 15 s at most.
 //!
 //! Why not a key-value bucket with an age limit: all of its leases would last equally long, and end up to a second late; and a renewal that comes
 //! meanwhile would revive what is over. With this, leases have any length and any policy, and the age of a message is used for nothing.
@@ -71,7 +72,7 @@
 //! |---|---|
 //! | release, `release_all`, a dropped `Held` | the message, and two round trips |
 //! | expiry | four round trips, by its own timer |
-//! | either, while the connection is lost | the next connection, and as above; or an error after the timeout |
+//! | either, while the connection is lost | the next connection, and as above; or an error after that |
 //! | release, and the server's machine is gone without a word | the fallback and the timeout, 10 s |
 //!
 //! # What weakens which guarantee
@@ -83,7 +84,7 @@
 //! | restart of the server, `kill -9` | nothing: the operating system has what was confirmed. Leases go on expiring meanwhile |
 //! | the machine of a *single* server loses its power | 1, 3, 5: the last seconds or minutes may be lost, tokens included, unless the server has `sync_interval: always` (from 2.10 on; 2.9 has no such setting) |
 //! | the *account's* limit of storage is reached, and the server is older than 2.10.11 | 1, 2: who renews, resumes or releases may be told that it is refused, and the lease is gone: such a server stores a message, which deletes the one before, and then removes it |
-//! | the stream is full | what was never leased is refused. At `max_messages` all else goes on; at `max_bytes` what needs a longer message than the last one is refused as well, such as a first renewal. Where the namespace was not in use before, only what was released is swept |
+//! | the stream is full | what was never leased is refused. At `max_messages` all else goes on; at `max_bytes` what needs a longer message than the last one is refused as well, such as a first renewal. Where the namespace was not in use before, only what was released is swept. With replicas on servers that check the limits before they replicate (2.12), nothing is stored then, renewals and releases included: give such a stream limits that it does not reach, or none |
 //! | a stream with 3 replicas (`num_replicas`; from 2.11 on), and one machine fails | nothing, once there is another leader, as far as the server keeps its word: not tested here. If all fail at once, as above |
 //! | another leader whose clock is ahead, or the server's clock is set forward | 2: leases expire early, by as much; who writes with a token is refused (3) |
 //! | its clock is behind, or is set back | 8: leases last longer, by as much; 6: one that had just expired may be there again, if nobody has taken it. 1 and 3 hold |

@@ -149,7 +149,14 @@ fn perhaps(error: Error) -> Fail<Error> {
 }
 
 fn is_full(error: &Error) -> bool {
-    matches!(error, Error::Refused { source } if source.error_code().0 == FULL)
+    matches!(error, Error::Refused { source } if says_full(source))
+}
+
+/// The server has the same code for whatever kept a message from being stored.
+fn says_full(error: &jetstream::Error) -> bool {
+    let says = error.to_string();
+    error.error_code().0 == FULL
+        && ["maximum messages exceeded", "maximum bytes exceeded"].iter().any(|why| says.contains(why))
 }
 
 pub(crate) fn stream_config(name: &str) -> Config {
@@ -296,9 +303,7 @@ impl Session {
             Ok(Acknowledged { seq }) => Ok(Put::Stored(seq)),
             Err(Error::Refused { source }) if CHANGED.contains(&source.error_code().0) => Ok(Put::Changed),
             // It is not known how far it got.
-            Err(Error::Refused { source }) if source.code() >= 500 && source.error_code().0 != FULL => {
-                Err(Error::Closed)
-            }
+            Err(Error::Refused { source }) if source.code() >= 500 && !says_full(&source) => Err(Error::Closed),
             Err(error) => Err(error),
         }
     }
