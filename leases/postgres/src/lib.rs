@@ -49,7 +49,8 @@
 //!   batch of renewals is one as well.
 //!   Who waits asks once when it comes and once for each time it is told; also when the lease should have ended, and
 //!   every 5 s ([`Options::fallback`]). In each process that is the first in line alone.
-//! - **An answer that does not come**: after 5 s ([`Options::timeout`]) an operation fails, and a connection that has said nothing is given up.
+//! - **An answer that does not come**: after 5 s ([`Options::timeout`]) a question fails, and a connection that has said nothing is given up. If it may have been done
+//!   all the same, it is asked again: up to three times in all, so that an operation fails after 15 s at most.
 //!
 //! The session sets what it relies on, whatever the role's defaults are: `READ COMMITTED`, read-write, a `statement_timeout`, no `lock_timeout`;
 //! and `synchronous_commit = on` if it was `off`.
@@ -60,7 +61,7 @@
 //! | release, `release_all`, a dropped `Held` | the notification, and a round trip |
 //! | expiry | a round trip, by its own timer |
 //! | either, with a [guarded](Postgres::guard) transaction open | the end of that transaction, and 0.1 s |
-//! | either, while the connection is lost | the next connection, and a round trip; or an error after the timeout |
+//! | either, while the connection is lost | the next connection, and a round trip; or an error after that |
 //! | release, and the server's machine is gone without a word | the fallback and the timeout, 10 s |
 //!
 //! # What weakens which guarantee

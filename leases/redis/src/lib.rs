@@ -51,7 +51,7 @@
 //! - **What it remembers** and is not true any more, since it has forgotten a release: such a lease ends when it would have ended. One that never
 //!   ends has to be released again. Whoever renews by a grant that it has released is told that it goes on.
 //!   Whoever asks again for what it had before begins a new tenure (4), as somebody else may have had a greater token meanwhile.
-//! - **[`Redis::init`]** ends a quarantine. Whoever calls it says that nobody goes by a lease that the server may have forgotten.
+//! - **[`Redis::init`]** ends a quarantine. Whoever calls it says that nobody still relies on a lease that the server may have forgotten.
 //!
 //! Programs that use one namespace should all have the same quarantine, and trust restarts or not. While they differ, the shortest may count.
 //!
@@ -72,7 +72,8 @@
 //!   together, up to a thousand in one script.
 //!   Who waits asks once when it comes and once for each time it is told; also when the lease should have ended, and
 //!   every 5 s ([`Options::fallback`]). In each process that is the first in line alone.
-//! - **An answer that does not come**: after 5 s ([`Options::timeout`]) an operation fails, and a connection that has said nothing is given up.
+//! - **An answer that does not come**: after 5 s ([`Options::timeout`]) a question fails, and a connection that has said nothing is given up. If it may have been done
+//!   all the same, it is asked again: up to three times in all, so that an operation fails after 15 s at most.
 //!
 //! # What the server needs
 //! - Redis 7 or later; tested with 7.0. Version 6 does not say in a script's error what the reason was, so that a primary that has become a replica
@@ -91,7 +92,7 @@
 //! |---|---|
 //! | release, `release_all`, a dropped `Held` | the message, and a round trip |
 //! | expiry | a round trip, by its own timer |
-//! | either, while the connection is lost | the next connection, and a round trip; or an error after the timeout |
+//! | either, while the connection is lost | the next connection, and a round trip; or an error after that |
 //! | release, and the server's machine is gone without a word | the fallback and the timeout, 10 s |
 //! | either, in a quarantine | an error |
 //!
@@ -108,7 +109,7 @@
 //! | it is set back | 8: leases last longer, by as much; 6: one that had just expired may be there again, if nobody has taken it. 1 holds, and 3 as long as the server remembers. A quarantine begins anew at most |
 //! | the server forgets, and its clock is set back past the last grant | 3: a token may come again |
 //! | the server evicts a key of the namespace, as its policy was changed while connections were open | as when it forgets: a quarantine; 7, 12 if it is an index: `release_all` misses leases |
-//! | the server is out of memory | nothing is granted or renewed, which is an [error](Error::Refused); releases go on |
+//! | the server is out of memory | renewals are [refused](Error::Refused), and so are grants, but in the place of what has expired; releases go on |
 //! | what is kept of a resource is no lease any more, by another program's doing | calls for this resource alone are an [error](Error::Refused), until it is deleted by hand: `HDEL` of its name from `{keylatch:NAMESPACE}:leases` |
 //! | an answer is longer than `client-output-buffer-limit pubsub` | the connection is cut. `owned_by` is an error; `release_all` has been done, and counts nothing when it is asked again |
 //! | an operation is given up after its timeout, or its future is dropped | 11: a lease that was granted unheard stays until it expires, or its owner asks again; with `Expiry::Never`, until its owner asks again or is released by name |

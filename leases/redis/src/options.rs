@@ -194,7 +194,7 @@ impl Options {
         })
     }
 
-    /// An engine on tokio, whose driver is spawned. It connects as the client does, if always over RESP3, and again when the connection is
+    /// An engine on tokio, whose driver is spawned. It connects as the client does, but always over RESP3, and again when the connection is
     /// lost; this call itself does not wait for it. See [`Redis::ready`].
     ///
     /// # Panics
