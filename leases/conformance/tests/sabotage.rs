@@ -3,7 +3,7 @@
 mod common;
 
 use common::nearby::{Fault, WithFault};
-use keylatch_lease_conformance::run;
+use keylatch_lease_conformance::{Report, run};
 
 mod without_a_fault {
     use crate::common::nearby::{Fault, WithFault};
@@ -14,9 +14,12 @@ mod without_a_fault {
 /// These cases fail; others may.
 #[track_caller]
 fn fails(fault: Fault, cases: &[u32]) {
-    let report = run(WithFault::new(fault));
+    // A load that is random (case 29) finds a fault nearly always, and has three tries.
+    let mut reports = (0..3).map(|_| run(WithFault::new(fault)));
+    let has_failed = |report: &Report| cases.iter().all(|case| report.failed().contains(case));
+    let found = reports.find(has_failed);
+    let report = found.unwrap_or_else(|| panic!("{cases:?} must fail\n{}", run(WithFault::new(fault))));
     let failed = report.failed();
-    assert!(cases.iter().all(|case| failed.contains(case)), "{cases:?} must fail\n{report}");
     // What any engine can do it still does.
     assert!([1, 3, 4].iter().all(|case| !failed.contains(case)), "{report}");
 }
