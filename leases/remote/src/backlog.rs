@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use keylatch_lease::{Owner, Resource};
 
-use crate::link::Tenure;
+use crate::tenure::Tenure;
 
 /// How often a tenure is given back in vain.
 const TRIES: u32 = 100;
@@ -94,7 +94,7 @@ mod tests {
     use keylatch_lease::{Owner, Resource, Token};
 
     use super::{Backlog, TRIES};
-    use crate::link::Tenure;
+    use crate::tenure::Tenure;
 
     fn tenure(owner: &Owner) -> Tenure {
         Tenure { resource: Resource::from("r"), owner: owner.clone(), token: Token::new(1).unwrap() }

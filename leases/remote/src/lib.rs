@@ -59,11 +59,13 @@ mod backlog;
 mod drive;
 mod limit;
 mod link;
+mod tenure;
 mod values;
 mod watch;
 
 pub use drive::drive;
 pub use limit::{Limit, sleep};
-pub use link::{BoxError, Driving, Failure, Handle, Link, Live, Session, Tenure};
+pub use link::{BoxError, Driving, Failure, Handle, Link, Live, Session};
+pub use tenure::Tenure;
 pub use values::{Policy, from_micros, micros};
 pub use watch::{Watch, Watchers};

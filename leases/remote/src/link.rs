@@ -14,14 +14,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use keylatch_lease::{
-    Owner, Resource, Token,
-    engine::{Ask, Want},
-};
+use keylatch_lease::engine::{Ask, Want};
 
 use crate::{
     backlog::{Abandoned, Backlog},
     limit::Limit,
+    tenure::Tenure,
     watch::Watchers,
 };
 
@@ -66,20 +64,6 @@ pub trait Session: Send + Sync + 'static {
     fn sweep(&self) -> impl Future<Output = bool> + Send {
         ready(false)
     }
-}
-
-/// A tenure that was dropped: what [`Engine::abandon`](keylatch_lease::engine::Engine::abandon) is told.
-///
-/// # Examples
-/// See [`Link::abandon`].
-#[derive(Clone, Debug)]
-pub struct Tenure {
-    /// Of what.
-    pub resource: Resource,
-    /// Whose.
-    pub owner: Owner,
-    /// Its number.
-    pub token: Token,
 }
 
 /// A connection that is in use. It derefs to the [`Session`].
