@@ -53,6 +53,8 @@ struct Wait {
 struct Model {
     holds: BTreeMap<usize, Held>,
     waits: BTreeMap<usize, Wait>,
+    /// The writers among them before whom an upgradable reader that came later has got in with readers: that happens once.
+    passed: BTreeSet<usize>,
 }
 
 impl Model {
@@ -78,6 +80,13 @@ impl Model {
         self.holds.insert(of.unwrap_or(id), Held { who, entry, access });
     }
 
+    /// An upgradable reader that has waited gets in, or would. `false` if the writer that came before it has been passed before.
+    fn passes(&mut self, id: usize, entry: Entry) -> bool {
+        let is_writer = |wait: &Wait| wait.entry == entry && wait.access == Write && wait.of.is_none();
+        let writer = self.waits.range(..id).find(|(_, wait)| is_writer(wait)).map(|(id, _)| *id);
+        writer.is_none_or(|writer| self.passed.insert(writer))
+    }
+
     /// The queue of an entry lets in; `phase` if a writer has left just now.
     fn serve(&mut self, entry: Entry, fairness: Fairness, phase: bool) {
         let queue = || self.waits.iter().filter(|(_, wait)| wait.entry == entry).map(|(id, wait)| (*id, *wait));
@@ -90,7 +99,7 @@ impl Model {
             let upgradable = queue.iter().find(|(_, wait)| wait.access == Upgradable).map(|(id, _)| *id);
             for (id, wait) in &queue {
                 let enters = reads(wait) || (any || fairness != Fairness::Adaptive) && Some(*id) == upgradable;
-                if enters && self.allows(wait) {
+                if enters && self.allows(wait) && (reads(wait) || self.passes(*id, entry)) {
                     self.grant(*id);
                 }
             }
@@ -229,7 +238,7 @@ impl World {
         self.model.waits.insert(id, wait);
         let stuck = self.model.deadlocked(self.fairness);
         self.requests.insert(id, (request, Arc::new(Woken(AtomicBool::new(false)))));
-        match self.poll(id) {
+        match self.poll(id, false) {
             None => {
                 assert!(self.ahead || !stuck.contains(&id), "{id} is deadlocked: {:?}", self.model);
             }
@@ -249,7 +258,8 @@ impl World {
     }
 
     /// `None` if it waits on.
-    fn poll(&mut self, id: usize) -> Option<Result<(), Deadlock>> {
+    fn poll(&mut self, id: usize, has_waited: bool) -> Option<Result<(), Deadlock>> {
+        let Wait { entry, access, .. } = self.model.waits[&id];
         let (request, woken) = self.requests.get_mut(&id).unwrap();
         woken.0.store(false, Relaxed);
         let waker = Waker::from(Arc::clone(woken));
@@ -258,6 +268,9 @@ impl World {
         let hold = self.model.waits[&id].of.unwrap_or(id);
         match result {
             Ok(guard) => {
+                if access == Upgradable && has_waited {
+                    self.model.passes(id, entry);
+                }
                 self.model.grant(id);
                 self.guards.insert(hold, guard);
                 Some(Ok(()))
@@ -283,7 +296,7 @@ impl World {
 
     fn come(&mut self, id: usize) {
         let (wait, then) = (self.model.waits[&id], self.model.clone());
-        if let Some(Err(deadlock)) = self.poll(id) {
+        if let Some(Err(deadlock)) = self.poll(id, true) {
             self.ahead = true;
             // It failed when its party got in elsewhere, of which more than one request is needed.
             let who = wait.who.unwrap();
@@ -471,5 +484,24 @@ proptest! {
     #[test]
     fn one_reader_writer_lock_and_a_mutex(fairness in policy(), ops in prop::collection::vec(op(MUTEX..2), 1..60)) {
         run(fairness, false, &ops);
+    }
+}
+
+/// An upgradable reader gets in with a phase before a writer that came earlier: once.
+#[test]
+fn a_writer_that_was_passed_once_gets_in_before_the_next() {
+    let ops = [
+        Op::Begin(Some(1), (0, 0), Write),
+        Op::Begin(None, (1, 1), Write),
+        Op::Begin(Some(2), (1, 1), Read),
+        Op::Begin(Some(1), (1, 1), Write),
+        Op::Begin(Some(3), (1, 1), Upgradable),
+        Op::Release(1),
+        Op::Begin(Some(0), (1, 1), Upgradable),
+        Op::Change(2, 1),
+        Op::Begin(Some(0), (0, 0), Write),
+    ];
+    for fairness in [Fairness::Bounded(0), Fairness::Bounded(16), Fairness::Adaptive] {
+        assert_eq!(run(fairness, false, &ops), 0);
     }
 }
