@@ -3,7 +3,7 @@ use keylatch_lease::{Owner, Resource, Token};
 /// A tenure that was dropped: what [`Engine::abandon`](keylatch_lease::engine::Engine::abandon) is told.
 ///
 /// # Examples
-/// See [`Link::abandon`].
+/// See [`Link::abandon`](crate::Link::abandon).
 #[derive(Clone, Debug)]
 pub struct Tenure {
     /// Of what.
