@@ -92,6 +92,8 @@
 //! | [`KeyedRwLock`] | many readers, or one writer | things that are looked at more often than changed |
 //! | [`KeyedSemaphore`] | up to `n` | limits: connections per host, jobs per user |
 //! | [`LockMap`] | many readers, or one writer | values in memory, one for each key: caches, stocks, sessions |
+//! | [`Striped`] | many readers, or one writer, of all keys that share a stripe | very many keys in fixed memory; keys that cannot be cloned or stored. Two keys may share a stripe: single calls for two keys at once may deadlock |
+//! | [`Latch`] | many readers, or one writer; there is no key | one thing that tasks and threads share: a lock of one word, also in a `static` or in each of a million objects |
 //!
 //! If in doubt, the mutex; or the map, where what is locked is a value in memory. A reader-writer lock pays only where readers stay for a while: to hold a key for some
 //! nanoseconds is as cheap alone as in company.
@@ -294,16 +296,18 @@
 //! | `critical-section` | no | implies `portable-atomic`; internal locks become critical sections |
 //!
 //! With `critical-section` a lock may be tried and released inside an interrupt handler. Without it, do not call into a
-//! table from an interrupt handler (or a signal handler) that may have interrupted a call on the same table: the
-//! internal spin lock would wait for the code that it has interrupted.
+//! table from an interrupt handler (or a signal handler) that may have interrupted a call on the same table,
+//! nor use any [`Latch`] or [`Striped`] if it may have interrupted a call on another: the internal spin lock would wait for the code
+//! that it has interrupted.
 //!
 //! # When to use something else
-//! - *One lock, or a handful known in advance:* `async-lock`, `parking_lot` or `std` have locks that cost less.
+//! - *One lock, or a handful known in advance:* a [`Latch`], if tasks and threads share it, or, with `critical-section`, an interrupt handler; otherwise the locks of
+//!   `async-lock`, `parking_lot` or `std`, which also hold a value.
 //! - *A map of values that are only read and written for a moment:* a concurrent map (`dashmap`, `scc`) does that as well as a
 //!   [`LockMap`], which pays where an entry is held for longer, by tasks too, or changed only if it is as it was seen. A
 //!   cache that forgets values with time, or weighs them, is `moka`.
-//! - *Many short critical sections that need not be exact about the key:* an array of mutexes, chosen by the hash, is
-//!   faster still; two keys may then share a mutex.
+//! - *Many short critical sections of threads alone, that need not be exact about the key:* an array of mutexes, chosen by the hash, is
+//!   as good as a [`Striped`], and has values inside.
 //! - *A person or a worker holds it, across requests and crashes; or several processes or machines must see it:* these locks live in
 //!   one process, and belong to a piece of a running program. That is a lease: `keylatch-lease`, in memory or on Postgres,
 //!   Redis, etcd or NATS.
@@ -328,6 +332,7 @@ mod guard;
 mod guards;
 mod handle;
 mod key;
+mod latch;
 mod list;
 mod locks;
 pub mod mode;
@@ -347,6 +352,7 @@ pub mod futures {
     pub use crate::acquire::future::Acquire;
     pub use crate::acquire::many::AcquireMany;
     pub use crate::guards::Several;
+    pub use crate::latch::{Gathered, LatchAcquire, LatchAcquireMany};
     pub use crate::locks::{AcquirePermit, Lock, MapRead, MapUpgradableRead, MapWrite, Read, UpgradableRead, Write};
     #[cfg(target_has_atomic = "ptr")]
     pub use crate::locks::{
@@ -388,6 +394,10 @@ pub use self::{
     guards::Guards,
     handle::{Handle, KeyHandle},
     key::ToKey,
+    latch::{
+        Latch, LatchGuard, LatchGuards, LatchGuardsIter, LatchReadGuard, LatchWriteGuard, MAX_STRIPES, Striped,
+        StripedBuilder,
+    },
     locks::{
         AddOrUpdate, Batch, BatchConflict, Conflict, KeyedMutex, KeyedRwLock, KeyedSemaphore, LockMap, MAX_PERMITS,
         MAX_USERS, MapReadGuard, MapUpgradableGuard, MapWriteGuard, MutexGuard, PermitGuard, ReadGuard, TryBatchError,

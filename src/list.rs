@@ -59,6 +59,13 @@ impl<T> List<T> {
         }
     }
 
+    /// Leaves the first of neighbours with the same key.
+    pub(crate) fn dedup_by_key<K: PartialEq>(&mut self, key: impl FnMut(&mut T) -> K) {
+        if let List::Many(many) = self {
+            many.dedup_by_key(key);
+        }
+    }
+
     #[inline]
     pub(crate) fn as_slice(&self) -> &[T] {
         match self {

@@ -5,7 +5,8 @@
 //!   lookup · retire · visit · shard · pool · slot · tag · payload · value · values · sieve
 //! wait    no keys: the state of an entry, and its queue   compiled once
 //!   mod (the acquire machine) · state · word · policy · queue · paged · wakers · place
-//! slab    values at indices that stay the same            used by both
+//! latch   no keys, and no entries: a word, which is waited for in queues that all latches share
+//! slab    values at indices that stay the same            used by all
 //! ```
 //!
 //! The files can be read bottom up: [`word`](wait::word), the moves as pure functions; [`state`](wait::state), the same as
@@ -106,22 +107,24 @@
 //! uses of the key come before its drop. A new entry is written by plain stores: no other thread has its address before the
 //! shard lock is released. The queue's index in the state is only used under the queue lock.
 
+mod latch;
 pub(crate) mod slab;
 mod table;
 mod wait;
 
 #[cfg_attr(not(feature = "std"), allow(unused_imports))] // for threads that spin
 pub(crate) use self::wait::Outlook;
-#[cfg(target_has_atomic = "ptr")]
 pub(crate) use self::{
-    table::Identity,
-    wait::{Holds, Place, Queued, Stand},
-};
-pub(crate) use self::{
+    latch::{Kept, LatchWord, Users},
     table::{
         Ask, Busy, Claim, Config, Core, Hold, Key, Live, OwnedKey, Payload, Source, Tag, TypedAccess, Valued,
         Whereabouts,
     },
     wait::word::MAX_UNITS,
     wait::{Access, Counted, Entered, For, Presence, Rules, Snapshot, Ticket, Waiter, WakeBatch, Want},
+};
+#[cfg(target_has_atomic = "ptr")]
+pub(crate) use self::{
+    table::Identity,
+    wait::{Holds, Place, Queued, Stand},
 };

@@ -28,11 +28,15 @@ const KEPT: usize = 64;
 
 impl<T> Default for Slab<T> {
     fn default() -> Self {
-        Slab { items: Vec::new(), free: NONE }
+        Slab::new()
     }
 }
 
 impl<T> Slab<T> {
+    pub(crate) const fn new() -> Self {
+        Slab { items: Vec::new(), free: NONE }
+    }
+
     #[inline]
     pub(crate) fn insert(&mut self, value: T) -> u32 {
         // Memory ends long before four billion of them.

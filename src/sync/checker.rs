@@ -6,6 +6,7 @@ use loom as checker;
 use shuttle as checker;
 
 pub(crate) use checker::{
+    lazy_static,
     sync::atomic::{AtomicU32, AtomicUsize, Ordering},
     thread_local,
 };

@@ -411,6 +411,6 @@ impl<K, V: Payload> Drop for Lent<'_, K, V> {
 /// Outside every lock: the panic hook is user code.
 #[cold]
 #[inline(never)]
-pub(super) fn full() -> ! {
+pub(in crate::core) fn full() -> ! {
     panic!("keylatch: too many holders or waiters for one key: at most {MAX_UNITS} can be counted")
 }

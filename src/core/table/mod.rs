@@ -37,6 +37,7 @@ mod visit;
 #[cfg(test)]
 mod tests;
 
+pub(super) use self::lookup::full;
 pub(crate) use self::lookup::{Ask, Key, OwnedKey, Source};
 pub(crate) use self::payload::Payload;
 pub(crate) use self::retire::Whereabouts;

@@ -14,7 +14,7 @@
 //!
 //! That something was acquired is told by a receipt, [`Entered`], without which a claim cannot be made a hold.
 
-use core::task::Waker;
+use core::{ops::Deref, task::Waker};
 
 use crossbeam_utils::CachePadded;
 
@@ -43,14 +43,17 @@ pub(crate) use self::wakers::WakeBatch;
 pub(crate) use self::word::{Access, Holds, Want};
 
 use self::policy::{Cause, WaitState};
-use self::queue::{Queues, SharedQueues};
+pub(super) use self::queue::Queues;
+use self::queue::SharedQueues;
+#[cfg(target_has_atomic = "ptr")]
 use self::state::State;
+use self::state::{Hall, Waited};
 use self::word::{Refusal, Unit};
 
-/// The wait queues of all entries of a table, and the rules by which they let in.
-pub(super) struct WaitQueues {
-    queues: SharedQueues,
-    mask: u32,
+/// The wait queues of all entries of a table, or of all latches, and the rules by which they let in.
+pub(super) struct WaitQueues<Q = SharedQueues> {
+    /// So many as a power of two, each behind its lock.
+    halls: Q,
     rules: Rules,
 }
 
@@ -102,11 +105,21 @@ impl WaitQueues {
     /// For a table with so many shards, which is a power of two.
     pub(super) fn new(shards: usize, rules: Rules) -> Self {
         let locks = shards.min(MAX_QUEUE_LOCKS);
-        WaitQueues {
-            queues: (0..locks).map(|_| CachePadded::new(Lock::new(Queues::default()))).collect(),
-            mask: locks as u32 - 1,
-            rules,
-        }
+        let halls = (0..locks).map(|_| CachePadded::new(Lock::new(Queues::new()))).collect();
+        WaitQueues { halls, rules }
+    }
+
+    /// Where the waiter with this ticket waits.
+    #[cfg(target_has_atomic = "ptr")]
+    pub(super) fn place(&self, state: &State, ticket: Ticket) -> Place {
+        let queue = self.lock(state).with(|queues| state.queue(queues));
+        Place::new(&self.halls, self.number(state), queue, ticket, self.rules)
+    }
+}
+
+impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: Hall> WaitQueues<Q> {
+    pub(super) fn of(halls: Q, rules: Rules) -> Self {
+        WaitQueues { halls, rules }
     }
 
     #[inline]
@@ -114,21 +127,26 @@ impl WaitQueues {
         &self.rules
     }
 
-    /// The queue lock of an entry: the low bits of its tag choose it.
-    fn lock(&self, state: &State) -> &Lock<Queues> {
-        &self.queues[(state.tag() & self.mask) as usize]
+    /// Which queue lock is that of an entry.
+    #[inline]
+    fn number(&self, state: &impl Waited<Hall = H>) -> u32 {
+        state.number() & (self.halls.len() as u32 - 1)
+    }
+
+    fn lock(&self, state: &impl Waited<Hall = H>) -> &Lock<H> {
+        &self.halls[self.number(state) as usize]
     }
 
     /// Takes a step under the queue lock, once it has what it needs.
     fn step<R>(
         &self,
-        state: &State,
+        state: &impl Waited<Hall = H>,
         batch: &mut WakeBatch,
         waker: Option<&Waker>,
-        mut step: impl FnMut(&mut Queues, &mut WakeBatch) -> Result<R, Needs>,
+        mut step: impl FnMut(&mut H, &mut WakeBatch) -> Result<R, Needs>,
     ) -> R {
         loop {
-            match self.lock(state).with(|queues| step(queues, batch)) {
+            match self.lock(state).with(|hall| step(hall, batch)) {
                 Ok(result) => return result,
                 Err(Needs::Room(count)) => batch.reserve(count),
                 Err(Needs::Waker) => batch.fresh = waker.cloned(),
@@ -141,24 +159,24 @@ impl WaitQueues {
     /// The first step, which most requests need alone: enters if nobody is in the way. A request that has a ticket goes by its
     /// position.
     #[inline]
-    pub(super) fn enter(&self, state: &State, want: Want) -> Option<Entered> {
-        state.update(|word| word.enter(want, self.rules.limit())).ok().map(|_| Entered(()))
+    pub(super) fn enter(&self, state: &impl Waited<Hall = H>, want: Want) -> Option<Entered> {
+        state.update(|word| word.enter(want, state.spends(want.claims()), self.rules.limit())).ok().map(|_| Entered(()))
     }
 
     /// Enters without waiting, or not at all.
-    pub(super) fn try_enter(&self, state: &State, want: Want) -> Option<Entered> {
-        let enter = || state.update(|word| word.enter(want, self.rules.limit()));
+    pub(super) fn try_enter(&self, state: &impl Waited<Hall = H>, want: Want) -> Option<Entered> {
+        let enter = || state.update(|word| word.enter(want, state.spends(want.claims()), self.rules.limit()));
         let entered = match enter() {
-            Err(Refusal::Queued) => self.lock(state).with(|queues| {
-                if state.word().is_queued() { self.bypass(queues, state, want) } else { enter().map(drop) }
-            }),
+            Err(Refusal::Queued) => self
+                .lock(state)
+                .with(|hall| if state.word().is_queued() { self.bypass(hall, state, want) } else { enter().map(drop) }),
             entered => entered.map(drop),
         };
         entered.ok().map(Entered)
     }
 
     #[cfg_attr(not(feature = "std"), allow(dead_code))] // for threads that spin
-    pub(super) fn outlook(&self, state: &State, want: Want) -> Outlook {
+    pub(super) fn outlook(&self, state: &impl Waited<Hall = H>, want: Want) -> Outlook {
         if self.rules.fairness == Fairness::Fifo {
             Outlook::MustQueue
         } else if state.word().holds().allow(want, self.rules.limit()) {
@@ -174,7 +192,7 @@ impl WaitQueues {
     #[inline(never)]
     pub(super) fn poll(
         &self,
-        state: &State,
+        state: &impl Waited<Hall = H>,
         want: Want,
         ticket: &mut Ticket,
         waiter: Waiter<'_>,
@@ -188,11 +206,11 @@ impl WaitQueues {
                 batch.fresh = Some(waiter.waker.clone());
             }
         }
-        self.step(state, batch, Some(waiter.waker), |queues, batch| {
+        self.step(state, batch, Some(waiter.waker), |hall, batch| {
             if ticket.is_some() {
-                self.poll_in_queue(queues, state, want, ticket, waiter, batch)
+                self.poll_in_queue(hall, state, want, ticket, waiter, batch)
             } else {
-                Ok(self.enqueue(queues, state, want, ticket, waiter.presence, batch))
+                Ok(self.enqueue(hall, state, want, ticket, waiter.presence, batch))
             }
         })
     }
@@ -200,77 +218,82 @@ impl WaitQueues {
     /// The first poll of a request that found the key held, or others waiting.
     fn enqueue(
         &self,
-        queues: &mut Queues,
-        state: &State,
+        hall: &mut H,
+        state: &impl Waited<Hall = H>,
         want: Want,
         ticket: &mut Ticket,
         presence: Presence,
         batch: &mut WakeBatch,
     ) -> Option<Entered> {
-        let queue = match state.update(|word| word.enqueue(want, self.rules.limit())) {
+        let queue = match state.update(|word| word.enqueue(want, state.spends(want.claims()), self.rules.limit())) {
             Ok(word) if word.is_queued() => {
+                let queues = hall.queues();
                 let queue = queues.open_queue();
                 queues.note(queue, word.holds());
-                state.set_queue(queue);
+                state.set_queue(hall, queue);
                 queue
             }
             Ok(_) => return Some(Entered(())),
-            Err(_) => match self.bypass(queues, state, want) {
+            Err(_) => match self.bypass(hall, state, want) {
                 Ok(()) => return Some(Entered(())),
-                Err(_) => state.queue(),
+                Err(_) => state.queue(hall),
             },
         };
         let Some(waker) = batch.fresh.take() else { unreachable!("the waker was cloned before the lock was taken") };
-        *ticket = queues.push(queue, want, presence, &self.rules, waker);
+        *ticket = hall.queues().push(queue, want, presence, &self.rules, waker);
         None
     }
 
     /// A later poll.
     fn poll_in_queue(
         &self,
-        queues: &mut Queues,
-        state: &State,
+        hall: &mut H,
+        state: &impl Waited<Hall = H>,
         want: Want,
         ticket: &mut Ticket,
         waiter: Waiter<'_>,
         batch: &mut WakeBatch,
     ) -> Result<Option<Entered>, Needs> {
-        let queue = state.queue();
-        if queues.state(*ticket) == WaitState::Granted {
-            batch.old = queues.remove(queue, core::mem::replace(ticket, Ticket::NONE));
+        if hall.queues().state(*ticket) == WaitState::Granted {
+            batch.old = hall.queues().discard(core::mem::replace(ticket, Ticket::NONE));
             return Ok(Some(Entered(())));
         }
+        let queue = state.queue(hall);
         let holds = state.word().holds();
         if holds.allow(want, self.rules.limit()) {
-            self.room_for_due(queues, state, *ticket, holds.after(want), Cause::Settled, batch)?;
+            self.room_for_due(hall, state, *ticket, holds.after(want), Cause::Settled, batch)?;
             // The head takes what is free. A waiter behind it is a newcomer to it.
-            if queues.is_head(queue, *ticket) || self.may_bypass(queues, state, holds, want) {
-                batch.old = queues.remove(queue, core::mem::replace(ticket, Ticket::NONE));
-                self.admit(queues, state, holds.after(want), want.claims(), Cause::Settled, batch);
+            if hall.queues().is_head(queue, *ticket) || self.may_bypass(hall, state, holds, want) {
+                batch.old = hall.queues().remove(queue, core::mem::replace(ticket, Ticket::NONE));
+                self.admit(hall, state, holds.after(want), state.spends(want.claims()), Cause::Settled, batch);
                 return Ok(Some(Entered(())));
             }
         }
-        let stays = queues.stay(queue, *ticket, waiter, &self.rules, batch);
+        let stays = hall.queues().stay(queue, *ticket, waiter, &self.rules, batch);
         if stays { Ok(None) } else { Err(Needs::Waker) }
     }
 
     /// Lets a newcomer in before those who wait, if holds and policy allow.
-    fn bypass(&self, queues: &mut Queues, state: &State, want: Want) -> Result<(), Refusal> {
+    fn bypass(&self, hall: &mut H, state: &impl Waited<Hall = H>, want: Want) -> Result<(), Refusal> {
         let holds = state.word().holds();
         if !holds.allow(want, self.rules.limit()) {
             return Err(Refusal::Held);
         }
-        if !self.may_bypass(queues, state, holds, want) {
+        if !self.may_bypass(hall, state, holds, want) {
             return Err(Refusal::Queued);
         }
-        queues.note(state.queue(), holds.after(want));
-        state.update(|word| Ok(word.admit(holds.after(want), want.claims(), true))).map(drop)
+        let queue = state.queue(hall);
+        hall.queues().note(queue, holds.after(want));
+        state.update(|word| Ok(word.admit(holds.after(want), state.spends(want.claims()), true))).map(drop)
     }
 
     /// Whether the policy lets a newcomer in before those who wait. An upgrade is no newcomer.
-    fn may_bypass(&self, queues: &mut Queues, state: &State, holds: Holds, want: Want) -> bool {
+    fn may_bypass(&self, hall: &mut H, state: &impl Waited<Hall = H>, holds: Holds, want: Want) -> bool {
         match want {
-            Want::Hold(access) => queues.bypass(state.queue(), holds, access, &self.rules),
+            Want::Hold(access) => {
+                let queue = state.queue(hall);
+                hall.queues().bypass(queue, holds, access, &self.rules)
+            }
             Want::Upgrade => true,
         }
     }
@@ -278,38 +301,44 @@ impl WaitQueues {
     // ---- out ------------------------------------------------------------------------------------------------------
 
     /// Gives up a position in the queue. What was wanted may have been granted already: then the caller has it.
-    pub(super) fn leave_queue(&self, state: &State, ticket: Ticket, batch: &mut WakeBatch) -> Option<Entered> {
+    pub(super) fn leave_queue(
+        &self,
+        state: &impl Waited<Hall = H>,
+        ticket: Ticket,
+        batch: &mut WakeBatch,
+    ) -> Option<Entered> {
         if !ticket.is_some() {
             return None;
         }
         // In one step: that the waiter is gone and whom it kept out is in must be seen at one instant.
-        self.step(state, batch, None, |queues, batch| {
-            let queue = state.queue();
+        self.step(state, batch, None, |hall, batch| {
+            let queues = hall.queues();
             if queues.state(ticket) == WaitState::Granted {
-                batch.old = queues.remove(queue, ticket);
+                batch.old = queues.discard(ticket);
                 return Ok(Some(Entered(())));
             }
             let cause = queues.cause_of_giving_up(ticket);
+            let queue = state.queue(hall);
             let holds = state.word().holds();
-            self.room_for_due(queues, state, ticket, holds, cause, batch)?;
-            batch.old = queues.remove(queue, ticket);
-            self.admit(queues, state, holds, 0, cause, batch);
+            self.room_for_due(hall, state, ticket, holds, cause, batch)?;
+            batch.old = hall.queues().remove(queue, ticket);
+            self.admit(hall, state, holds, 0, cause, batch);
             Ok(None)
         })
     }
 
     /// Turns a hold into a weaker one, at once: nobody gets in between who could not stand beside both.
-    pub(super) fn downgrade(&self, state: &State, from: Access, to: Access, batch: &mut WakeBatch) {
+    pub(super) fn downgrade(&self, state: &impl Waited<Hall = H>, from: Access, to: Access, batch: &mut WakeBatch) {
         while state.update(|word| word.downgrade(from, to)).is_err() {
             let cause = Cause::of_leaving(from, For::Anybody);
-            let downgraded = self.step(state, batch, None, |queues, batch| {
+            let downgraded = self.step(state, batch, None, |hall, batch| {
                 let word = state.word();
                 if !word.is_queued() {
                     return Ok(false);
                 }
                 let holds = word.holds().without(from).with(to);
-                self.room_for_due(queues, state, Ticket::NONE, holds, cause, batch)?;
-                self.admit(queues, state, holds, 0, cause, batch);
+                self.room_for_due(hall, state, Ticket::NONE, holds, cause, batch)?;
+                self.admit(hall, state, holds, 0, cause, batch);
                 Ok(true)
             });
             if downgraded {
@@ -320,7 +349,12 @@ impl WaitQueues {
 
     /// Gives up a hold, unless it is the last unit. If others wait, `hand_over` leaves it to them.
     #[inline(always)]
-    pub(super) fn leave(&self, state: &State, access: Access, mut hand_over: impl FnMut() -> bool) -> Left {
+    pub(super) fn leave(
+        &self,
+        state: &impl Waited<Hall = H>,
+        access: Access,
+        mut hand_over: impl FnMut() -> bool,
+    ) -> Left {
         let unit = Unit::Hold(access);
         loop {
             let left = state.update(|word| match word {
@@ -342,22 +376,28 @@ impl WaitQueues {
 
     /// A holder leaves others waiting. `false` if nobody waits any more.
     #[inline(never)]
-    pub(super) fn hand_over(&self, state: &State, access: Access, whom: For) -> bool {
+    pub(super) fn hand_over(&self, state: &impl Waited<Hall = H>, access: Access, whom: For) -> bool {
         // Wakers run when the hold is gone.
         self.hand_over_into(state, access, whom, &mut WakeBatch::default())
     }
 
     /// The same. Whoever is to be woken is left in the batch.
-    pub(super) fn hand_over_into(&self, state: &State, access: Access, whom: For, batch: &mut WakeBatch) -> bool {
+    pub(super) fn hand_over_into(
+        &self,
+        state: &impl Waited<Hall = H>,
+        access: Access,
+        whom: For,
+        batch: &mut WakeBatch,
+    ) -> bool {
         let cause = Cause::of_leaving(access, whom);
-        self.step(state, batch, None, |queues, batch| {
+        self.step(state, batch, None, |hall, batch| {
             let word = state.word();
             if !word.is_queued() {
                 return Ok(false);
             }
             let holds = word.holds().without(access);
-            self.room_for_due(queues, state, Ticket::NONE, holds, cause, batch)?;
-            self.admit(queues, state, holds, 0, cause, batch);
+            self.room_for_due(hall, state, Ticket::NONE, holds, cause, batch)?;
+            self.admit(hall, state, holds, 0, cause, batch);
             Ok(true)
         })
     }
@@ -367,55 +407,59 @@ impl WaitQueues {
     /// Lets in whoever gets in now, when these are the holds of those who are in, of whom `claims` had claims until now.
     fn admit(
         &self,
-        queues: &mut Queues,
-        state: &State,
+        hall: &mut H,
+        state: &impl Waited<Hall = H>,
         holds: Holds,
         claims: usize,
         cause: Cause,
         batch: &mut WakeBatch,
     ) {
-        let admitted = queues.admit(state.queue(), holds, &self.rules, cause, batch);
-        let updated = state
-            .update(|word| Ok::<_, Refusal>(word.admit(admitted.holds, admitted.granted + claims, admitted.queued)));
+        let queue = state.queue(hall);
+        let admitted = hall.queues().admit(queue, holds, &self.rules, cause, batch);
+        if !admitted.queued {
+            state.forget_queue(hall);
+        }
+        let claims = claims + state.spends(admitted.granted);
+        let updated = state.update(|word| Ok::<_, Refusal>(word.admit(admitted.holds, claims, admitted.queued)));
         debug_assert!(updated.is_ok());
     }
 
     #[inline(always)]
     fn room_for_due(
         &self,
-        queues: &Queues,
-        state: &State,
+        hall: &mut H,
+        state: &impl Waited<Hall = H>,
         gone: Ticket,
         holds: Holds,
         cause: Cause,
         batch: &WakeBatch,
     ) -> Result<(), Needs> {
-        if batch.fits(queues.len(state.queue())) {
+        let queue = state.queue(hall);
+        let queues = hall.queues();
+        if batch.fits(queues.len(queue)) {
             return Ok(());
         }
-        let most = queues.most_due(state.queue(), gone, holds, &self.rules, cause);
+        let most = queues.most_due(queue, gone, holds, &self.rules, cause);
         if batch.fits(most) { Ok(()) } else { Err(Needs::Room(most)) }
     }
 
     // ---- looking --------------------------------------------------------------------------------------------------
 
-    /// Where the waiter with this ticket waits.
-    #[cfg(target_has_atomic = "ptr")]
-    pub(super) fn place(&self, state: &State, ticket: Ticket) -> Place {
-        let queue = self.lock(state).with(|_| state.queue());
-        Place::new(&self.queues, state.tag() & self.mask, queue, ticket, self.rules)
-    }
-
     /// Who holds and who waits, at one instant: while somebody waits, the queue lock makes word and queue one picture.
-    pub(super) fn snapshot(&self, state: &State) -> Snapshot {
+    pub(super) fn snapshot(&self, state: &impl Waited<Hall = H>) -> Snapshot {
         let counted = self.rules.counted;
         let word = state.word();
         if !word.is_queued() {
             return Snapshot { holds: word.holds(), waiting: Waiting::default(), counted };
         }
-        self.lock(state).with(|queues| {
+        self.lock(state).with(|hall| {
             let word = state.word();
-            let waiting = if word.is_queued() { queues.waiting(state.queue(), counted) } else { Waiting::default() };
+            let waiting = if word.is_queued() {
+                let queue = state.queue(hall);
+                hall.queues().waiting(queue, counted)
+            } else {
+                Waiting::default()
+            };
             Snapshot { holds: word.holds(), waiting, counted }
         })
     }

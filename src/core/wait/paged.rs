@@ -27,14 +27,12 @@ const PAGE: u32 = 64;
 const FIRST: usize = 0;
 const LAST: usize = 1;
 
-impl<T> Default for Paged<T> {
-    fn default() -> Self {
-        let open = OpenPages { links: Vec::new(), ends: [NONE; 2] };
-        Paged { near: Slab::default(), far: Vec::new(), open }
-    }
-}
-
 impl<T> Paged<T> {
+    pub(super) const fn new() -> Self {
+        let open = OpenPages { links: Vec::new(), ends: [NONE; 2] };
+        Paged { near: Slab::new(), far: Vec::new(), open }
+    }
+
     #[inline]
     pub(super) fn insert(&mut self, value: T) -> u32 {
         if self.near.has_room(PAGE) { self.near.insert(value) } else { self.insert_far(value) }

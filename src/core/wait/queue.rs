@@ -249,13 +249,22 @@ pub(crate) type SharedQueues = alloc::sync::Arc<[CachePadded<Lock<Queues>>]>;
 #[cfg(not(target_has_atomic = "ptr"))]
 pub(crate) type SharedQueues = alloc::boxed::Box<[CachePadded<Lock<Queues>>]>;
 
-#[derive(Default)]
 pub(crate) struct Queues {
     nodes: Paged<Node>,
     queues: Paged<Queue>,
 }
 
 impl Queues {
+    pub(crate) const fn new() -> Self {
+        Queues { nodes: Paged::new(), queues: Paged::new() }
+    }
+
+    /// Whether nobody waits, and nobody has been granted what it has not come for.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.nodes.is_empty() && self.queues.is_empty()
+    }
+
     /// The first waiter of an entry comes: a new, empty queue.
     pub(crate) fn open_queue(&mut self) -> u32 {
         const EMPTY: Queue = Queue {
@@ -413,14 +422,18 @@ impl Queues {
         }
     }
 
-    /// Takes a waiter out, queued or granted. Returns its waker, to be dropped outside the lock.
+    /// Takes a waiter out of its queue. Returns its waker, to be dropped outside the lock.
     #[inline]
     pub(crate) fn remove(&mut self, queue: u32, ticket: Ticket) -> Option<Waker> {
-        let node = &mut self.nodes[ticket.0];
-        let waker = node.waker.take();
-        if node.standing.state != WaitState::Granted {
-            self.unlink(queue, ticket.0);
-        }
+        self.unlink(queue, ticket.0);
+        self.discard(ticket)
+    }
+
+    /// Forgets a waiter that has been granted its hold, and so is in no queue: that may have gone with it. Returns its waker, to be
+    /// dropped outside the lock.
+    #[inline]
+    pub(crate) fn discard(&mut self, ticket: Ticket) -> Option<Waker> {
+        let waker = self.nodes[ticket.0].waker.take();
         self.nodes.delete(ticket.0);
         waker
     }
@@ -430,6 +443,9 @@ impl Queues {
     /// The count is kept with the waiter that is passed: nobody is counted who does not stand at the head, or next to one that keeps
     /// nobody out.
     pub(crate) fn bypass(&mut self, queue: u32, holds: Holds, access: Access, rules: &Rules) -> bool {
+        if self.queues[queue].len == 0 {
+            return true; // the queue of a latch that was moved, and those who waited were forgotten
+        }
         match rules.fairness {
             Fairness::Fifo => return false,
             Fairness::Barging => return true,

@@ -1,7 +1,52 @@
 //! What is shared of an entry, without its key: the word, and where its queue is.
 
+use super::queue::Queues;
 use super::word::{Unit, Word};
 use crate::sync::{AtomicU32, AtomicUsize, Ordering};
+
+/// What somebody can wait for, as this layer knows it: a word, and where those are who wait for it.
+pub(in crate::core) trait Waited {
+    /// What is behind a queue lock.
+    type Hall: Hall;
+
+    fn word(&self) -> Word;
+
+    /// Makes the move that `step` says, which may be asked again and again. Returns the new word.
+    fn update<E>(&self, step: impl FnMut(Word) -> Result<Word, E>) -> Result<Word, E>;
+
+    /// How many of these claims become holds, and are counted as claims no longer, when their owners get in.
+    #[inline(always)]
+    fn spends(&self, claims: usize) -> usize {
+        claims
+    }
+
+    /// A number by whose low bits the queue lock is chosen.
+    fn number(&self) -> u32;
+
+    /// Its queue, while the word says that somebody waits.
+    fn queue(&self, hall: &mut Self::Hall) -> u32;
+
+    /// This is its queue from now on.
+    fn set_queue(&self, hall: &mut Self::Hall, queue: u32);
+
+    /// It has no queue any more.
+    #[inline]
+    fn forget_queue(&self, hall: &mut Self::Hall) {
+        let _ = hall;
+    }
+}
+
+/// Queues, and whatever leads to them.
+pub(in crate::core) trait Hall {
+    fn queues(&mut self) -> &mut Queues;
+}
+
+impl Hall for Queues {
+    #[inline]
+    fn queues(&mut self) -> &mut Queues {
+        self
+    }
+}
 
 /// The atomic state of an entry.
 ///
@@ -29,14 +74,6 @@ impl State {
     #[inline]
     pub(in crate::core) fn tag(&self) -> u32 {
         self.tag.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn queue(&self) -> u32 {
-        self.queue.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn set_queue(&self, queue: u32) {
-        self.queue.store(queue, Ordering::Relaxed);
     }
 
     /// The slot serves a key from now on, with one user. By plain stores: nobody else sees it before the shard lock, which the
@@ -92,5 +129,34 @@ impl State {
     #[cfg(test)]
     pub(in crate::core) fn pretend(&self, step: impl Fn(Word) -> Word) {
         self.word.store(step(self.word()).bits(), Ordering::Relaxed);
+    }
+}
+
+impl Waited for State {
+    type Hall = Queues;
+
+    #[inline(always)]
+    fn word(&self) -> Word {
+        State::word(self)
+    }
+
+    #[inline(always)]
+    fn update<E>(&self, step: impl FnMut(Word) -> Result<Word, E>) -> Result<Word, E> {
+        State::update(self, step)
+    }
+
+    #[inline(always)]
+    fn number(&self) -> u32 {
+        self.tag()
+    }
+
+    #[inline(always)]
+    fn queue(&self, _: &mut Queues) -> u32 {
+        self.queue.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn set_queue(&self, _: &mut Queues, queue: u32) {
+        self.queue.store(queue, Ordering::Relaxed);
     }
 }

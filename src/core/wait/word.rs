@@ -225,7 +225,7 @@ impl Word {
         holds.writer() as usize + holds.upgradable() as usize + holds.count() + self.claims()
     }
 
-    const fn claims(self) -> usize {
+    pub(crate) const fn claims(self) -> usize {
         (self.0 & CLAIMS) >> (FLAGS + FIELD)
     }
 
@@ -246,7 +246,7 @@ impl Word {
     /// One more hold, by somebody who has no unit yet. Never past a queue.
     #[inline]
     pub(crate) const fn hold(self, access: Access, limit: usize) -> Result<Word, Refusal> {
-        match self.take(Want::Hold(access), 0, limit) {
+        match self.enter(Want::Hold(access), 0, limit) {
             Ok(_) if self.is_full() => Err(Refusal::Full),
             taken => taken,
         }
@@ -257,14 +257,9 @@ impl Word {
         self.0 & CROWDED != 0 && self.units() >= MAX_UNITS
     }
 
-    /// A claim becomes a hold, or an upgradable hold an exclusive one. Never past a queue.
+    /// A claim becomes a hold, or an upgradable hold an exclusive one: so many claims are given up for it. Never past a queue.
     #[inline]
-    pub(crate) const fn enter(self, want: Want, limit: usize) -> Result<Word, Refusal> {
-        self.take(want, want.claims(), limit)
-    }
-
-    #[inline]
-    const fn take(self, want: Want, claims: usize, limit: usize) -> Result<Word, Refusal> {
+    pub(crate) const fn enter(self, want: Want, claims: usize, limit: usize) -> Result<Word, Refusal> {
         let holds = self.holds();
         if !holds.allow(want, limit) {
             return Err(Refusal::Held);
@@ -288,8 +283,8 @@ impl Word {
     ///
     /// One compare-exchange of this move tests the holds and sets the flag, so no release slips in between.
     #[inline]
-    pub(crate) const fn enqueue(self, want: Want, limit: usize) -> Result<Word, Refusal> {
-        match self.enter(want, limit) {
+    pub(crate) const fn enqueue(self, want: Want, claims: usize, limit: usize) -> Result<Word, Refusal> {
+        match self.enter(want, claims, limit) {
             Err(Refusal::Held) if !self.is_queued() => Ok(Word(self.0 | QUEUED)),
             // Others wait already: their queue decides.
             Err(_) => Err(Refusal::Queued),

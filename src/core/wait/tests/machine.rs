@@ -27,7 +27,7 @@ struct Machine {
 
 impl Machine {
     fn new(fairness: Fairness, counted: Counted, lookers: u8) -> Self {
-        let (queues, rules) = (Queues::default(), Rules { fairness, counted });
+        let (queues, rules) = (Queues::new(), Rules { fairness, counted });
         Machine { queues, queue: None, rules, lookers, held: Vec::new(), waiting: Vec::new() }
     }
 
@@ -156,7 +156,7 @@ impl Machine {
         self.waiting.retain(|&(ticket, want)| {
             let waits = queues.state(ticket) != WaitState::Granted;
             if !waits {
-                drop(queues.remove(queue, ticket));
+                drop(queues.discard(ticket));
                 granted.push(want);
             }
             waits

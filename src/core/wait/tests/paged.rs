@@ -12,7 +12,7 @@ proptest! {
     /// each that has any, and no more than the first page besides.
     #[test]
     fn values_stay_where_they_are(steps in prop::collection::vec((0..5u8, any::<u16>()), 1..60)) {
-        let mut paged = Paged::default();
+        let mut paged = Paged::new();
         let mut map = BTreeMap::new();
         let mut next = 0u32;
         for (what, which) in steps {

@@ -27,7 +27,7 @@ struct Hot {
 
 impl Hot {
     fn new(fairness: Fairness, counted: Counted, wanted: Access, waiting: &[Presence]) -> Hot {
-        let (mut queues, rules) = (Queues::default(), Rules { fairness, counted });
+        let (mut queues, rules) = (Queues::new(), Rules { fairness, counted });
         let queue = queues.open_queue();
         let push = |&presence| queues.push(queue, Want::Hold(wanted), presence, &rules, Waker::noop().clone());
         let tickets = waiting.iter().map(push).collect();

@@ -22,7 +22,7 @@ fn rules(fairness: Fairness, accesses: &[Access]) -> Rules {
 
 /// A queue of these modes, in this order.
 fn queue(modes: &[Access]) -> (Queues, u32, Vec<Ticket>) {
-    let mut queues = Queues::default();
+    let mut queues = Queues::new();
     let queue = queues.open_queue();
     let rules = rules(Fairness::default(), modes);
     let tickets = modes.iter().map(|&mode| push(&mut queues, queue, mode, Presence::Task, &rules, Waker::noop()));
@@ -148,7 +148,7 @@ fn unlock_fair_grants_the_next_one_under_every_policy() {
 #[track_caller]
 fn wakes(fairness: Fairness, left: &[Access], waiting: &[Access], expected: usize) {
     let (bell, waker) = bell();
-    let mut queues = Queues::default();
+    let mut queues = Queues::new();
     let queue = queues.open_queue();
     let rules = rules(fairness, waiting);
     for &mode in waiting {

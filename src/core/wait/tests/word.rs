@@ -158,7 +158,7 @@ fn entering_turns_one_claim_into_a_hold() {
     for state in states().into_iter().filter(|state| state.claims > 0) {
         for access in ACCESSES {
             let (word, held) = (state.word(), state.word().hold(access, PERMITS));
-            let entered = word.enter(Want::Hold(access), PERMITS);
+            let entered = word.enter(Want::Hold(access), 1, PERMITS);
             assert_eq!(entered.map(State::of), held.map(|held| State::of(held.leave(Unit::Claim))));
             assert!(entered.is_err() || entered.unwrap().units() + 1 == word.units() + units(Unit::Hold(access)));
         }
@@ -201,7 +201,7 @@ fn a_full_entry_takes_no_more_units_and_may_still_change_those_it_has() {
     assert_eq!(word.hold(Access::Upgradable, 0), Err(Refusal::Full));
     assert_eq!(word.hold(Access::Exclusive, 0), Err(Refusal::Held));
     // The last claim can become the last reader, by itself or by the queue, and nothing spills into another field.
-    let entered = word.enter(Want::Hold(Access::Shared), 0).unwrap();
+    let entered = word.enter(Want::Hold(Access::Shared), 1, 0).unwrap();
     let full = State { count: MAX_UNITS, claims: 0, ..base };
     assert_eq!(State::of(entered), full);
     assert_eq!(State::of(word.admit(word.holds().with(Access::Shared), 1, false)), full);
@@ -232,7 +232,7 @@ proptest! {
                     word = new;
                     state.add(access);
                 }
-                2 if state.claims > 0 => if let Ok(new) = word.enter(Want::Hold(access), PERMITS) {
+                2 if state.claims > 0 => if let Ok(new) = word.enter(Want::Hold(access), 1, PERMITS) {
                     word = new;
                     state.add(access);
                     state.claims -= 1;

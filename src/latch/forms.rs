@@ -1,0 +1,124 @@
+//! The forms of acquiring, which are the same for a latch and for its like: each is a request, and one of its methods.
+
+/// One operation in all of its forms.
+macro_rules! forms {
+    (
+        $op:ident / $blocking:ident / $try:ident / $for:ident / $until:ident = $mode:expr, $Mode:ident: $what:literal,
+        // The key, if there is one; and what it is in the examples.
+        [$($key:ident: $Key:ty)?] [$($Q:tt)*] [$($bounds:tt)*] of $request:ident,
+        new = $new:literal, key = $example:literal, more = $more:literal $(,)?
+    ) => {
+        #[doc = concat!("Acquires it ", $what, ": a future whose output is the guard.")]
+        ///
+        #[doc = "# Cancel safety"]
+        /// The future may be dropped at any moment: see [`LatchAcquire`](crate::futures::LatchAcquire).
+        ///
+        /// # Examples
+        /// ```
+        /// # futures_lite::future::block_on(async {
+        #[doc = concat!("let latch = keylatch::", $new, ";")]
+        #[doc = concat!("let guard = latch.", stringify!($op), "(", $example, ").await;")]
+        /// # drop(guard);
+        /// # });
+        /// ```
+        #[inline]
+        pub fn $op<$($Q)*>(&self $(, $key: $Key)?) -> $crate::latch::LatchAcquire<'_, $crate::mode::$Mode>
+        $($bounds)*
+        {
+            $crate::latch::LatchAcquire::new(self.$request($mode $(, $key)?))
+        }
+
+        #[doc = concat!("Acquires it ", $what, ", if that is possible at once.")]
+        ///
+        /// # Examples
+        /// ```
+        #[doc = concat!("let latch = keylatch::", $new, ";")]
+        #[doc = concat!("let guard = latch.", stringify!($try), "(", $example, ").unwrap();")]
+        /// # drop(guard);
+        /// ```
+        #[inline]
+        #[must_use = "bind it: `let guard = …` (`let _ = …` releases it at once)"]
+        pub fn $try<$($Q)*>(
+            &self
+            $(, $key: $Key)?
+        ) -> Option<$crate::latch::LatchGuard<'_, $crate::mode::$Mode>>
+        $($bounds)*
+        {
+            self.$request($mode $(, $key)?).attempt()
+        }
+
+        #[doc = concat!("Acquires it ", $what, ", and blocks the thread until then.")]
+        ///
+        /// # Blocking
+        /// Not to be called in a task: it keeps the executor's thread.
+        ///
+        /// # Examples
+        /// ```
+        #[doc = concat!("let latch = keylatch::", $new, ";")]
+        #[doc = concat!("let guard = latch.", stringify!($blocking), "(", $example, ");")]
+        /// # drop(guard);
+        /// ```
+        #[cfg(feature = "std")]
+        #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
+        #[inline]
+        pub fn $blocking<$($Q)*>(&self $(, $key: $Key)?) -> $crate::latch::LatchGuard<'_, $crate::mode::$Mode>
+        $($bounds)*
+        {
+            $crate::latch::request::block_on(self.$request($mode $(, $key)?))
+        }
+
+        #[doc = concat!("Acquires it ", $what, ", and blocks the thread for at most that long.")]
+        ///
+        /// # Blocking
+        /// Not to be called in a task: it keeps the executor's thread.
+        ///
+        /// # Examples
+        /// ```
+        /// use std::time::Duration;
+        ///
+        #[doc = concat!("let latch = keylatch::", $new, ";")]
+        #[doc = concat!("let _writer = latch.try_write(", $example, ");")]
+        #[doc = concat!("assert!(latch.", stringify!($for), "(", $example, $more, "Duration::from_millis(1)).is_none());")]
+        /// ```
+        #[cfg(feature = "std")]
+        #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
+        #[must_use = "bind it: `let guard = …` (`let _ = …` releases it at once)"]
+        pub fn $for<$($Q)*>(
+            &self
+            $(, $key: $Key)?
+            , timeout: ::std::time::Duration,
+        ) -> Option<$crate::latch::LatchGuard<'_, $crate::mode::$Mode>>
+        $($bounds)*
+        {
+            $crate::latch::request::block_for(self.$request($mode $(, $key)?), timeout)
+        }
+
+        #[doc = concat!("Acquires it ", $what, ", and blocks the thread until the deadline at the latest.")]
+        ///
+        /// # Blocking
+        /// Not to be called in a task: it keeps the executor's thread.
+        ///
+        /// # Examples
+        /// ```
+        /// use std::time::Instant;
+        ///
+        #[doc = concat!("let latch = keylatch::", $new, ";")]
+        #[doc = concat!("let _writer = latch.try_write(", $example, ");")]
+        #[doc = concat!("assert!(latch.", stringify!($until), "(", $example, $more, "Instant::now()).is_none());")]
+        /// ```
+        #[cfg(feature = "std")]
+        #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
+        #[must_use = "bind it: `let guard = …` (`let _ = …` releases it at once)"]
+        pub fn $until<$($Q)*>(
+            &self
+            $(, $key: $Key)?
+            , deadline: ::std::time::Instant,
+        ) -> Option<$crate::latch::LatchGuard<'_, $crate::mode::$Mode>>
+        $($bounds)*
+        {
+            $crate::latch::request::block_until(self.$request($mode $(, $key)?), deadline)
+        }
+    };
+}
+
+pub(super) use forms;

@@ -1,0 +1,124 @@
+use core::fmt;
+
+use crate::core::{For, LatchWord, TypedAccess, WakeBatch};
+use crate::fairness::Fairness;
+use crate::mode::{Exclusive, Mode, ReadOrWrite, Shared};
+
+/// A hold on a [`Latch`](crate::Latch), or on a stripe of a [`Striped`](crate::Striped), released when it is dropped. `M` is its
+/// [mode](crate::mode): use the aliases [`LatchReadGuard`] and [`LatchWriteGuard`].
+///
+/// It is `Send` and `Sync`, and may be dropped in another thread or task than the one that acquired it, and also while that
+/// panics: the lock is not poisoned. One that is forgotten keeps its latch locked for good.
+///
+/// # Examples
+/// ```
+/// use keylatch::{Latch, LatchWriteGuard};
+///
+/// static CONFIG: Latch = Latch::new();
+///
+/// fn reload(_proof: &LatchWriteGuard<'_>) { /* whoever calls it has the latch */ }
+///
+/// let guard = CONFIG.write_blocking();
+/// reload(&guard);
+/// ```
+#[must_use = "the latch is released at once if the guard is not kept"]
+#[clippy::has_significant_drop]
+pub struct LatchGuard<'a, M: Mode> {
+    word: &'a LatchWord,
+    fairness: Fairness,
+    mode: M,
+}
+
+/// A reader's hold on a latch, beside those of other readers. See [`LatchGuard`].
+pub type LatchReadGuard<'a> = LatchGuard<'a, Shared>;
+
+/// A writer's hold on a latch: the only one. See [`LatchGuard`].
+pub type LatchWriteGuard<'a> = LatchGuard<'a, Exclusive>;
+
+impl<'a, M: Mode> LatchGuard<'a, M> {
+    /// For a hold that the word counts, and that nobody else speaks for.
+    #[inline]
+    pub(super) fn new(word: &'a LatchWord, fairness: Fairness, mode: M) -> Self {
+        LatchGuard { word, fairness, mode }
+    }
+
+    /// The same hold, by another name for its mode.
+    #[inline]
+    fn rename<N: Mode>(self, mode: N) -> LatchGuard<'a, N> {
+        let LatchGuard { word, fairness, .. } = self;
+        core::mem::forget(self);
+        LatchGuard { word, fairness, mode }
+    }
+
+    /// Releases it. Whoever is to be woken is left in the batch.
+    pub(super) fn release_into(self, batch: &mut WakeBatch) {
+        let LatchGuard { word, fairness, .. } = self;
+        let access = self.mode.access();
+        core::mem::forget(self);
+        word.release(access, For::Anybody, fairness, Some(batch));
+    }
+}
+
+impl<'a> LatchGuard<'a, ReadOrWrite> {
+    pub(super) fn writes(&self) -> bool {
+        self.mode.writes
+    }
+
+    /// What it is in truth.
+    pub(super) fn sort(self) -> Result<LatchReadGuard<'a>, LatchWriteGuard<'a>> {
+        if self.mode.writes { Err(self.rename(Exclusive::NEW)) } else { Ok(self.rename(Shared::NEW)) }
+    }
+}
+
+impl<'a> LatchWriteGuard<'a> {
+    /// Goes on as a reader. No writer gets in between; for the policy it is a writer that leaves.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::Latch;
+    ///
+    /// let latch = Latch::new();
+    /// let writer = latch.write_blocking();
+    /// let reader = writer.downgrade();
+    /// assert!(latch.try_read().is_some());
+    /// assert!(latch.try_write().is_none());
+    /// # drop(reader);
+    /// ```
+    pub fn downgrade(self) -> LatchReadGuard<'a> {
+        let mut batch = WakeBatch::default();
+        self.word.downgrade(self.fairness, &mut batch);
+        let reader = self.rename(Shared::NEW);
+        drop(batch); // if a waker panics, the reader is released on the way out
+        reader
+    }
+
+    /// Releases it to whomever the policy admits next, with no newcomer in between. See [`Fairness`].
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::Latch;
+    ///
+    /// let latch = Latch::new();
+    /// latch.write_blocking().unlock_fair();
+    /// assert!(!latch.is_locked());
+    /// ```
+    pub fn unlock_fair(self) {
+        let LatchGuard { word, fairness, .. } = self;
+        let access = self.mode.access();
+        core::mem::forget(self);
+        word.release(access, For::Waiter, fairness, None);
+    }
+}
+
+impl<M: Mode> Drop for LatchGuard<'_, M> {
+    #[inline]
+    fn drop(&mut self) {
+        self.word.release(self.mode.access(), For::Anybody, self.fairness, None);
+    }
+}
+
+impl<M: Mode> fmt::Debug for LatchGuard<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LatchGuard").field("mode", &self.mode.access()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,387 @@
+//! Several stripes at once: all or none, in the order of their places, each once.
+
+use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+#[cfg(feature = "std")]
+use std::time::{Duration, Instant};
+
+use super::guard::{LatchGuard, LatchReadGuard, LatchWriteGuard};
+use super::request::Request;
+#[cfg(feature = "std")]
+use crate::acquire::blocking::{Wait, block, deadline_after};
+use crate::acquire::future::race;
+#[cfg(feature = "std")]
+use crate::core::Outlook;
+use crate::core::{LatchWord, Presence, Waiter, WakeBatch};
+use crate::fairness::Fairness;
+use crate::list::{self, List};
+use crate::mode::{Exclusive, Mode, ReadOrWrite, Shared};
+
+/// Holds on several stripes: what the `_many` calls of [`Striped`](crate::Striped) give. There are as many as the keys have
+/// stripes, in no promised order, and each guard that is taken out of it is an ordinary one. Dropping it releases all; whoever is to be woken is woken after that.
+///
+/// # Examples
+/// ```
+/// use keylatch::Striped;
+///
+/// let locks = Striped::<str>::new(64);
+/// let guards = locks.write_many_blocking(["a", "b", "a"]);
+/// assert!((1..=2).contains(&guards.len()));
+/// drop(guards);
+/// ```
+#[must_use = "the stripes are released at once if the guards are not kept"]
+#[clippy::has_significant_drop]
+pub struct LatchGuards<'a, M: Mode> {
+    guards: List<LatchGuard<'a, M>>,
+}
+
+impl<M: Mode> LatchGuards<'_, M> {
+    /// How many stripes are held: no more than there were keys.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::Striped;
+    ///
+    /// let locks = Striped::<str>::new(1);
+    /// assert_eq!(locks.read_many_blocking(["a", "b"]).len(), 1);
+    /// ```
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.guards.as_slice().len()
+    }
+
+    /// Whether there was no key.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::Striped;
+    ///
+    /// let locks = Striped::<str>::new(64);
+    /// let none: [&str; 0] = [];
+    /// assert!(locks.read_many_blocking(none).is_empty());
+    /// ```
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.guards.as_slice().is_empty()
+    }
+}
+
+impl<'a, M: Mode> LatchGuards<'a, M> {
+    /// The guards, one for each stripe.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::Striped;
+    ///
+    /// let locks = Striped::<str>::new(64);
+    /// assert_eq!(locks.read_many_blocking(["a"]).iter().count(), 1);
+    /// ```
+    pub fn iter(&self) -> core::slice::Iter<'_, LatchGuard<'a, M>> {
+        self.guards.as_slice().iter()
+    }
+}
+
+impl<'g, 'a, M: Mode> IntoIterator for &'g LatchGuards<'a, M> {
+    type Item = &'g LatchGuard<'a, M>;
+    type IntoIter = core::slice::Iter<'g, LatchGuard<'a, M>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl<'a, M: Mode> IntoIterator for LatchGuards<'a, M> {
+    type Item = LatchGuard<'a, M>;
+    type IntoIter = LatchGuardsIter<'a, M>;
+
+    fn into_iter(mut self) -> Self::IntoIter {
+        LatchGuardsIter(core::mem::take(&mut self.guards).into_iter())
+    }
+}
+
+/// The guards of a [`LatchGuards`], one after the other: each is an ordinary one. Those that are left when it is dropped are released.
+///
+/// # Examples
+/// ```
+/// use keylatch::Striped;
+///
+/// let locks = Striped::<str>::new(64);
+/// for guard in locks.write_many_blocking(["a", "b"]) {
+///     drop(guard.downgrade());
+/// }
+/// ```
+pub struct LatchGuardsIter<'a, M: Mode>(list::IntoIter<LatchGuard<'a, M>>);
+
+impl<'a, M: Mode> Iterator for LatchGuardsIter<'a, M> {
+    type Item = LatchGuard<'a, M>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.next()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
+impl<M: Mode> ExactSizeIterator for LatchGuardsIter<'_, M> {}
+
+impl<M: Mode> fmt::Debug for LatchGuardsIter<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LatchGuardsIter").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+impl<M: Mode> Drop for LatchGuards<'_, M> {
+    fn drop(&mut self) {
+        release(core::mem::take(&mut self.guards));
+    }
+}
+
+/// Releases all, and then wakes.
+fn release<M: Mode>(guards: List<LatchGuard<'_, M>>) {
+    let mut batch = WakeBatch::default();
+    guards.into_iter().for_each(|guard| guard.release_into(&mut batch));
+}
+
+impl<M: Mode> fmt::Debug for LatchGuards<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LatchGuards").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+/// What is asked for, and of what kind the guards are then. Sealed.
+pub trait Gathered: Mode {
+    /// One list of guards, or two.
+    type Guards<'a>;
+
+    #[doc(hidden)]
+    fn gather(guards: List<LatchGuard<'_, Self>>) -> Self::Guards<'_>;
+}
+
+impl Gathered for Shared {
+    type Guards<'a> = LatchGuards<'a, Shared>;
+
+    fn gather(guards: List<LatchGuard<'_, Self>>) -> Self::Guards<'_> {
+        LatchGuards { guards }
+    }
+}
+
+impl Gathered for Exclusive {
+    type Guards<'a> = LatchGuards<'a, Exclusive>;
+
+    fn gather(guards: List<LatchGuard<'_, Self>>) -> Self::Guards<'_> {
+        LatchGuards { guards }
+    }
+}
+
+impl Gathered for ReadOrWrite {
+    type Guards<'a> = (LatchGuards<'a, Shared>, LatchGuards<'a, Exclusive>);
+
+    fn gather(guards: List<LatchGuard<'_, Self>>) -> Self::Guards<'_> {
+        let mut sorted = (List::<LatchReadGuard<'_>>::default(), List::<LatchWriteGuard<'_>>::default());
+        let writes = guards.as_slice().iter().filter(|guard| guard.writes()).count();
+        sorted.0.expect(guards.as_slice().len() - writes);
+        sorted.1.expect(writes);
+        for guard in guards {
+            match guard.sort() {
+                Ok(reader) => sorted.0.push(reader),
+                Err(writer) => sorted.1.push(writer),
+            }
+        }
+        (LatchGuards { guards: sorted.0 }, LatchGuards { guards: sorted.1 })
+    }
+}
+
+/// Requests for several stripes, one after the other. Who waits for one has those before it in the order, which is the same
+/// for all: so these never wait for each other in a circle.
+pub(super) struct Requests<'a, M: Mode> {
+    latches: &'a [LatchWord],
+    fairness: Fairness,
+    /// The last comes first.
+    wanted: List<(usize, M)>,
+    current: Option<Request<'a, M>>,
+    /// `None` when all have been acquired.
+    guards: Option<List<LatchGuard<'a, M>>>,
+}
+
+impl<'a, M: Mode> Requests<'a, M> {
+    /// For these stripes, in any order, and any number of times: where they are read and written, they are written.
+    pub(super) fn new(
+        latches: &'a [LatchWord],
+        fairness: Fairness,
+        mut wanted: List<(usize, M)>,
+        writes: fn(&M) -> bool,
+    ) -> Self {
+        wanted
+            .as_mut_slice()
+            .sort_unstable_by_key(|(stripe, mode)| (core::cmp::Reverse(*stripe), core::cmp::Reverse(writes(mode))));
+        wanted.dedup_by_key(|(stripe, _)| *stripe);
+        let mut guards = List::default();
+        guards.expect(wanted.as_slice().len());
+        Requests { latches, fairness, wanted, current: None, guards: Some(guards) }
+    }
+
+    fn current(&mut self) -> Option<&mut Request<'a, M>> {
+        if self.current.is_none() {
+            let (stripe, mode) = self.wanted.pop()?;
+            self.current = Some(Request::new(&self.latches[stripe], self.fairness, mode));
+        }
+        self.current.as_mut()
+    }
+
+    /// As far as `step` gets.
+    fn proceed(
+        &mut self,
+        mut step: impl FnMut(&mut Request<'a, M>) -> Option<LatchGuard<'a, M>>,
+    ) -> Option<List<LatchGuard<'a, M>>> {
+        while let Some(request) = self.current() {
+            let guard = step(request)?;
+            self.current = None;
+            self.guards.as_mut()?.push(guard);
+        }
+        self.guards.take()
+    }
+
+    fn poll(&mut self, waiter: Waiter<'_>) -> Poll<List<LatchGuard<'a, M>>> {
+        assert!(self.guards.is_some(), "keylatch: a lock future was polled after it had finished");
+        let guards = self.proceed(|request| match request.poll(waiter) {
+            Poll::Ready(guard) => Some(guard),
+            Poll::Pending => None,
+        });
+        guards.map_or(Poll::Pending, Poll::Ready)
+    }
+
+    fn attempt(&mut self) -> Option<List<LatchGuard<'a, M>>> {
+        self.proceed(Request::attempt)
+    }
+}
+
+impl<'a, M: Gathered> Requests<'a, M> {
+    pub(super) fn try_all(mut self) -> Option<M::Guards<'a>> {
+        self.attempt().map(M::gather)
+    }
+}
+
+#[cfg(feature = "std")]
+impl<'a, M: Gathered> Requests<'a, M> {
+    pub(super) fn block(self) -> M::Guards<'a> {
+        self.enter_or(|requests| block(requests, None)).expect("a wait without a deadline ends with the holds")
+    }
+
+    pub(super) fn block_for(self, timeout: Duration) -> Option<M::Guards<'a>> {
+        self.enter_or(|requests| block(requests, deadline_after(timeout)))
+    }
+
+    pub(super) fn block_until(self, deadline: Instant) -> Option<M::Guards<'a>> {
+        self.enter_or(|requests| block(requests, Some(deadline)))
+    }
+
+    /// Mostly all are free.
+    fn enter_or(mut self, block: impl FnOnce(Self) -> Option<List<LatchGuard<'a, M>>>) -> Option<M::Guards<'a>> {
+        self.attempt().or_else(|| block(self)).map(M::gather)
+    }
+}
+
+#[cfg(feature = "std")]
+impl<'a, M: Mode> Wait for Requests<'a, M> {
+    type Output = List<LatchGuard<'a, M>>;
+
+    fn outlook(&mut self) -> Outlook {
+        self.current().map_or(Outlook::Free, |request| request.outlook())
+    }
+
+    fn attempt(&mut self) -> Option<Self::Output> {
+        Requests::attempt(self)
+    }
+
+    fn poll(&mut self, waiter: Waiter<'_>) -> Poll<Self::Output> {
+        Requests::poll(self, waiter)
+    }
+}
+
+impl<M: Mode> Drop for Requests<'_, M> {
+    /// Gives up all, and then wakes.
+    fn drop(&mut self) {
+        let mut batch = WakeBatch::default();
+        for guard in self.guards.take().into_iter().flatten() {
+            guard.release_into(&mut batch);
+        }
+        self.current = None;
+    }
+}
+
+/// Acquires several stripes, all or none: the future of [`Striped::write_many`](crate::Striped::write_many) and its like. Its
+/// output is the guards.
+///
+/// What it has acquired it holds while it waits for more: go on polling it.
+///
+/// # Cancel safety
+/// It may be dropped at any moment, and then holds nothing. Nothing is acquired before it is polled for the first time.
+///
+/// # Panics
+/// When it is polled after it has finished.
+///
+/// # Examples
+/// ```
+/// use keylatch::Striped;
+///
+/// # futures_lite::future::block_on(async {
+/// let accounts = Striped::<u64>::new(1024);
+/// let both = accounts.write_many([&7, &12]).await;
+/// # drop(both);
+/// # });
+/// ```
+#[must_use = "futures do nothing unless they are polled or awaited"]
+pub struct LatchAcquireMany<'a, M: Gathered> {
+    requests: Requests<'a, M>,
+}
+
+impl<'a, M: Gathered> LatchAcquireMany<'a, M> {
+    pub(super) fn new(requests: Requests<'a, M>) -> Self {
+        LatchAcquireMany { requests }
+    }
+
+    /// Gives up when `limit` is ready before it. If both are ready, it is `Ok`.
+    ///
+    /// # Errors
+    /// What `limit` gave.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::Striped;
+    ///
+    /// # futures_lite::future::block_on(async {
+    /// let accounts = Striped::<u64>::new(1024);
+    /// let seven = accounts.write(&7).await;
+    /// let both = accounts.write_many([&7, &12]).until(async { "no time" }).await;
+    /// assert_eq!(both.err(), Some("no time"));
+    /// # drop(seven);
+    /// # });
+    /// ```
+    #[doc(alias = "timeout")]
+    #[must_use = "bind it: `let result = …`; the guards may be in it (`let _ = …` releases them at once)"]
+    pub async fn until<F: Future>(mut self, limit: F) -> Result<M::Guards<'a>, F::Output> {
+        race(&mut self, limit).await
+    }
+}
+
+impl<'a, M: Gathered> Future for LatchAcquireMany<'a, M> {
+    type Output = M::Guards<'a>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.requests.poll(Waiter { presence: Presence::Task, waker: cx.waker() }).map(M::gather)
+    }
+}
+
+impl<M: Gathered> fmt::Debug for LatchAcquireMany<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Requests { wanted, current, guards, .. } = &self.requests;
+        f.debug_struct("LatchAcquireMany")
+            .field("to_come", &(wanted.as_slice().len() + usize::from(current.is_some())))
+            .field("done", &guards.is_none())
+            .finish_non_exhaustive()
+    }
+}

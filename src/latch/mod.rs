@@ -1,0 +1,166 @@
+//! Locks without a table: a latch, and an array of them.
+//!
+//! ```text
+//! guard     a hold
+//! request   what waits for one latch, in all forms
+//! forms     the forms, for latches and stripes
+//! many      what waits for several stripes
+//! striped   an array of latches, chosen by a key's hash
+//! ```
+
+use core::fmt;
+
+use crate::core::{LatchWord, Users};
+use crate::fairness::Fairness;
+use crate::mode::{Exclusive, Mode, Shared};
+
+mod forms;
+mod guard;
+mod many;
+mod request;
+mod striped;
+
+use self::forms::forms;
+pub use self::guard::{LatchGuard, LatchReadGuard, LatchWriteGuard};
+pub use self::many::{Gathered, LatchAcquireMany, LatchGuards, LatchGuardsIter};
+pub use self::request::LatchAcquire;
+use self::request::Request;
+pub use self::striped::{MAX_STRIPES, Striped, StripedBuilder};
+
+/// A reader-writer lock of one word, without a key and without data: any number of readers, or one writer.
+///
+/// It takes the space of a `usize`, needs no table and, until somebody waits, no memory: a field of each of a million objects,
+/// or a `static`. Tasks, threads and, with the feature `critical-section`, interrupt handlers use the same latch. Waiters
+/// stand in queues that all latches of the process share, found by the latch's address. So without that feature an interrupt handler, or a
+/// signal handler, must not touch any latch if it may have interrupted a call on any other.
+///
+/// The policy is [`Fairness::Adaptive`], the tables' default, with phases of readers and writers as
+/// [`KeyedRwLock`](crate::KeyedRwLock) has them. Not recursive: a reader that asks again may wait for a writer that waits for
+/// it. Not upgradable, and not watched for [deadlocks](crate::deadlock). Not poisoned.
+///
+/// # Moving, dropping, forgetting
+/// While somebody holds it, or has a future of it, a latch is borrowed. One that nobody uses can be moved and dropped. A guard that is
+/// forgotten keeps its latch locked for good, also where that is moved to. A *future* that waits and is forgotten is like
+/// one that is never polled again: it stays in the queue, and a little memory is lost. A latch that is moved after that may
+/// stay locked for good.
+///
+/// # The forms
+/// | form | call |
+/// |---|---|
+/// | async | [`read`](Latch::read), [`write`](Latch::write) |
+/// | async, with a limit: a timer, a cancellation token | [`read().until(limit)`](crate::futures::LatchAcquire::until) |
+/// | without waiting | [`try_read`](Latch::try_read), [`try_write`](Latch::try_write) |
+/// | blocking | [`read_blocking`](Latch::read_blocking), [`write_blocking`](Latch::write_blocking) |
+/// | blocking, with a limit | [`try_read_for`](Latch::try_read_for), [`try_read_until`](Latch::try_read_until), [`try_write_for`](Latch::try_write_for), [`try_write_until`](Latch::try_write_until) |
+///
+/// # Panics
+/// Every form, if there are [`MAX_USERS`](crate::MAX_USERS) holders and waiters already.
+///
+/// # Examples
+/// ```
+/// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+///
+/// use keylatch::Latch;
+///
+/// /// The two numbers change together.
+/// struct Account {
+///     latch: Latch,
+///     balance: AtomicU64,
+///     bookings: AtomicU64,
+/// }
+///
+/// impl Account {
+///     async fn book(&self, amount: u64) {
+///         let _writer = self.latch.write().await;
+///         self.balance.fetch_add(amount, Relaxed);
+///         self.bookings.fetch_add(1, Relaxed);
+///     }
+///
+///     fn average(&self) -> u64 {
+///         let _reader = self.latch.read_blocking();
+///         self.balance.load(Relaxed) / self.bookings.load(Relaxed).max(1)
+///     }
+/// }
+///
+/// assert_eq!(size_of::<Latch>(), size_of::<usize>());
+/// # let account = Account { latch: Latch::new(), balance: AtomicU64::new(0), bookings: AtomicU64::new(0) };
+/// # futures_lite::future::block_on(account.book(7));
+/// # assert_eq!(account.average(), 7);
+/// ```
+pub struct Latch(LatchWord);
+
+impl Latch {
+    /// A latch that nobody holds.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::Latch;
+    ///
+    /// static LATCH: Latch = Latch::new();
+    ///
+    /// assert!(!LATCH.is_locked());
+    /// ```
+    #[cfg(not(any(keylatch_loom, keylatch_shuttle)))]
+    #[must_use]
+    #[inline]
+    pub const fn new() -> Self {
+        Latch(LatchWord::new())
+    }
+
+    /// A latch that nobody holds. Not `const` under a checker, whose atomics cannot be.
+    #[cfg(any(keylatch_loom, keylatch_shuttle))]
+    #[must_use]
+    pub fn new() -> Self {
+        Latch(LatchWord::new())
+    }
+
+    /// Whether somebody holds it now, in whatever way.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::Latch;
+    ///
+    /// let latch = Latch::new();
+    /// let guard = latch.read_blocking();
+    /// assert!(latch.is_locked());
+    /// # drop(guard);
+    /// ```
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        self.0.is_locked()
+    }
+
+    #[inline]
+    fn request<M: Mode>(&self, mode: M) -> Request<'_, M> {
+        Request::new(&self.0, Fairness::Adaptive, mode)
+    }
+
+    forms! {
+        read / read_blocking / try_read / try_read_for / try_read_until = Shared::NEW, Shared: "as a reader",
+        [] [] [] of request,
+        new = "Latch::new()", key = "", more = "",
+    }
+
+    forms! {
+        write / write_blocking / try_write / try_write_for / try_write_until = Exclusive::NEW, Exclusive: "as a writer",
+        [] [] [] of request,
+        new = "Latch::new()", key = "", more = "",
+    }
+}
+
+impl Default for Latch {
+    fn default() -> Self {
+        Latch::new()
+    }
+}
+
+impl fmt::Debug for Latch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Users { readers, writers, waiting } = self.0.users();
+        f.debug_struct("Latch")
+            .field("readers", &readers)
+            .field("writers", &writers)
+            .field("waiting", &waiting)
+            .finish()
+    }
+}

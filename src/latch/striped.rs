@@ -1,0 +1,461 @@
+use alloc::boxed::Box;
+use core::borrow::Borrow;
+use core::fmt;
+use core::hash::{BuildHasher, Hash};
+use core::marker::PhantomData;
+#[cfg(feature = "std")]
+use std::time::{Duration, Instant};
+
+use super::forms::forms;
+use super::many::{Gathered, LatchAcquireMany, Requests};
+use super::request::Request;
+use crate::builder::DefaultHashBuilder;
+use crate::core::LatchWord;
+use crate::fairness::Fairness;
+use crate::mode::{Exclusive, Mode, ReadOrWrite, Shared};
+
+/// How many stripes a [`Striped`] can have.
+pub const MAX_STRIPES: usize = if usize::BITS < 64 { 1 << 20 } else { 1 << 28 };
+
+/// A fixed array of [latches](crate::Latch), of which a key's hash chooses one: locks for any number of keys, in memory that
+/// does not depend on it.
+///
+/// A key is neither stored nor cloned, nor compared: it is hashed, and that is all. So a key may be unsized, or of a type that is
+/// not `Clone`, and nothing is allocated for it.
+///
+/// # Two keys may share a stripe
+/// **They then exclude each other, and that is not seen beforehand.** So whoever holds one key, and asks for another by a call of
+/// its own, may wait for itself; two who do so in different orders may wait for each other. Acquire several keys by one call:
+/// [`read_many`](Self::read_many), [`write_many`](Self::write_many) and [`read_write_many`](Self::read_write_many) take each
+/// stripe once, in the same order for all. Where exclusion must be exact, use a [`KeyedRwLock`](crate::KeyedRwLock).
+///
+/// How often that happens: of `n` keys that are held at the same time, among `s` stripes, another one is in the way of a
+/// newcomer with a probability of about `n / s`.
+///
+/// # Keys
+/// `K` says what the keys are, and a call takes any form that `K` can be [borrowed](Borrow) as, as a `HashMap` does:
+/// `Striped<str>`, `Striped<String>` and `Striped<Arc<str>>` are locked with `"a"`, `Striped<u64>` with `&7`. As there, what is borrowed
+/// must hash as its owner does, or the two are in different stripes.
+///
+/// The policy is [`Fairness::Adaptive`], unless [another](StripedBuilder::fairness) is chosen.
+///
+/// # Panics
+/// Every form, if there are [`MAX_USERS`](crate::MAX_USERS) holders and waiters of a stripe already; and if the key's `Hash` does.
+///
+/// # Examples
+/// ```
+/// use keylatch::Striped;
+///
+/// let files = Striped::<str>::new(1024);
+/// let reader = files.read_blocking("a.txt");
+/// assert!(files.try_write("a.txt").is_none());
+/// drop(reader);
+/// assert!(files.try_write("a.txt").is_some());
+/// assert_eq!(files.stripes(), 1024);
+/// ```
+pub struct Striped<K: ?Sized, S = DefaultHashBuilder> {
+    latches: Box<[LatchWord]>,
+    fairness: Fairness,
+    hasher: S,
+    keys: PhantomData<fn(&K)>,
+}
+
+/// Makes a [`Striped`]: see [`Striped::builder`].
+#[derive(Debug)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct StripedBuilder<K: ?Sized, S = DefaultHashBuilder> {
+    stripes: usize,
+    fairness: Fairness,
+    hasher: S,
+    keys: PhantomData<fn(&K)>,
+}
+
+impl<K: ?Sized, S> StripedBuilder<K, S> {
+    /// By what policy those who wait get in.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::{Fairness, Striped};
+    ///
+    /// let locks = Striped::<str>::builder(64).fairness(Fairness::Fifo).build();
+    /// # drop(locks);
+    /// ```
+    pub fn fairness(mut self, fairness: Fairness) -> Self {
+        self.fairness = fairness;
+        self
+    }
+
+    /// The hasher. The default is hashbrown's: see [`DefaultHashBuilder`].
+    ///
+    /// # Examples
+    /// ```
+    /// use std::hash::RandomState;
+    ///
+    /// use keylatch::Striped;
+    ///
+    /// let locks = Striped::<str>::builder(64).hasher(RandomState::new()).build();
+    /// # drop(locks);
+    /// ```
+    pub fn hasher<S2>(self, hasher: S2) -> StripedBuilder<K, S2> {
+        let StripedBuilder { stripes, fairness, keys, .. } = self;
+        StripedBuilder { stripes, fairness, hasher, keys }
+    }
+
+    /// The stripes.
+    ///
+    /// # Panics
+    /// If there are none of them, or more than [`MAX_STRIPES`].
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::Striped;
+    ///
+    /// assert_eq!(Striped::<str>::builder(100).build().stripes(), 100);
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn build(self) -> Striped<K, S> {
+        let StripedBuilder { stripes, fairness, hasher, keys } = self;
+        assert!(
+            (1..=MAX_STRIPES).contains(&stripes),
+            "keylatch: stripes must be between 1 and {MAX_STRIPES}, but is {stripes}"
+        );
+        Striped { latches: (0..stripes).map(|_| LatchWord::new()).collect(), fairness, hasher, keys }
+    }
+}
+
+impl<K: ?Sized> Striped<K> {
+    /// Exactly this many stripes.
+    ///
+    /// # Panics
+    /// If there are none of them, or more than [`MAX_STRIPES`].
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::Striped;
+    ///
+    /// let locks = Striped::<[u8]>::new(4096);
+    /// assert!(locks.try_write(&b"key"[..]).is_some());
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn new(stripes: usize) -> Self {
+        Self::builder(stripes).build()
+    }
+
+    /// A builder, for another policy or hasher.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::{Fairness, Striped};
+    ///
+    /// let locks = Striped::<str>::builder(64).fairness(Fairness::Bounded(16)).build();
+    /// # drop(locks);
+    /// ```
+    pub fn builder(stripes: usize) -> StripedBuilder<K> {
+        StripedBuilder {
+            stripes,
+            fairness: Fairness::default(),
+            hasher: DefaultHashBuilder::default(),
+            keys: PhantomData,
+        }
+    }
+}
+
+impl<K: ?Sized, S> Striped<K, S> {
+    /// Exactly this many stripes, with a hasher of one's own.
+    ///
+    /// # Panics
+    /// If there are none of them, or more than [`MAX_STRIPES`].
+    ///
+    /// # Examples
+    /// ```
+    /// use std::hash::RandomState;
+    ///
+    /// use keylatch::Striped;
+    ///
+    /// let locks = Striped::<str, _>::with_hasher(64, RandomState::new());
+    /// # drop(locks);
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn with_hasher(stripes: usize, hasher: S) -> Self {
+        Striped::<K>::builder(stripes).hasher(hasher).build()
+    }
+
+    /// How many stripes there are.
+    ///
+    /// # Examples
+    /// ```
+    /// assert_eq!(keylatch::Striped::<str>::new(64).stripes(), 64);
+    /// ```
+    #[must_use]
+    pub fn stripes(&self) -> usize {
+        self.latches.len()
+    }
+}
+
+impl<K: ?Sized, S: BuildHasher> Striped<K, S> {
+    /// Which stripe is a key's, from 0 on. It never changes, and other keys may have the same one.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::Striped;
+    ///
+    /// let locks = Striped::<String>::new(64);
+    /// assert!(locks.stripe_of("a") < 64);
+    /// assert_eq!(locks.stripe_of("a"), locks.stripe_of(&String::from("a")));
+    /// ```
+    #[must_use]
+    #[inline]
+    pub fn stripe_of<Q>(&self, key: &Q) -> usize
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash,
+    {
+        // Mixed first, so that a weak hasher spreads as well; then the high half of the product is as even over the stripes as that.
+        let mixed = (u128::from(self.hasher.hash_one(key) ^ 0x9e37_79b9_7f4a_7c15)) * 0xd6e8_feb8_6659_fd93;
+        let mixed = (mixed >> 64) as u64 ^ mixed as u64;
+        ((u128::from(mixed) * self.latches.len() as u128) >> 64) as usize
+    }
+
+    /// Whether somebody holds the key's stripe now, by this key or by another.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::Striped;
+    ///
+    /// let locks = Striped::<str>::new(64);
+    /// let guard = locks.read_blocking("a");
+    /// assert!(locks.is_locked("a"));
+    /// # drop(guard);
+    /// ```
+    #[must_use]
+    pub fn is_locked<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash,
+    {
+        self.latches[self.stripe_of(key)].is_locked()
+    }
+
+    #[inline]
+    fn request<Q, M: Mode>(&self, mode: M, key: &Q) -> Request<'_, M>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash,
+    {
+        Request::new(&self.latches[self.stripe_of(key)], self.fairness, mode)
+    }
+
+    forms! {
+        read / read_blocking / try_read / try_read_for / try_read_until = Shared::NEW, Shared: "as a reader",
+        [key: &Q] [Q] [where K: Borrow<Q>, Q: ?Sized + Hash] of request,
+        new = "Striped::<str>::new(64)", key = "\"a\"", more = ", ",
+    }
+
+    forms! {
+        write / write_blocking / try_write / try_write_for / try_write_until = Exclusive::NEW, Exclusive: "as a writer",
+        [key: &Q] [Q] [where K: Borrow<Q>, Q: ?Sized + Hash] of request,
+        new = "Striped::<str>::new(64)", key = "\"a\"", more = ", ",
+    }
+
+    fn wanted<'q, Q, M: Gathered>(
+        &self,
+        keys: impl IntoIterator<Item = &'q Q>,
+        mode: M,
+    ) -> impl Iterator<Item = (usize, M)>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + 'q,
+    {
+        keys.into_iter().map(move |key| (self.stripe_of(key), mode))
+    }
+
+    fn several<'q, Q, M: Gathered>(&self, keys: impl IntoIterator<Item = &'q Q>, mode: M) -> Requests<'_, M>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + 'q,
+    {
+        Requests::new(&self.latches, self.fairness, self.wanted(keys, mode).collect(), |_| false)
+    }
+
+    fn either<'r, 'w, R, W>(
+        &self,
+        reads: impl IntoIterator<Item = &'r R>,
+        writes: impl IntoIterator<Item = &'w W>,
+    ) -> Requests<'_, ReadOrWrite>
+    where
+        K: Borrow<R> + Borrow<W>,
+        R: ?Sized + Hash + 'r,
+        W: ?Sized + Hash + 'w,
+    {
+        let wanted = self.wanted(reads, ReadOrWrite::READ).chain(self.wanted(writes, ReadOrWrite::WRITE)).collect();
+        Requests::new(&self.latches, self.fairness, wanted, |mode| mode.writes)
+    }
+}
+
+macro_rules! many {
+    (
+        $op:ident / $blocking:ident / $try:ident / $for:ident / $until:ident of $Mode:ident: $what:literal,
+        [$($list:ident: $Q:ident $q:lifetime),+] [$($borrow:tt)+] = $requests:ident($($mode:expr)?),
+        keys = $keys:literal $(,)?
+    ) => {
+        #[doc = concat!("Acquires the stripes of all these keys ", $what, ", each once, or none of them: a future whose output is the guards.")]
+        ///
+        /// Such calls never wait for each other in a circle, in whatever order the keys are. The keys are read to their end by the call.
+        ///
+        /// # Cancel safety
+        /// See [`LatchAcquireMany`](crate::futures::LatchAcquireMany).
+        ///
+        /// # Examples
+        /// ```
+        /// # futures_lite::future::block_on(async {
+        /// let locks = keylatch::Striped::<str>::new(64);
+        #[doc = concat!("let guards = locks.", stringify!($op), "(", $keys, ").await;")]
+        /// # drop(guards);
+        /// # });
+        /// ```
+        pub fn $op<$($q,)+ $($Q),+>(
+            &self,
+            $($list: impl IntoIterator<Item = &$q $Q>),+
+        ) -> LatchAcquireMany<'_, $Mode>
+        where
+            K: $($borrow)+,
+            $($Q: ?Sized + Hash + $q),+
+        {
+            LatchAcquireMany::new(self.$requests($($list),+ $(, $mode)?))
+        }
+
+        #[doc = concat!("Acquires the stripes of all these keys ", $what, ", each once, if that is possible at once.")]
+        ///
+        /// # Examples
+        /// ```
+        /// let locks = keylatch::Striped::<str>::new(64);
+        #[doc = concat!("let guards = locks.", stringify!($try), "(", $keys, ").unwrap();")]
+        /// # drop(guards);
+        /// ```
+        #[must_use = "bind it: `let guards = …` (`let _ = …` releases them at once)"]
+        pub fn $try<$($q,)+ $($Q),+>(
+            &self,
+            $($list: impl IntoIterator<Item = &$q $Q>),+
+        ) -> Option<<$Mode as Gathered>::Guards<'_>>
+        where
+            K: $($borrow)+,
+            $($Q: ?Sized + Hash + $q),+
+        {
+            self.$requests($($list),+ $(, $mode)?).try_all()
+        }
+
+        #[doc = concat!("Acquires the stripes of all these keys ", $what, ", each once, and blocks the thread until then.")]
+        ///
+        /// # Blocking
+        /// Not to be called in a task: it keeps the executor's thread.
+        ///
+        /// # Examples
+        /// ```
+        /// let locks = keylatch::Striped::<str>::new(64);
+        #[doc = concat!("let guards = locks.", stringify!($blocking), "(", $keys, ");")]
+        /// # drop(guards);
+        /// ```
+        #[cfg(feature = "std")]
+        #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
+        pub fn $blocking<$($q,)+ $($Q),+>(
+            &self,
+            $($list: impl IntoIterator<Item = &$q $Q>),+
+        ) -> <$Mode as Gathered>::Guards<'_>
+        where
+            K: $($borrow)+,
+            $($Q: ?Sized + Hash + $q),+
+        {
+            self.$requests($($list),+ $(, $mode)?).block()
+        }
+
+        #[doc = concat!("Acquires the stripes of all these keys ", $what, ", each once, and blocks the thread for at most that long.")]
+        ///
+        /// # Blocking
+        /// Not to be called in a task: it keeps the executor's thread.
+        ///
+        /// # Examples
+        /// ```
+        /// use std::time::Duration;
+        ///
+        /// let locks = keylatch::Striped::<str>::new(64);
+        /// let _writer = locks.write_blocking("a");
+        #[doc = concat!("assert!(locks.", stringify!($for), "(", $keys, ", Duration::from_millis(1)).is_none());")]
+        /// ```
+        #[cfg(feature = "std")]
+        #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
+        #[must_use = "bind it: `let guards = …` (`let _ = …` releases them at once)"]
+        pub fn $for<$($q,)+ $($Q),+>(
+            &self,
+            $($list: impl IntoIterator<Item = &$q $Q>,)+
+            timeout: Duration,
+        ) -> Option<<$Mode as Gathered>::Guards<'_>>
+        where
+            K: $($borrow)+,
+            $($Q: ?Sized + Hash + $q),+
+        {
+            self.$requests($($list),+ $(, $mode)?).block_for(timeout)
+        }
+
+        #[doc = concat!("Acquires the stripes of all these keys ", $what, ", each once, and blocks the thread until the deadline at the latest.")]
+        ///
+        /// # Blocking
+        /// Not to be called in a task: it keeps the executor's thread.
+        ///
+        /// # Examples
+        /// ```
+        /// use std::time::Instant;
+        ///
+        /// let locks = keylatch::Striped::<str>::new(64);
+        /// let _writer = locks.write_blocking("a");
+        #[doc = concat!("assert!(locks.", stringify!($until), "(", $keys, ", Instant::now()).is_none());")]
+        /// ```
+        #[cfg(feature = "std")]
+        #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
+        #[must_use = "bind it: `let guards = …` (`let _ = …` releases them at once)"]
+        pub fn $until<$($q,)+ $($Q),+>(
+            &self,
+            $($list: impl IntoIterator<Item = &$q $Q>,)+
+            deadline: Instant,
+        ) -> Option<<$Mode as Gathered>::Guards<'_>>
+        where
+            K: $($borrow)+,
+            $($Q: ?Sized + Hash + $q),+
+        {
+            self.$requests($($list),+ $(, $mode)?).block_until(deadline)
+        }
+    };
+}
+
+impl<K: ?Sized, S: BuildHasher> Striped<K, S> {
+    many! {
+        read_many / read_many_blocking / try_read_many / try_read_many_for / try_read_many_until of Shared: "as a reader",
+        [keys: Q 'q] [Borrow<Q>] = several(Shared::NEW),
+        keys = "[\"a\", \"b\"]",
+    }
+
+    many! {
+        write_many / write_many_blocking / try_write_many / try_write_many_for / try_write_many_until of Exclusive: "as a writer",
+        [keys: Q 'q] [Borrow<Q>] = several(Exclusive::NEW),
+        keys = "[\"a\", \"b\"]",
+    }
+
+    many! {
+        read_write_many / read_write_many_blocking / try_read_write_many / try_read_write_many_for
+            / try_read_write_many_until of ReadOrWrite:
+            "as a reader of the first and a writer of the second (a stripe that is both is written)",
+        [reads: R 'r, writes: W 'w] [Borrow<R> + Borrow<W>] = either(),
+        keys = "[\"a\"], [\"b\"]",
+    }
+}
+
+impl<K: ?Sized, S> fmt::Debug for Striped<K, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Striped")
+            .field("stripes", &self.stripes())
+            .field("fairness", &self.fairness)
+            .finish_non_exhaustive()
+    }
+}
