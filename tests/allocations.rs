@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use common::{pending, poll_with, ready};
 use futures_lite::future::block_on;
-use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore, LockMap};
+use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore, Latch, LockMap, Striped};
 
 struct Counting;
 
@@ -58,6 +58,7 @@ fn main() {
     a_map_in_steady_state_allocates_nothing();
     memory_of_a_map_follows_its_values();
     several_keys_allocate_their_lists_and_no_more();
+    a_latch_and_its_stripes_allocate_nothing_but_lists();
     waiting_allocates_nothing_in_steady_state();
     a_release_that_wakes_one_waiter_allocates_nothing_whatever_the_lock();
     an_owned_key_costs_its_own_allocation_and_no_more();
@@ -237,6 +238,39 @@ fn memory_of_a_map_follows_its_values() {
     (0..20_000).for_each(|key| drop(map.read_blocking(&key)));
     let kept = bytes() - empty;
     assert!(3 * kept < full - empty, "{kept} of {} are kept", full - empty);
+}
+
+fn a_latch_and_its_stripes_allocate_nothing_but_lists() {
+    static LATCH: Latch = Latch::new();
+    let (latch, striped) = (&LATCH, Striped::<u64>::new(1024));
+    assert_eq!(allocations(|_| drop(latch.read_blocking())), 0);
+    assert_eq!(allocations(|_| drop(latch.write_blocking().downgrade())), 0);
+    assert_eq!(allocations(|_| drop(ready(latch.write()))), 0);
+    assert_eq!(allocations(|_| drop(latch.try_read())), 0);
+    assert_eq!(allocations(|key| drop(striped.write_blocking(&key))), 0);
+    assert_eq!(allocations(|key| drop(ready(striped.read(&key)))), 0);
+    // To wait, and to be handed it, or to give up.
+    assert_eq!(allocations(|_| assert!(latch.try_write().is_some_and(|_guard| latch.try_read().is_none()))), 0);
+    let waits = allocations(|_| {
+        let guard = latch.write_blocking();
+        let (mut next, mut gives_up) = (latch.write(), latch.read());
+        pending(&mut next);
+        pending(&mut gives_up);
+        drop(gives_up);
+        drop(guard);
+        drop(ready(next));
+    });
+    assert_eq!(waits, 0);
+    // Several: two lists, and none for one.
+    assert_eq!(allocations(|key| drop(striped.write_many_blocking([&key]))), 0);
+    assert_eq!(allocations(|key| drop(ready(striped.read_many([&key])))), 0);
+    assert_eq!(allocations(|key| drop(striped.try_read_write_many([], [&key]))), 0);
+    for count in [2, 10, 500] {
+        let keys: Vec<u64> = (0..count).collect();
+        assert_eq!(allocations(|_| drop(striped.write_many_blocking(&keys))), 200);
+        assert_eq!(allocations(|_| drop(ready(striped.write_many(&keys)))), 200);
+        assert!(allocations(|_| drop(striped.try_read_write_many(&keys, &keys))) <= 500);
+    }
 }
 
 fn several_keys_allocate_their_lists_and_no_more() {

@@ -21,6 +21,8 @@
 #![cfg(loom)]
 #![allow(unsafe_code)] // what only the lock protects
 
+#[path = "loom/latch.rs"]
+mod latch;
 #[path = "loom/map.rs"]
 mod map;
 

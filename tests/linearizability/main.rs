@@ -13,6 +13,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod latch;
 mod map;
 mod spec;
 mod walk;

@@ -35,6 +35,7 @@ mod book;
 mod common;
 mod deadlock;
 mod histories;
+mod latch;
 mod many;
 mod map;
 #[path = "../../../tests/linearizability/map.rs"]
@@ -214,6 +215,7 @@ fn models_depend_on_nothing_but_the_schedule() {
         semaphore::everything,
         many::everything,
         map::everything,
+        latch::everything,
         histories::walks,
     ] {
         shuttle::check_uncontrolled_nondeterminism(model, 100);

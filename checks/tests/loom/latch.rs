@@ -1,0 +1,181 @@
+//! Models of latches and stripes.
+
+use std::sync::Arc;
+
+use keylatch::{Fairness, Latch, Striped};
+use loom::future::block_on;
+use loom::thread;
+
+use crate::{Hasher, Shared, model, poll};
+
+const POLICIES: [Fairness; 4] = [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(1), Fairness::Barging];
+
+/// One that is there for as long as the model runs.
+fn latch() -> &'static Latch {
+    Box::leak(Box::new(Latch::new()))
+}
+
+fn striped(stripes: usize, fairness: Fairness) -> &'static Striped<u64, Hasher> {
+    Box::leak(Box::new(Striped::builder(stripes).fairness(fairness).hasher(Hasher::default()).build()))
+}
+
+fn two_threads(write_and_bump: impl Fn(&'static Striped<u64, Hasher>, &Shared) + Send + Sync + Copy + 'static) {
+    for fairness in POLICIES {
+        model(move || {
+            let (striped, shared) = (striped(1, fairness), Shared::new());
+            let other = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || write_and_bump(striped, &shared))
+            };
+            write_and_bump(striped, &shared);
+            other.join().unwrap();
+            assert_eq!(shared.count(), 2);
+            assert!(!striped.is_locked(&7));
+        });
+    }
+}
+
+#[test]
+fn two_tasks_write() {
+    two_threads(|striped, shared| {
+        let _writer = block_on(striped.write(&7));
+        shared.bump();
+    });
+}
+
+#[test]
+fn two_threads_write() {
+    two_threads(|striped, shared| {
+        let _writer = striped.write_blocking(&7);
+        shared.bump();
+    });
+}
+
+#[test]
+fn who_tries_and_who_waits() {
+    two_threads(|striped, shared| {
+        if let Some(_writer) = striped.try_write(&7) {
+            shared.bump();
+        } else {
+            let _writer = block_on(striped.write(&7));
+            shared.bump();
+        }
+    });
+}
+
+/// The reader sees all that the writer did, or nothing of it; a writer that goes on as a reader still does.
+#[test]
+fn a_writer_goes_on_as_a_reader_beside_another() {
+    model(|| {
+        let (latch, shared) = (latch(), Shared::new());
+        let reader = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let _reader = block_on(latch.read());
+                assert!([0, 2].contains(&shared.count()));
+            })
+        };
+        let writer = block_on(latch.write());
+        shared.bump();
+        shared.bump();
+        let reading = writer.downgrade();
+        assert_eq!(shared.count(), 2);
+        drop(reading);
+        reader.join().unwrap();
+        assert!(!latch.is_locked());
+    });
+}
+
+/// The holder releases while the first of those who wait gives up.
+#[test]
+fn a_waiter_that_gives_up_passes_it_on() {
+    for fairness in POLICIES {
+        model(move || {
+            let striped = striped(1, fairness);
+            let guard = striped.try_write(&7).unwrap();
+            let (mut first, mut next) = (striped.write(&7), striped.write(&7));
+            assert!(poll(&mut first).is_pending());
+            assert!(poll(&mut next).is_pending());
+            let next = thread::spawn(move || drop(block_on(next)));
+            let releaser = thread::spawn(move || drop(guard));
+            drop(first);
+            releaser.join().unwrap();
+            next.join().unwrap();
+            assert!(!striped.is_locked(&7));
+        });
+    }
+}
+
+/// The queue ends with its last waiter while the next comes: he begins another one.
+#[test]
+fn the_last_waiter_goes_as_another_comes() {
+    model(|| {
+        let latch = latch();
+        let guard = latch.try_read().unwrap();
+        let mut writer = latch.write();
+        assert!(poll(&mut writer).is_pending());
+        let quitter = thread::spawn(move || drop(writer));
+        let writes = thread::spawn(move || drop(block_on(latch.write())));
+        drop(guard);
+        quitter.join().unwrap();
+        writes.join().unwrap();
+        assert!(!latch.is_locked());
+    });
+}
+
+/// Two latches whose queues are behind the same lock do not get in each other's way.
+#[test]
+fn two_latches_share_a_queue_lock() {
+    model(|| {
+        let latches = [latch(), latch()];
+        let guards = latches.map(|latch| latch.try_write().unwrap());
+        let mut waiting = latches.map(Latch::write);
+        assert!(waiting.iter_mut().all(|waiting| poll(waiting).is_pending()));
+        let releasers = guards.map(|guard| thread::spawn(move || drop(guard)));
+        let [one, two] = waiting;
+        drop(block_on(one));
+        drop(block_on(two));
+        releasers.into_iter().for_each(|releaser| releaser.join().unwrap());
+        assert!(latches.iter().all(|latch| !latch.is_locked()));
+    });
+}
+
+#[test]
+fn two_want_two_stripes_in_opposite_order() {
+    model(|| {
+        let (striped, shared) = (striped(2, Fairness::Adaptive), Shared::new());
+        let [one, two] = [0, 1].map(|stripe| (0..).find(|key| striped.stripe_of(key) == stripe).unwrap());
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let _both = block_on(striped.write_many(&[two, one]));
+                shared.bump();
+            })
+        };
+        {
+            let _both = striped.write_many_blocking(&[one, two]);
+            shared.bump();
+        }
+        other.join().unwrap();
+        assert_eq!(shared.count(), 2);
+        assert!(!striped.is_locked(&one) && !striped.is_locked(&two));
+    });
+}
+
+/// A call for two stripes is given up while somebody else has one of them, and another waits for the other.
+#[test]
+fn a_future_of_two_stripes_is_dropped() {
+    model(|| {
+        let striped = striped(2, Fairness::Adaptive);
+        let [one, two] = [0, 1].map(|stripe| (0..).find(|key| striped.stripe_of(key) == stripe).unwrap());
+        let guard = striped.try_write(&two).unwrap();
+        let mut both = striped.write_many(&[one, two]);
+        assert!(poll(&mut both).is_pending());
+        let waits = thread::spawn(move || drop(block_on(striped.write(&one))));
+        let releaser = thread::spawn(move || drop(guard));
+        drop(both);
+        waits.join().unwrap();
+        releaser.join().unwrap();
+        assert!(!striped.is_locked(&one) && !striped.is_locked(&two));
+    });
+}
