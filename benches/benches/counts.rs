@@ -11,7 +11,7 @@ use gungraun::{
     Callgrind, Dhat, DhatMetric, EventKind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main,
 };
 use key_lock::KeyLock;
-use keylatch::KeyedMutex;
+use keylatch::{KeyedMutex, Latch, Striped};
 use keylatch_benches::candidates::{
     BareTable, HOT, HOT_STR, KeyedLocks, Locks, OneHandle, StdMap, TokioDashMap, poll, recycling,
 };
@@ -98,6 +98,67 @@ fn hand_over_u64<L: Locks<u64>>(locks: &L) {
     }
 }
 
+// Latches, and stripes of them.
+
+#[library_benchmark]
+#[bench::keylatch(&LATCH)]
+fn latch_write(latch: &Latch) {
+    drop(black_box(latch).write_blocking());
+}
+
+#[library_benchmark]
+#[bench::keylatch(&LATCH)]
+fn latch_read(latch: &Latch) {
+    drop(black_box(latch).read_blocking());
+}
+
+#[library_benchmark]
+#[bench::keylatch(&LATCH)]
+fn latch_write_poll(latch: &Latch) {
+    drop(poll(pin!(black_box(latch).write())));
+}
+
+#[library_benchmark]
+#[bench::keylatch(&LATCH)]
+fn latch_read_poll(latch: &Latch) {
+    drop(poll(pin!(black_box(latch).read())));
+}
+
+#[library_benchmark]
+#[bench::keylatch(waited_for(&LATCH))]
+fn latch_hand_over(latch: &Latch) {
+    let guard = latch.try_write();
+    let mut future = pin!(latch.write());
+    let waiting = poll(future.as_mut());
+    drop(guard);
+    drop((waiting, poll(future)));
+}
+
+#[library_benchmark]
+#[bench::keylatch(stripes())]
+fn striped_write(striped: &Striped<u64>) {
+    drop(striped.write_blocking(black_box(&HOT)));
+}
+
+#[library_benchmark]
+#[bench::keylatch(stripes())]
+fn striped_write_many(striped: &Striped<u64>) {
+    drop(striped.write_many_blocking(black_box(&[HOT, HOT + 1])));
+}
+
+static LATCH: Latch = Latch::new();
+
+/// Somebody has waited.
+fn waited_for(latch: &'static Latch) -> &'static Latch {
+    let _guard = latch.try_write();
+    drop(poll(pin!(latch.write())));
+    latch
+}
+
+fn stripes() -> &'static Striped<u64> {
+    Box::leak(Box::new(Striped::new(1024)))
+}
+
 /// A table whose first operation, which allocates, is over. It is leaked, because its end is not to be counted.
 fn warm<Q: ?Sized, L: Locks<Q>>(locks: L, key: &Q) -> &'static L {
     drop(locks.lock_blocking(key));
@@ -125,9 +186,21 @@ library_benchmark_group!(
     name = single,
     benchmarks = [blocking_u64, blocking_str, try_u64, busy_try_u64, poll_u64, cancel_u64, hand_over_u64]
 );
+library_benchmark_group!(
+    name = latches,
+    benchmarks = [
+        latch_write,
+        latch_read,
+        latch_write_poll,
+        latch_read_poll,
+        latch_hand_over,
+        striped_write,
+        striped_write_many
+    ]
+);
 main!(
     config = LibraryBenchmarkConfig::default()
         .tool(Callgrind::default().format([EventKind::Ir]))
         .tool(Dhat::default().format([DhatMetric::TotalBlocks])),
-    library_benchmark_groups = single
+    library_benchmark_groups = [single, latches]
 );

@@ -1,0 +1,210 @@
+//! Latches and stripes, beside other locks that are alone, arrays of them, and a table.
+//!
+//! `cargo bench --bench latch`, half a minute on two free cores. A ratio is the median of those in each round.
+
+use std::hash::BuildHasher;
+use std::hint::black_box;
+use std::pin::pin;
+use std::time::Duration;
+
+use keylatch::{DefaultHashBuilder, KeyedMutex, KeyedRwLock, Latch, Striped};
+use keylatch_benches::candidates::poll;
+use keylatch_benches::load::{timed, together};
+use keylatch_benches::report::{figure, median};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+const ROUNDS: usize = 13;
+const SPAN: Duration = Duration::from_millis(30);
+const STRIPES: usize = 1024;
+
+/// What takes part, and the candidates that it is compared with.
+struct Case {
+    name: &'static str,
+    beside: &'static [&'static str],
+    /// Nanoseconds.
+    run: Box<dyn Fn() -> f64>,
+}
+
+fn case(name: &'static str, beside: &'static [&'static str], run: impl Fn() -> f64 + 'static) -> Case {
+    Case { name, beside, run: Box::new(run) }
+}
+
+/// One lock that is free, by one thread.
+macro_rules! alone {
+    ($new:expr, $lock:ident => $cycle:expr) => {
+        || {
+            let lock = black_box($new);
+            let $lock = &lock;
+            timed(SPAN, |n| (0..n).for_each(|_| drop($cycle)))
+        }
+    };
+}
+
+fn blocking() -> Vec<Case> {
+    vec![
+        case("parking_lot::RwLock, write", &[], alone!(parking_lot::RwLock::new(()), lock => black_box(lock).write())),
+        case("parking_lot::RwLock, read", &[], alone!(parking_lot::RwLock::new(()), lock => black_box(lock).read())),
+        case("std::sync::RwLock, write", &[], alone!(std::sync::RwLock::new(()), lock => black_box(lock).write())),
+        case(
+            "Latch, write",
+            &["parking_lot::RwLock, write", "std::sync::RwLock, write"],
+            alone!(Latch::new(), latch => black_box(latch).write_blocking()),
+        ),
+        case(
+            "Latch, read",
+            &["parking_lot::RwLock, read"],
+            alone!(Latch::new(), latch => black_box(latch).read_blocking()),
+        ),
+    ]
+}
+
+fn polled() -> Vec<Case> {
+    vec![
+        case(
+            "async_lock::RwLock, write",
+            &[],
+            alone!(async_lock::RwLock::new(()), lock => poll(pin!(black_box(lock).write()))),
+        ),
+        case(
+            "async_lock::RwLock, read",
+            &[],
+            alone!(async_lock::RwLock::new(()), lock => poll(pin!(black_box(lock).read()))),
+        ),
+        case(
+            "tokio::sync::RwLock, write",
+            &[],
+            alone!(tokio::sync::RwLock::new(()), lock => poll(pin!(black_box(lock).write()))),
+        ),
+        case(
+            "tokio::sync::RwLock, read",
+            &[],
+            alone!(tokio::sync::RwLock::new(()), lock => poll(pin!(black_box(lock).read()))),
+        ),
+        case(
+            "Latch, write",
+            &["async_lock::RwLock, write", "tokio::sync::RwLock, write"],
+            alone!(Latch::new(), latch => poll(pin!(black_box(latch).write()))),
+        ),
+        case(
+            "Latch, read",
+            &["async_lock::RwLock, read", "tokio::sync::RwLock, read"],
+            alone!(Latch::new(), latch => poll(pin!(black_box(latch).read()))),
+        ),
+    ]
+}
+
+/// What people write by hand.
+struct ByHand {
+    locks: Box<[parking_lot::RwLock<()>]>,
+    hasher: DefaultHashBuilder,
+}
+
+impl ByHand {
+    fn new() -> Self {
+        let locks = (0..STRIPES).map(|_| parking_lot::RwLock::new(())).collect();
+        ByHand { locks, hasher: DefaultHashBuilder::default() }
+    }
+
+    fn of(&self, key: u64) -> &parking_lot::RwLock<()> {
+        &self.locks[self.hasher.hash_one(key) as usize % STRIPES]
+    }
+}
+
+/// Keys at random, by so many threads, which hardly meet.
+fn many_keys(threads: usize) -> Vec<Case> {
+    fn run(threads: usize, work: impl Fn(u64) + Sync) -> f64 {
+        let shares = together(threads, SPAN, |thread| {
+            let mut random = SmallRng::seed_from_u64(thread as u64);
+            let work = &work;
+            move |n, (): &mut ()| (0..n).for_each(|_| work(random.random_range(0..100_000)))
+        });
+        shares.nanos
+    }
+    vec![
+        case("array of parking_lot::RwLock, write", &[], move || {
+            let locks = ByHand::new();
+            run(threads, |key| drop(locks.of(key).write()))
+        }),
+        case("KeyedMutex", &[], move || {
+            let locks = KeyedMutex::<u64>::new();
+            run(threads, |key| drop(locks.lock_blocking(&key)))
+        }),
+        case("KeyedRwLock, write", &[], move || {
+            let locks = KeyedRwLock::<u64>::new();
+            run(threads, |key| drop(locks.write_blocking(&key)))
+        }),
+        case(
+            "Striped, write",
+            &["array of parking_lot::RwLock, write", "KeyedMutex", "KeyedRwLock, write"],
+            move || {
+                let locks = Striped::<u64>::new(STRIPES);
+                run(threads, |key| drop(locks.write_blocking(&key)))
+            },
+        ),
+    ]
+}
+
+/// One lock that several threads want all the time.
+fn hot(threads: usize) -> Vec<Case> {
+    fn run(threads: usize, work: impl Fn() + Sync) -> f64 {
+        together(threads, SPAN, |_| {
+            let work = &work;
+            move |n, (): &mut ()| (0..n).for_each(|_| work())
+        })
+        .nanos
+    }
+    vec![
+        case("KeyedMutex", &[], move || {
+            let locks = KeyedMutex::<u64>::new();
+            run(threads, || drop(locks.lock_blocking(black_box(&7))))
+        }),
+        case("KeyedRwLock, write", &[], move || {
+            let locks = KeyedRwLock::<u64>::new();
+            run(threads, || drop(locks.write_blocking(black_box(&7))))
+        }),
+        case("parking_lot::RwLock, write", &[], move || {
+            let lock = parking_lot::RwLock::new(());
+            run(threads, || drop(lock.write()))
+        }),
+        case("Latch, write", &["KeyedMutex", "KeyedRwLock, write", "parking_lot::RwLock, write"], move || {
+            let latch = Latch::new();
+            run(threads, || drop(latch.write_blocking()))
+        }),
+    ]
+}
+
+fn main() {
+    let groups = [
+        ("one free lock, blocking", blocking()),
+        ("one free lock, polled", polled()),
+        ("100,000 keys, one thread", many_keys(1)),
+        ("100,000 keys, two threads", many_keys(2)),
+        ("one hot lock, two threads", hot(2)),
+        ("one hot lock, eight threads", hot(8)),
+    ];
+    println!("| scenario | candidate | time, ns | beside | ratio |");
+    println!("| --- | --- | ---: | --- | ---: |");
+    for (scenario, cases) in groups {
+        let mut times = vec![Vec::new(); cases.len()];
+        for round in 0..ROUNDS {
+            for i in 0..cases.len() {
+                // Each round begins with another case, so that the first place is nobody's handicap.
+                let i = (i + round) % cases.len();
+                times[i].push((cases[i].run)());
+            }
+        }
+        for (case, own) in cases.iter().zip(&times) {
+            let time = figure(median(own));
+            if case.beside.is_empty() {
+                println!("| {scenario} | {} | {time} | | |", case.name);
+            }
+            for beside in case.beside {
+                let other = cases.iter().position(|other| other.name == *beside).expect("it takes part");
+                let ratios: Vec<_> = own.iter().zip(&times[other]).map(|(own, other)| own / other).collect();
+                println!("| {scenario} | {} | {time} | {beside} | {} |", case.name, figure(median(&ratios)));
+            }
+        }
+    }
+    println!("\nA latch takes {} bytes, and a stripe as many.", size_of::<Latch>());
+}
