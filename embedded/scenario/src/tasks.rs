@@ -14,7 +14,7 @@ use semihosting::println;
 
 use crate::clock::{sleep, tick, ticks};
 use crate::verdict::Verdict;
-use crate::world::{ADDRESSES, ALONE, CONTROLLER, World, add};
+use crate::world::{ADDRESSES, ALONE, CONTROLLER, SAMPLE, World, add};
 use crate::{INTERRUPTS_LOCK, heap, machine};
 
 const DRIVERS: u32 = 3;
@@ -36,6 +36,8 @@ struct Counts {
     /// What came of the interrupt handler's requests.
     got: AtomicU32,
     refused: AtomicU32,
+    sampled: AtomicU32,
+    not_sampled: AtomicU32,
     finished: AtomicU32,
 }
 
@@ -46,6 +48,8 @@ static COUNTS: Counts = Counts {
     changes: AtomicU32::new(0),
     got: AtomicU32::new(0),
     refused: AtomicU32::new(0),
+    sampled: AtomicU32::new(0),
+    not_sampled: AtomicU32::new(0),
     finished: AtomicU32::new(0),
 };
 
@@ -61,6 +65,11 @@ async fn driver(world: &'static World, id: u32) {
         let bus = world.bus.lock(&address).await;
         let talk = world.begin(address);
         sleep(round % 3).await;
+        let reader = SAMPLE.read().await;
+        world.enter(&world.sample, 1);
+        sleep(round % 2).await;
+        world.sample.leave(1);
+        drop(reader);
         world.end(address, talk);
         add(&COUNTS.held, 1);
         drop(bus);
@@ -86,6 +95,11 @@ async fn configurator(world: &'static World) {
         world.enter(watch, ALONE);
         sleep(1).await;
         watch.leave(ALONE);
+        drop(writer);
+        let writer = SAMPLE.write().await;
+        world.enter(&world.sample, ALONE);
+        sleep(1).await;
+        world.sample.leave(ALONE);
         drop(writer);
         add(&COUNTS.changes, 1);
     }
@@ -152,6 +166,14 @@ fn interrupt(world: &'static World) {
     if STOP.load(Ordering::Relaxed) {
         return;
     }
+    if let Some(reader) = SAMPLE.try_read() {
+        world.enter(&world.sample, 1);
+        world.sample.leave(1);
+        drop(reader);
+        add(&COUNTS.sampled, 1);
+    } else {
+        add(&COUNTS.not_sampled, 1);
+    }
     let address = ADDRESSES[now as usize % ADDRESSES.len()];
     let Some(bus) = world.bus.try_lock(&address) else { return add(&COUNTS.refused, 1) };
     add(&COUNTS.got, 1);
@@ -179,13 +201,15 @@ pub(crate) async fn run(spawner: Spawner, world: &'static World, verdict: &mut V
     STOP.store(true, Ordering::Relaxed);
     sleep(2).await;
 
-    let [held, cancelled, in_time, changes, got, refused, finished] = [
+    let [held, cancelled, in_time, changes, got, refused, sampled, not_sampled, finished] = [
         &COUNTS.held,
         &COUNTS.cancelled,
         &COUNTS.in_time,
         &COUNTS.changes,
         &COUNTS.got,
         &COUNTS.refused,
+        &COUNTS.sampled,
+        &COUNTS.not_sampled,
         &COUNTS.finished,
     ]
     .map(|count| count.load(Ordering::Relaxed));
@@ -199,6 +223,7 @@ pub(crate) async fn run(spawner: Spawner, world: &'static World, verdict: &mut V
     );
     println!("  waits cancelled by the timer {cancelled}, served in time {in_time}");
     println!("  the interrupt's requests: {} ({got} granted, {refused} refused)", got + refused);
+    println!("  the interrupt read the sample {sampled} times, and was kept out {not_sampled} times");
     println!("  allocations in the interrupt {allocations}; violations {violations}; entries left {entries}");
     verdict.check("every task finished", finished == TASKS);
     verdict.check("exclusion: nobody met anybody", violations == 0);
@@ -206,10 +231,13 @@ pub(crate) async fn run(spawner: Spawner, world: &'static World, verdict: &mut V
     verdict.check("cancellation: the timer cancelled waits", cancelled > 0);
     verdict.check("cancellation: others were served in time", in_time > 0);
     verdict.check("the tables are empty", entries == 0);
+    verdict.check("the latch is free", SAMPLE.try_write().is_some());
     verdict.check("ticks were counted", ticks() > 100);
     if INTERRUPTS_LOCK {
         verdict.check("the interrupt got an address", got > 0);
         verdict.check("the interrupt was refused an address", refused > 0);
+        verdict.check("the interrupt read under the latch", sampled > 0);
+        verdict.check("the interrupt was kept out by the latch", not_sampled > 0);
         verdict.check("no allocation in the interrupt", allocations == 0);
     }
 }

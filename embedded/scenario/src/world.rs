@@ -5,7 +5,7 @@ use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use critical_section::Mutex;
-use keylatch::{KeyedMutex, KeyedRwLock, KeyedSemaphore};
+use keylatch::{KeyedMutex, KeyedRwLock, KeyedSemaphore, Latch};
 
 use crate::machine;
 
@@ -22,6 +22,9 @@ pub(crate) const ALONE: u32 = 100;
 /// How many keys can be in use at once.
 const CAPACITY: usize = ADDRESSES.len();
 
+/// Who may read the last sample, or write it: a lock without a key, and without a table.
+pub(crate) static SAMPLE: Latch = Latch::new();
+
 pub(crate) struct World {
     /// Who may talk to the device at an address.
     pub(crate) bus: KeyedMutex<u8>,
@@ -31,6 +34,7 @@ pub(crate) struct World {
     pub(crate) channels: KeyedSemaphore<u8>,
     devices: [Device; ADDRESSES.len()],
     pub(crate) channels_used: Watch,
+    pub(crate) sample: Watch,
     /// Who was where he should not have been: seen by tasks, and by the interrupt handler.
     pub(crate) seen_by_tasks: AtomicU32,
     pub(crate) seen_by_interrupts: AtomicU32,
@@ -52,6 +56,7 @@ impl World {
             channels: KeyedSemaphore::builder(CHANNELS as usize).shards(1).capacity(CAPACITY).build(),
             devices: [device(), device(), device()],
             channels_used: Watch::new(CHANNELS),
+            sample: Watch::new(ALONE),
             seen_by_tasks: AtomicU32::new(0),
             seen_by_interrupts: AtomicU32::new(0),
         }))
