@@ -9,26 +9,14 @@ use std::time::Duration;
 
 use keylatch::{DefaultHashBuilder, KeyedMutex, KeyedRwLock, Latch, Striped};
 use keylatch_benches::candidates::poll;
+use keylatch_benches::cases::{Case, case, compare};
 use keylatch_benches::load::{timed, together};
-use keylatch_benches::report::{figure, median};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 const ROUNDS: usize = 13;
 const SPAN: Duration = Duration::from_millis(30);
 const STRIPES: usize = 1024;
-
-/// What takes part, and the candidates that it is compared with.
-struct Case {
-    name: &'static str,
-    beside: &'static [&'static str],
-    /// Nanoseconds.
-    run: Box<dyn Fn() -> f64>,
-}
-
-fn case(name: &'static str, beside: &'static [&'static str], run: impl Fn() -> f64 + 'static) -> Case {
-    Case { name, beside, run: Box::new(run) }
-}
 
 /// One lock that is free, by one thread.
 macro_rules! alone {
@@ -175,36 +163,16 @@ fn hot(threads: usize) -> Vec<Case> {
 }
 
 fn main() {
-    let groups = [
-        ("one free lock, blocking", blocking()),
-        ("one free lock, polled", polled()),
-        ("100,000 keys, one thread", many_keys(1)),
-        ("100,000 keys, two threads", many_keys(2)),
-        ("one hot lock, two threads", hot(2)),
-        ("one hot lock, eight threads", hot(8)),
-    ];
-    println!("| scenario | candidate | time, ns | beside | ratio |");
-    println!("| --- | --- | ---: | --- | ---: |");
-    for (scenario, cases) in groups {
-        let mut times = vec![Vec::new(); cases.len()];
-        for round in 0..ROUNDS {
-            for i in 0..cases.len() {
-                // Each round begins with another case, so that the first place is nobody's handicap.
-                let i = (i + round) % cases.len();
-                times[i].push((cases[i].run)());
-            }
-        }
-        for (case, own) in cases.iter().zip(&times) {
-            let time = figure(median(own));
-            if case.beside.is_empty() {
-                println!("| {scenario} | {} | {time} | | |", case.name);
-            }
-            for beside in case.beside {
-                let other = cases.iter().position(|other| other.name == *beside).expect("it takes part");
-                let ratios: Vec<_> = own.iter().zip(&times[other]).map(|(own, other)| own / other).collect();
-                println!("| {scenario} | {} | {time} | {beside} | {} |", case.name, figure(median(&ratios)));
-            }
-        }
-    }
+    compare(
+        ROUNDS,
+        [
+            ("one free lock, blocking", blocking()),
+            ("one free lock, polled", polled()),
+            ("100,000 keys, one thread", many_keys(1)),
+            ("100,000 keys, two threads", many_keys(2)),
+            ("one hot lock, two threads", hot(2)),
+            ("one hot lock, eight threads", hot(8)),
+        ],
+    );
     println!("\nA latch takes {} bytes, and a stripe as many.", size_of::<Latch>());
 }

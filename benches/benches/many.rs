@@ -11,26 +11,14 @@ use std::time::Duration;
 use keylatch::deadlock::Detector;
 use keylatch::{KeyedMutex, MutexGuard};
 use keylatch_benches::candidates::poll;
+use keylatch_benches::cases::{Case, case, compare};
 use keylatch_benches::load::{timed, together};
-use keylatch_benches::report::{figure, median};
 use lockmap::LockMap;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 const ROUNDS: usize = 13;
 const SPAN: Duration = Duration::from_millis(30);
-
-/// What takes part, and the candidate that it is compared with.
-struct Case {
-    name: &'static str,
-    beside: Option<&'static str>,
-    /// Nanoseconds.
-    run: Box<dyn Fn() -> f64>,
-}
-
-fn case(name: &'static str, beside: Option<&'static str>, run: impl Fn() -> f64 + 'static) -> Case {
-    Case { name, beside, run: Box::new(run) }
-}
 
 /// So many keys, all free, acquired and released by one caller.
 fn free(count: usize) -> Vec<Case> {
@@ -44,22 +32,22 @@ fn free(count: usize) -> Vec<Case> {
     };
     let batches = Arc::clone(&keys);
     vec![
-        case("single calls, blocking", None, of(singles)),
+        case("single calls, blocking", &[], of(singles)),
         case(
             "lock_many_blocking",
-            Some("single calls, blocking"),
+            &["single calls, blocking", "lockmap, batch_lock"],
             of(|locks, keys| drop(locks.lock_many_blocking(keys))),
         ),
-        case("try_lock_many", Some("single calls, blocking"), of(|locks, keys| drop(locks.try_lock_many(keys)))),
-        case("single calls, polled", None, of(polled_singles)),
+        case("try_lock_many", &["single calls, blocking"], of(|locks, keys| drop(locks.try_lock_many(keys)))),
+        case("single calls, polled", &[], of(polled_singles)),
         case(
             "lock_many, polled",
-            Some("single calls, polled"),
+            &["single calls, polled"],
             of(|locks, keys| {
                 assert!(poll(pin!(locks.lock_many(keys))).is_ready());
             }),
         ),
-        case("lockmap, batch_lock", None, move || {
+        case("lockmap, batch_lock", &[], move || {
             let map = LockMap::<u64, ()>::new();
             timed(SPAN, |n| {
                 for _ in 0..n {
@@ -68,11 +56,6 @@ fn free(count: usize) -> Vec<Case> {
                 }
             })
         }),
-        case(
-            "lock_many_blocking ",
-            Some("lockmap, batch_lock"),
-            of(|locks, keys| drop(locks.lock_many_blocking(keys))),
-        ),
     ]
 }
 
@@ -110,24 +93,20 @@ fn meeting() -> Vec<Case> {
         shares.nanos
     }
     vec![
-        case("two single calls, by the order of the keys", None, || {
+        case("two single calls, by the order of the keys", &[], || {
             let locks = KeyedMutex::<u64>::new();
             run(|[a, b]| {
                 let first = locks.lock_blocking(&a.min(b));
                 drop((locks.lock_blocking(&a.max(b)), first));
             })
         }),
-        case("lock_many_blocking", Some("two single calls, by the order of the keys"), || {
+        case("lock_many_blocking", &["two single calls, by the order of the keys", "lockmap, batch_lock"], || {
             let locks = KeyedMutex::<u64>::new();
             run(|keys| drop(locks.lock_many_blocking(&keys)))
         }),
-        case("lockmap, batch_lock", None, || {
+        case("lockmap, batch_lock", &[], || {
             let map = LockMap::<u64, ()>::new();
             run(|keys| drop(map.batch_lock::<Vec<_>>(BTreeSet::from(keys))))
-        }),
-        case("lock_many_blocking ", Some("lockmap, batch_lock"), || {
-            let locks = KeyedMutex::<u64>::new();
-            run(|keys| drop(locks.lock_many_blocking(&keys)))
         }),
     ]
 }
@@ -135,25 +114,25 @@ fn meeting() -> Vec<Case> {
 /// A key that is free, acquired and released by a party.
 fn tracked() -> Vec<Case> {
     vec![
-        case("plain", None, || {
+        case("plain", &[], || {
             let locks = KeyedMutex::<u64>::new();
             timed(SPAN, |n| (0..n).for_each(|_| drop(locks.lock_blocking(black_box(&7)))))
         }),
-        case("tracked", Some("plain"), || {
+        case("tracked", &["plain"], || {
             let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
             let party = detector.party("bench");
             timed(SPAN, |n| (0..n).for_each(|_| drop(party.acquire_blocking(locks.lock(black_box(&7))))))
         }),
-        case("plain, polled", None, || {
+        case("plain, polled", &[], || {
             let locks = KeyedMutex::<u64>::new();
             timed(SPAN, |n| (0..n).for_each(|_| drop(poll(pin!(locks.lock(black_box(&7)))))))
         }),
-        case("tracked, polled", Some("plain, polled"), || {
+        case("tracked, polled", &["plain, polled"], || {
             let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
             let party = detector.party("bench");
             timed(SPAN, |n| (0..n).for_each(|_| drop(poll(pin!(party.acquire(locks.lock(black_box(&7))))))))
         }),
-        case("tracked, polled, while the party holds another", Some("plain, polled"), || {
+        case("tracked, polled, while the party holds another", &["plain, polled"], || {
             let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
             let party = detector.party("bench");
             let held = party.acquire_blocking(locks.lock(&8));
@@ -165,31 +144,14 @@ fn tracked() -> Vec<Case> {
 }
 
 fn main() {
-    let groups = [
-        ("one free key", free(1)),
-        ("2 free keys", free(2)),
-        ("10 free keys", free(10)),
-        ("two threads, 2 keys of 1,000", meeting()),
-        ("one free key, tracked", tracked()),
-    ];
-    println!("| scenario | candidate | time, ns | beside | ratio |");
-    println!("| --- | --- | ---: | --- | ---: |");
-    for (scenario, cases) in groups {
-        let mut times = vec![Vec::new(); cases.len()];
-        for round in 0..ROUNDS {
-            for i in 0..cases.len() {
-                // Each round begins with another case, so that the first place is nobody's handicap.
-                let i = (i + round) % cases.len();
-                times[i].push((cases[i].run)());
-            }
-        }
-        for (case, own) in cases.iter().zip(&times) {
-            let other = case.beside.and_then(|name| cases.iter().position(|other| other.name == name));
-            let (beside, ratio) = other.map_or(Default::default(), |other| {
-                let ratios: Vec<_> = own.iter().zip(&times[other]).map(|(own, other)| own / other).collect();
-                (cases[other].name, figure(median(&ratios)))
-            });
-            println!("| {scenario} | {} | {} | {beside} | {ratio} |", case.name.trim(), figure(median(own)));
-        }
-    }
+    compare(
+        ROUNDS,
+        [
+            ("one free key", free(1)),
+            ("2 free keys", free(2)),
+            ("10 free keys", free(10)),
+            ("two threads, 2 keys of 1,000", meeting()),
+            ("one free key, tracked", tracked()),
+        ],
+    );
 }

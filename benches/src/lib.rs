@@ -7,12 +7,14 @@
 //!   if it does.
 //! - `cargo bench --bench counts --bench map_counts`: instructions and allocations of single operations, with limits. It needs valgrind,
 //!   and gungraun-runner in the version of gungraun.
+//! - `cargo bench --bench many`: several keys at once, and tracked holds; `cargo bench --bench latch`: latches and stripes.
 //! - `cargo bench --bench map`: a map of values under keyed locks beside other shared maps and caches.
 //!
 //! A new peer is an `impl` in [`candidates`] and a line in the lists of [`scenarios`]; a new scenario is an entry
 //! there.
 
 pub mod candidates;
+pub mod cases;
 pub mod chart;
 pub mod conditions;
 mod dash_map;

@@ -1,0 +1,45 @@
+//! Candidates that are measured beside each other, each in every round.
+
+use crate::report::{figure, median};
+
+/// What takes part, and the candidates that it is compared with.
+pub struct Case {
+    name: &'static str,
+    beside: &'static [&'static str],
+    run: Box<dyn Fn() -> f64>,
+}
+
+/// `run` gives nanoseconds.
+pub fn case(name: &'static str, beside: &'static [&'static str], run: impl Fn() -> f64 + 'static) -> Case {
+    Case { name, beside, run: Box::new(run) }
+}
+
+/// Prints a table of each scenario's cases. A ratio is the median of those in each round.
+///
+/// # Panics
+/// If a case is compared with one that does not take part.
+pub fn compare<const N: usize>(rounds: usize, scenarios: [(&str, Vec<Case>); N]) {
+    println!("| scenario | candidate | time, ns | beside | ratio |");
+    println!("| --- | --- | ---: | --- | ---: |");
+    for (scenario, cases) in scenarios {
+        let mut times = vec![Vec::new(); cases.len()];
+        for round in 0..rounds {
+            for i in 0..cases.len() {
+                // Each round begins with another case, so that the first place is nobody's handicap.
+                let i = (i + round) % cases.len();
+                times[i].push((cases[i].run)());
+            }
+        }
+        for (case, own) in cases.iter().zip(&times) {
+            let time = figure(median(own));
+            if case.beside.is_empty() {
+                println!("| {scenario} | {} | {time} | | |", case.name);
+            }
+            for beside in case.beside {
+                let other = cases.iter().position(|other| other.name == *beside).expect("it takes part");
+                let ratios: Vec<_> = own.iter().zip(&times[other]).map(|(own, other)| own / other).collect();
+                println!("| {scenario} | {} | {time} | {beside} | {} |", case.name, figure(median(&ratios)));
+            }
+        }
+    }
+}
