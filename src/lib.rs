@@ -92,11 +92,11 @@
 //! | [`KeyedRwLock`] | many readers, or one writer | things that are looked at more often than changed |
 //! | [`KeyedSemaphore`] | up to `n` | limits: connections per host, jobs per user |
 //! | [`LockMap`] | many readers, or one writer | values in memory, one for each key: caches, stocks, sessions |
-//! | [`Striped`] | many readers, or one writer, of all keys that share a stripe | very many keys in fixed memory; keys that cannot be cloned or stored. Two keys may share a stripe: single calls for two keys at once may deadlock |
-//! | [`Latch`] | many readers, or one writer; there is no key | one thing that tasks and threads share: a lock of one word, also in a `static` or in each of a million objects |
+//! | [`Striped`] | many readers, or one writer, of all keys that share a stripe | very many keys in fixed memory; keys that cannot be cloned or stored. Two keys may share a stripe: to hold one key and ask for another may deadlock, so use a `_many` call |
+//! | [`Latch`] | many readers, or one writer; there is no key | the lock alone, in one word, with no data inside: for what tasks and threads share, in a `static` or in each of a million objects |
 //!
 //! If in doubt, the mutex; or the map, where what is locked is a value in memory. A reader-writer lock pays only where readers stay for a while: to hold a key for some
-//! nanoseconds is as cheap alone as in company.
+//! nanoseconds exclusively costs no more than to share it.
 //!
 //! In a [`KeyedRwLock`], and in a [`LockMap`], whether a call gets in depends on who holds the key:
 //!
@@ -129,6 +129,9 @@
 //! | with an owned, `'static` guard | [`lock_arc`](KeyedMutex::lock_arc) and its like | as above |
 //! | again and again on one key | [`handle`](KeyedMutex::handle) | as above |
 //! | several keys at once, all or none | [`lock_many`](KeyedMutex::lock_many) and its like | as above |
+//!
+//! (A [`Latch`] and a [`Striped`] have no owned guards and no handles, and no detector watches them. Where the lock is in an `Arc`, move that
+//! into the task, and lock there.)
 //!
 //! [`try_lock_for`]: KeyedMutex::try_lock_for
 //! [`try_lock_until`]: KeyedMutex::try_lock_until
@@ -260,6 +263,7 @@
 //! | one key at a time | [`lock`](KeyedMutex::lock) and the other forms |
 //! | one key, again and again | a [`handle`](KeyedMutex::handle) |
 //! | several keys of one table, known when the first is taken | [`lock_many`](KeyedMutex::lock_many), [`read_many`](KeyedRwLock::read_many), [`write_many`](KeyedRwLock::write_many), [`acquire_many`](KeyedSemaphore::acquire_many) |
+//! | several keys of a [`Striped`] | [`write_many`](Striped::write_many) and its like: whoever holds one stripe, and asks for another by a call of its own, may wait for itself |
 //! | some of them to read, and others to write | [`read_write_many`](KeyedRwLock::read_write_many) |
 //! | keys of several tables | one `_many` call for each table, and the tables in the same order everywhere |
 //! | keys that are only known when others are held already | ask for the next with a `try_` form, and begin again if it fails; or ask through a [detector](deadlock), which reports a deadlock instead of suffering it |
@@ -301,8 +305,9 @@
 //! that it has interrupted.
 //!
 //! # When to use something else
-//! - *One lock, or a handful known in advance:* a [`Latch`], if tasks and threads share it, or, with `critical-section`, an interrupt handler; otherwise the locks of
-//!   `async-lock`, `parking_lot` or `std`, which also hold a value.
+//! - *One lock, or a handful known in advance:* where it protects a value, `RwLock<T>` of `async-lock` (for tasks and threads), `parking_lot` or
+//!   `std`. A [`Latch`] has no value inside; it has one word, calls with a time limit, a policy, and, with `critical-section`, interrupt
+//!   handlers.
 //! - *A map of values that are only read and written for a moment:* a concurrent map (`dashmap`, `scc`) does that as well as a
 //!   [`LockMap`], which pays where an entry is held for longer, by tasks too, or changed only if it is as it was seen. A
 //!   cache that forgets values with time, or weighs them, is `moka`.

@@ -669,6 +669,12 @@ fn a_key_has_one_stripe_and_a_weak_hasher_spreads_as_well() {
         counts[striped.stripe_of(&key)] += 1;
     }
     assert!(counts.iter().all(|count| (800..1200).contains(count)), "{counts:?}");
+    // Whatever the distance between keys: about as many stripes as if they were chosen by chance (647 of 1,024).
+    let striped = Striped::<u64, Weak>::with_hasher(1024, Weak::default());
+    for shift in 0..54 {
+        let seen: HashSet<usize> = (0..1024_u64).map(|n| striped.stripe_of(&(n << shift))).collect();
+        assert!((590..700).contains(&seen.len()), "{} at a distance of 2^{shift}", seen.len());
+    }
 }
 
 #[test]
@@ -807,7 +813,10 @@ fn a_number_of_stripes_that_makes_no_sense_is_named() {
     for stripes in [0, MAX_STRIPES + 1, usize::MAX] {
         let panicked = catch_unwind(|| drop(Striped::<str>::new(stripes))).unwrap_err();
         let message = panicked.downcast_ref::<String>().unwrap();
-        assert_eq!(*message, format!("keylatch: stripes must be between 1 and {MAX_STRIPES}, but is {stripes}"));
+        assert_eq!(
+            *message,
+            format!("keylatch: the number of stripes must be between 1 and {MAX_STRIPES}, but is {stripes}")
+        );
     }
 }
 

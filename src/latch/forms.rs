@@ -6,9 +6,9 @@ macro_rules! forms {
         $op:ident / $blocking:ident / $try:ident / $for:ident / $until:ident = $mode:expr, $Mode:ident: $what:literal,
         // The key, if there is one; and what it is in the examples.
         [$($key:ident: $Key:ty)?] [$($Q:tt)*] [$($bounds:tt)*] of $request:ident,
-        new = $new:literal, key = $example:literal, more = $more:literal $(,)?
+        new = $new:literal, subject = $subject:literal, key = $example:literal, more = $more:literal $(,)?
     ) => {
-        #[doc = concat!("Acquires it ", $what, ": a future whose output is the guard.")]
+        #[doc = concat!("Acquires ", $subject, " ", $what, ": a future whose output is the guard.")]
         ///
         #[doc = "# Cancel safety"]
         /// The future may be dropped at any moment: see [`LatchAcquire`](crate::futures::LatchAcquire).
@@ -28,7 +28,7 @@ macro_rules! forms {
             $crate::latch::LatchAcquire::new(self.$request($mode $(, $key)?))
         }
 
-        #[doc = concat!("Acquires it ", $what, ", if that is possible at once.")]
+        #[doc = concat!("Acquires ", $subject, " ", $what, ", if that is possible at once.")]
         ///
         /// # Examples
         /// ```
@@ -47,7 +47,7 @@ macro_rules! forms {
             self.$request($mode $(, $key)?).attempt()
         }
 
-        #[doc = concat!("Acquires it ", $what, ", and blocks the thread until then.")]
+        #[doc = concat!("Acquires ", $subject, " ", $what, ", and blocks the thread until then.")]
         ///
         /// # Blocking
         /// Not to be called in a task: it keeps the executor's thread.
@@ -67,7 +67,7 @@ macro_rules! forms {
             $crate::latch::request::block_on(self.$request($mode $(, $key)?))
         }
 
-        #[doc = concat!("Acquires it ", $what, ", and blocks the thread for at most that long.")]
+        #[doc = concat!("Acquires ", $subject, " ", $what, ", and blocks the thread for at most that long.")]
         ///
         /// # Blocking
         /// Not to be called in a task: it keeps the executor's thread.
@@ -93,7 +93,7 @@ macro_rules! forms {
             $crate::latch::request::block_for(self.$request($mode $(, $key)?), timeout)
         }
 
-        #[doc = concat!("Acquires it ", $what, ", and blocks the thread until the deadline at the latest.")]
+        #[doc = concat!("Acquires ", $subject, " ", $what, ", and blocks the thread until the deadline at the latest.")]
         ///
         /// # Blocking
         /// Not to be called in a task: it keeps the executor's thread.

@@ -19,8 +19,9 @@ use crate::fairness::Fairness;
 use crate::list::{self, List};
 use crate::mode::{Exclusive, Mode, ReadOrWrite, Shared};
 
-/// Holds on several stripes: what the `_many` calls of [`Striped`](crate::Striped) give. There are as many as the keys have
-/// stripes, in no promised order, and each guard that is taken out of it is an ordinary one. Dropping it releases all; whoever is to be woken is woken after that.
+/// Holds on several stripes: what the `_many` calls of [`Striped`](crate::Striped) give. There is one for each
+/// distinct stripe, so there may be fewer than keys; they are in no promised order, and cannot be told apart by a key, which nobody
+/// keeps. Each guard that is taken out of it is an ordinary one. Dropping it releases all; whoever is to be woken is woken after that.
 ///
 /// # Examples
 /// ```
@@ -316,7 +317,7 @@ impl<M: Mode> Drop for Requests<'_, M> {
 /// Acquires several stripes, all or none: the future of [`Striped::write_many`](crate::Striped::write_many) and its like. Its
 /// output is the guards.
 ///
-/// What it has acquired it holds while it waits for more: go on polling it.
+/// It keeps what it has acquired while it waits for the rest, so keep polling it.
 ///
 /// # Cancel safety
 /// It may be dropped at any moment, and then holds nothing. Nothing is acquired before it is polled for the first time.

@@ -29,6 +29,9 @@ pub use self::striped::{MAX_STRIPES, Striped, StripedBuilder};
 
 /// A reader-writer lock of one word, without a key and without data: any number of readers, or one writer.
 ///
+/// It is the lock alone: what it protects is somewhere else, such as atomics, a file or a device. (For a value there is `RwLock<T>`, of
+/// `async-lock` or others. It is no count-down latch.)
+///
 /// It takes the space of a `usize`, needs no table and, until somebody waits, no memory: a field of each of a million objects,
 /// or a `static`. Tasks, threads and, with the feature `critical-section`, interrupt handlers use the same latch. Waiters
 /// stand in queues that all latches of the process share, found by the latch's address. So without that feature an interrupt handler, or a
@@ -36,10 +39,10 @@ pub use self::striped::{MAX_STRIPES, Striped, StripedBuilder};
 ///
 /// The policy is [`Fairness::Adaptive`], the tables' default, with phases of readers and writers as
 /// [`KeyedRwLock`](crate::KeyedRwLock) has them. Not recursive: a reader that asks again may wait for a writer that waits for
-/// it. Not upgradable, and not watched for [deadlocks](crate::deadlock). Not poisoned.
+/// it. Not upgradable, without owned guards, and not watched for [deadlocks](crate::deadlock). Not poisoned.
 ///
 /// # Moving, dropping, forgetting
-/// While somebody holds it, or has a future of it, a latch is borrowed. One that nobody uses can be moved and dropped. A guard that is
+/// While there is a guard or a future of it, a latch is borrowed. One that nobody uses can be moved and dropped. A guard that is
 /// forgotten keeps its latch locked for good, also where that is moved to. A *future* that waits and is forgotten is like
 /// one that is never polled again: it stays in the queue, and a little memory is lost. A latch that is moved after that may
 /// stay locked for good.
@@ -87,6 +90,7 @@ pub use self::striped::{MAX_STRIPES, Striped, StripedBuilder};
 /// # futures_lite::future::block_on(account.book(7));
 /// # assert_eq!(account.average(), 7);
 /// ```
+#[doc(alias = "rwlock")]
 pub struct Latch(LatchWord);
 
 impl Latch {
@@ -138,13 +142,13 @@ impl Latch {
     forms! {
         read / read_blocking / try_read / try_read_for / try_read_until = Shared::NEW, Shared: "as a reader",
         [] [] [] of request,
-        new = "Latch::new()", key = "", more = "",
+        new = "Latch::new()", subject = "the latch", key = "", more = "",
     }
 
     forms! {
         write / write_blocking / try_write / try_write_for / try_write_until = Exclusive::NEW, Exclusive: "as a writer",
         [] [] [] of request,
-        new = "Latch::new()", key = "", more = "",
+        new = "Latch::new()", subject = "the latch", key = "", more = "",
     }
 }
 

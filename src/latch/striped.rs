@@ -18,24 +18,31 @@ use crate::mode::{Exclusive, Mode, ReadOrWrite, Shared};
 pub const MAX_STRIPES: usize = if usize::BITS < 64 { 1 << 20 } else { 1 << 28 };
 
 /// A fixed array of [latches](crate::Latch), of which a key's hash chooses one: locks for any number of keys, in memory that
-/// does not depend on it.
+/// does not grow with their number.
 ///
 /// A key is neither stored nor cloned, nor compared: it is hashed, and that is all. So a key may be unsized, or of a type that is
 /// not `Clone`, and nothing is allocated for it.
 ///
 /// # Two keys may share a stripe
-/// **They then exclude each other, and that is not seen beforehand.** So whoever holds one key, and asks for another by a call of
+/// **They then exclude each other, and the keys do not show which do.** So whoever holds one key, and asks for another by a call of
 /// its own, may wait for itself; two who do so in different orders may wait for each other. Acquire several keys by one call:
 /// [`read_many`](Self::read_many), [`write_many`](Self::write_many) and [`read_write_many`](Self::read_write_many) take each
 /// stripe once, in the same order for all. Where exclusion must be exact, use a [`KeyedRwLock`](crate::KeyedRwLock).
 ///
-/// How often that happens: of `n` keys that are held at the same time, among `s` stripes, another one is in the way of a
-/// newcomer with a probability of about `n / s`.
+/// # How many stripes
+/// If `n` keys are held at a time, a newcomer finds its stripe taken by another key with a probability of about `n / s`, where there are `s`
+/// stripes. A stripe takes 8 bytes (4 on 32-bit targets): 64 for each key that is held at a time are 512 bytes, and
+/// then one newcomer in 64 waits for nothing.
 ///
 /// # Keys
 /// `K` says what the keys are, and a call takes any form that `K` can be [borrowed](Borrow) as, as a `HashMap` does:
 /// `Striped<str>`, `Striped<String>` and `Striped<Arc<str>>` are locked with `"a"`, `Striped<u64>` with `&7`. As there, what is borrowed
-/// must hash as its owner does, or the two are in different stripes.
+/// must hash as its owner does, or the two are in different stripes. Where strings come in different forms, `Striped<String>` takes
+/// more of them than `Striped<str>`: `&str` and `&String`.
+///
+/// # What else
+/// A `static` needs a `LazyLock`. Not recursive, not upgradable, without owned guards, not watched for [deadlocks](crate::deadlock). What
+/// is forgotten, or moved, is as with a [`Latch`](crate::Latch#moving-dropping-forgetting).
 ///
 /// The policy is [`Fairness::Adaptive`], unless [another](StripedBuilder::fairness) is chosen.
 ///
@@ -53,6 +60,7 @@ pub const MAX_STRIPES: usize = if usize::BITS < 64 { 1 << 20 } else { 1 << 28 };
 /// assert!(files.try_write("a.txt").is_some());
 /// assert_eq!(files.stripes(), 1024);
 /// ```
+#[doc(alias = "sharded")]
 pub struct Striped<K: ?Sized, S = DefaultHashBuilder> {
     latches: Box<[LatchWord]>,
     fairness: Fairness,
@@ -101,10 +109,10 @@ impl<K: ?Sized, S> StripedBuilder<K, S> {
         StripedBuilder { stripes, fairness, hasher, keys }
     }
 
-    /// The stripes.
+    /// Builds the `Striped`.
     ///
     /// # Panics
-    /// If there are none of them, or more than [`MAX_STRIPES`].
+    /// If `stripes` is 0, or more than [`MAX_STRIPES`].
     ///
     /// # Examples
     /// ```
@@ -118,7 +126,7 @@ impl<K: ?Sized, S> StripedBuilder<K, S> {
         let StripedBuilder { stripes, fairness, hasher, keys } = self;
         assert!(
             (1..=MAX_STRIPES).contains(&stripes),
-            "keylatch: stripes must be between 1 and {MAX_STRIPES}, but is {stripes}"
+            "keylatch: the number of stripes must be between 1 and {MAX_STRIPES}, but is {stripes}"
         );
         Striped { latches: (0..stripes).map(|_| LatchWord::new()).collect(), fairness, hasher, keys }
     }
@@ -128,7 +136,7 @@ impl<K: ?Sized> Striped<K> {
     /// Exactly this many stripes.
     ///
     /// # Panics
-    /// If there are none of them, or more than [`MAX_STRIPES`].
+    /// If `stripes` is 0, or more than [`MAX_STRIPES`].
     ///
     /// # Examples
     /// ```
@@ -166,7 +174,7 @@ impl<K: ?Sized, S> Striped<K, S> {
     /// Exactly this many stripes, with a hasher of one's own.
     ///
     /// # Panics
-    /// If there are none of them, or more than [`MAX_STRIPES`].
+    /// If `stripes` is 0, or more than [`MAX_STRIPES`].
     ///
     /// # Examples
     /// ```
@@ -196,7 +204,8 @@ impl<K: ?Sized, S> Striped<K, S> {
 }
 
 impl<K: ?Sized, S: BuildHasher> Striped<K, S> {
-    /// Which stripe is a key's, from 0 on. It never changes, and other keys may have the same one.
+    /// Which stripe is a key's, from 0 on. It never changes in this `Striped`, and is another one in others, which
+    /// hash in a way of their own; other keys may have the same one.
     ///
     /// # Examples
     /// ```
@@ -213,9 +222,12 @@ impl<K: ?Sized, S: BuildHasher> Striped<K, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash,
     {
-        // Mixed first, so that a weak hasher spreads as well; then the high half of the product is as even over the stripes as that.
-        let mixed = (u128::from(self.hasher.hash_one(key) ^ 0x9e37_79b9_7f4a_7c15)) * 0xd6e8_feb8_6659_fd93;
-        let mixed = (mixed >> 64) as u64 ^ mixed as u64;
+        // Mixed first, as in the finish of MurmurHash3, so that a weak hasher spreads as well, the identity too. Then the high half of the
+        // product is as even over the stripes as that.
+        let mut mixed = self.hasher.hash_one(key);
+        mixed = (mixed ^ mixed >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        mixed = (mixed ^ mixed >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+        mixed ^= mixed >> 33;
         ((u128::from(mixed) * self.latches.len() as u128) >> 64) as usize
     }
 
@@ -251,13 +263,13 @@ impl<K: ?Sized, S: BuildHasher> Striped<K, S> {
     forms! {
         read / read_blocking / try_read / try_read_for / try_read_until = Shared::NEW, Shared: "as a reader",
         [key: &Q] [Q] [where K: Borrow<Q>, Q: ?Sized + Hash] of request,
-        new = "Striped::<str>::new(64)", key = "\"a\"", more = ", ",
+        new = "Striped::<str>::new(64)", subject = "the key's stripe", key = "\"a\"", more = ", ",
     }
 
     forms! {
         write / write_blocking / try_write / try_write_for / try_write_until = Exclusive::NEW, Exclusive: "as a writer",
         [key: &Q] [Q] [where K: Borrow<Q>, Q: ?Sized + Hash] of request,
-        new = "Striped::<str>::new(64)", key = "\"a\"", more = ", ",
+        new = "Striped::<str>::new(64)", subject = "the key's stripe", key = "\"a\"", more = ", ",
     }
 
     fn wanted<'q, Q, M: Gathered>(
@@ -303,7 +315,7 @@ macro_rules! many {
     ) => {
         #[doc = concat!("Acquires the stripes of all these keys ", $what, ", each once, or none of them: a future whose output is the guards.")]
         ///
-        /// Such calls never wait for each other in a circle, in whatever order the keys are. The keys are read to their end by the call.
+        /// Such calls never wait for each other in a circle, in whatever order the keys are. The call reads all of the keys; the future does not borrow them.
         ///
         /// # Cancel safety
         /// See [`LatchAcquireMany`](crate::futures::LatchAcquireMany).

@@ -31,5 +31,7 @@ pub use self::semaphore::{AcquirePermitArc, PermitGuardArc};
 /// How many users a key can have. The users of a key: its holders, waiters, handles and unfinished futures, and the
 /// visits of `for_each_key` that are at it. A holder of `n` permits counts as `n`, one that waits for them as one.
 ///
+/// A [`Latch`](crate::Latch), and a stripe, can have as many holders and waiters.
+///
 /// 2^30 − 1 on 64-bit targets, 16,383 on 32-bit ones. One more panics, whichever form asks, and changes nothing.
 pub const MAX_USERS: usize = MAX_UNITS;

@@ -412,5 +412,5 @@ impl<K, V: Payload> Drop for Lent<'_, K, V> {
 #[cold]
 #[inline(never)]
 pub(in crate::core) fn full() -> ! {
-    panic!("keylatch: too many holders or waiters for one key: at most {MAX_UNITS} can be counted")
+    panic!("keylatch: too many holders or waiters for one key, or latch: at most {MAX_UNITS} can be counted")
 }
