@@ -295,7 +295,7 @@
 //! # Features
 //! | feature | default | meaning |
 //! |---|---|---|
-//! | `std` | yes | blocking and timed calls; without it the crate is `no_std` and needs `alloc` |
+//! | `std` | yes | blocking and timed calls (not on WebAssembly, where it builds without them); without it the crate is `no_std` and needs `alloc` |
 //! | `portable-atomic` | no | targets without native compare-and-swap |
 //! | `critical-section` | no | implies `portable-atomic`; internal locks become critical sections |
 //!

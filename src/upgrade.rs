@@ -4,13 +4,13 @@ use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 use std::time::{Duration, Instant};
 
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::acquire::blocking::{Wait, block, deadline_after};
 use crate::acquire::future::race;
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::core::Outlook;
 #[cfg(target_has_atomic = "ptr")]
 use crate::core::Place;
@@ -88,7 +88,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
         matches!(hold.mode().0, Upgrading::Done)
     }
 
-    #[cfg(feature = "std")]
+    #[cfg(all(feature = "std", not(target_family = "wasm")))]
     #[cfg(target_has_atomic = "ptr")] // for those who are tracked
     pub(crate) fn outlook_of_upgrade(&mut self) -> Outlook {
         let (core, hold) = self.parts();
@@ -96,7 +96,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     }
 
     /// Waits for an upgrade in a thread. `false` if the deadline was reached first.
-    #[cfg(feature = "std")]
+    #[cfg(all(feature = "std", not(target_family = "wasm")))]
     fn block_upgrade(&mut self, deadline: Option<Instant>) -> bool {
         self.fall_back();
         let done = self.attempt_upgrade() || block(&mut *self, deadline).is_some();
@@ -120,7 +120,7 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
     }
 }
 
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 impl<P: TablePtr> Wait for &mut Guard<P, Upgradable> {
     type Output = ();
 
@@ -247,7 +247,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
 }
 
 /// Blocking and timed upgrades.
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 impl<P: TablePtr> Guard<P, Upgradable> {
     /// Becomes a writer, and blocks the thread until the other readers have left.
     ///

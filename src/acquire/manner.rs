@@ -2,14 +2,14 @@
 //! runs it through in one poll, because it blocks wherever a task would wait.
 
 use core::future::Future;
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 use core::{
     future::ready,
     pin::pin,
     task::{Context, Poll, Waker},
 };
 
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 use super::blocking::block;
 use super::future::Acquire;
 use super::request::Request;
@@ -41,11 +41,11 @@ impl Manner for Awaiting {
 }
 
 /// As a thread does.
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 #[derive(Clone, Copy)]
 pub(crate) struct Blocking;
 
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 impl Manner for Blocking {
     #[inline]
     fn acquire<P: TablePtr, M: Mode>(self, request: Request<P, M>) -> impl Future<Output = Guard<P, M>> {
@@ -59,7 +59,7 @@ impl Manner for Blocking {
 }
 
 /// Runs an operation through that waits by [`Blocking`].
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 #[inline]
 pub(crate) fn run<T>(operation: impl Future<Output = T>) -> T {
     match pin!(operation).poll(&mut Context::from_waker(Waker::noop())) {

@@ -14,14 +14,14 @@ use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 use std::time::{Duration, Instant};
 
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 use super::blocking::{Wait, block, deadline_after};
 use super::future::race;
 use super::request::Request;
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::core::Outlook;
 use crate::core::{Access, Presence, Source, Waiter, Want};
 use crate::guard::{Guard, Released};
@@ -403,7 +403,7 @@ where
     }
 }
 
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 impl<P: TablePtr, M: Several, S, I> Calls<P, I>
 where
     S: Source<P::Key, PayloadOf<P>>,
@@ -426,7 +426,7 @@ where
     }
 }
 
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 impl<P: TablePtr, M: Mode> Wait for Requests<P, M> {
     type Output = Guards<P, M>;
 

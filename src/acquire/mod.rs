@@ -9,11 +9,11 @@
 //! manner    either, for operations of several steps
 //! ```
 
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 pub(crate) mod blocking;
 pub(crate) mod future;
 pub(crate) mod manner;
 pub(crate) mod many;
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 mod park;
 pub(crate) mod request;

@@ -5,7 +5,7 @@
 
 use core::task::Poll;
 
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::core::Outlook;
 use crate::core::{Access, Entered, Source, Ticket, Waiter, WakeBatch, Want};
 #[cfg(target_has_atomic = "ptr")]
@@ -122,7 +122,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
     }
 
     /// How the request would fare without a position in the queue.
-    #[cfg(feature = "std")]
+    #[cfg(all(feature = "std", not(target_family = "wasm")))]
     pub(crate) fn outlook(&self) -> Outlook {
         self.claim.as_ref().map_or(Outlook::MustQueue, |(table, claim)| table.core().outlook(claim.live(), self.want()))
     }

@@ -248,7 +248,7 @@ impl LatchWord {
         waits(fairness).try_enter(self, want)
     }
 
-    #[cfg_attr(not(feature = "std"), allow(dead_code))] // for threads that spin
+    #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for threads that spin
     pub(crate) fn outlook(&self, want: Want, fairness: Fairness) -> Outlook {
         waits(fairness).outlook(self, want)
     }

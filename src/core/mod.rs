@@ -112,7 +112,7 @@ pub(crate) mod slab;
 mod table;
 mod wait;
 
-#[cfg_attr(not(feature = "std"), allow(unused_imports))] // for threads that spin
+#[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(unused_imports))] // for threads that spin
 pub(crate) use self::wait::Outlook;
 pub(crate) use self::{
     latch::{Kept, LatchWord, Users},

@@ -7,17 +7,17 @@ use core::fmt;
 use core::future::Future;
 use core::pin::{Pin, pin};
 use core::task::{Context, Poll, Waker};
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 use std::time::Duration;
 
 use super::report::{Deadlock, Refused};
 use super::step::{self, Step};
 use super::{Party, Record};
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::acquire::blocking::{Wait, block, deadline_after};
 use crate::acquire::future::{Acquire, race};
 use crate::acquire::request::Request;
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::core::Outlook;
 use crate::core::{Identity, Place, Presence, TypedAccess, Waiter, WakeBatch, Want};
 use crate::guard::Guard;
@@ -69,7 +69,7 @@ impl Party {
 }
 
 /// Blocking and timed calls.
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 impl Party {
     /// Acquires what a future of any table would acquire, unless that closes a circle, and blocks the thread while it waits.
     ///
@@ -389,7 +389,7 @@ where
     }
 }
 
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 impl<P: TablePtr, M: Mode> Wait for &mut TrackedAcquire<P, M>
 where
     P::Key: fmt::Debug,

@@ -11,9 +11,9 @@ use core::task::{Context, Poll};
 use super::report::Deadlock;
 use super::step::{self, Step};
 use super::{Record, Tracked};
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::acquire::blocking::{Wait, block};
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::core::Outlook;
 use crate::core::{Access, Identity, Place, Presence, Waiter, WakeBatch, Want};
 use crate::guard::Guard;
@@ -74,7 +74,7 @@ where
     /// let editor = editor.upgrade_blocking().unwrap();
     /// # drop(editor);
     /// ```
-    #[cfg(feature = "std")]
+    #[cfg(all(feature = "std", not(target_family = "wasm")))]
     pub fn upgrade_blocking(self) -> Result<Tracked<Guard<P, Exclusive>>, (Deadlock, Self)> {
         block(&mut self.upgrade(), None).expect("a wait without a deadline ends")
     }
@@ -286,7 +286,7 @@ where
     }
 }
 
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 impl<P: TablePtr> Wait for &mut TrackedUpgrade<P>
 where
     P::Key: fmt::Debug,

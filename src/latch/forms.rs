@@ -58,7 +58,7 @@ macro_rules! forms {
         #[doc = concat!("let guard = latch.", stringify!($blocking), "(", $example, ");")]
         /// # drop(guard);
         /// ```
-        #[cfg(feature = "std")]
+        #[cfg(all(feature = "std", not(target_family = "wasm")))]
         #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
         #[inline]
         pub fn $blocking<$($Q)*>(&self $(, $key: $Key)?) -> $crate::latch::LatchGuard<'_, $crate::mode::$Mode>
@@ -80,7 +80,7 @@ macro_rules! forms {
         #[doc = concat!("let _writer = latch.try_write(", $example, ");")]
         #[doc = concat!("assert!(latch.", stringify!($for), "(", $example, $more, "Duration::from_millis(1)).is_none());")]
         /// ```
-        #[cfg(feature = "std")]
+        #[cfg(all(feature = "std", not(target_family = "wasm")))]
         #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
         #[must_use = "bind it: `let guard = …` (`let _ = …` releases it at once)"]
         pub fn $for<$($Q)*>(
@@ -106,7 +106,7 @@ macro_rules! forms {
         #[doc = concat!("let _writer = latch.try_write(", $example, ");")]
         #[doc = concat!("assert!(latch.", stringify!($until), "(", $example, $more, "Instant::now()).is_none());")]
         /// ```
-        #[cfg(feature = "std")]
+        #[cfg(all(feature = "std", not(target_family = "wasm")))]
         #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
         #[must_use = "bind it: `let guard = …` (`let _ = …` releases it at once)"]
         pub fn $until<$($Q)*>(

@@ -4,15 +4,15 @@ use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 use std::time::{Duration, Instant};
 
 use super::guard::{LatchGuard, LatchReadGuard, LatchWriteGuard};
 use super::request::Request;
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::acquire::blocking::{Wait, block, deadline_after};
 use crate::acquire::future::race;
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::core::Outlook;
 use crate::core::{LatchWord, Presence, Waiter, WakeBatch};
 use crate::fairness::Fairness;
@@ -266,7 +266,7 @@ impl<'a, M: Gathered> Requests<'a, M> {
     }
 }
 
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 impl<'a, M: Gathered> Requests<'a, M> {
     pub(super) fn block(self) -> M::Guards<'a> {
         self.enter_or(|requests| block(requests, None)).expect("a wait without a deadline ends with the holds")
@@ -286,7 +286,7 @@ impl<'a, M: Gathered> Requests<'a, M> {
     }
 }
 
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 impl<'a, M: Mode> Wait for Requests<'a, M> {
     type Output = List<LatchGuard<'a, M>>;
 

@@ -5,14 +5,14 @@ use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 use std::time::{Duration, Instant};
 
 use super::guard::LatchGuard;
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::acquire::blocking::{Wait, block, deadline_after};
 use crate::acquire::future::race;
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::core::Outlook;
 use crate::core::{Entered, Kept, LatchWord, Presence, Ticket, Waiter, WakeBatch, Want};
 use crate::fairness::Fairness;
@@ -110,7 +110,7 @@ impl<'a, M: Mode> Request<'a, M> {
     }
 }
 
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 impl<'a, M: Mode> Wait for Request<'a, M> {
     type Output = LatchGuard<'a, M>;
 
@@ -215,7 +215,7 @@ impl<M: Mode> fmt::Debug for LatchAcquire<'_, M> {
     }
 }
 
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 #[inline]
 pub(super) fn block_on<'a, M: Mode>(mut request: Request<'a, M>) -> LatchGuard<'a, M> {
     match request.enter() {
@@ -224,12 +224,12 @@ pub(super) fn block_on<'a, M: Mode>(mut request: Request<'a, M>) -> LatchGuard<'
     }
 }
 
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 pub(super) fn block_for<'a, M: Mode>(mut request: Request<'a, M>, timeout: Duration) -> Option<LatchGuard<'a, M>> {
     request.enter().map_or_else(|_| block(request, deadline_after(timeout)), Some)
 }
 
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 pub(super) fn block_until<'a, M: Mode>(mut request: Request<'a, M>, deadline: Instant) -> Option<LatchGuard<'a, M>> {
     request.enter().map_or_else(|_| block(request, Some(deadline)), Some)
 }

@@ -3,7 +3,7 @@ use core::borrow::Borrow;
 use core::fmt;
 use core::hash::{BuildHasher, Hash};
 use core::marker::PhantomData;
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 use std::time::{Duration, Instant};
 
 use super::forms::forms;
@@ -370,7 +370,7 @@ macro_rules! many {
         #[doc = concat!("let guards = locks.", stringify!($blocking), "(", $keys, ");")]
         /// # drop(guards);
         /// ```
-        #[cfg(feature = "std")]
+        #[cfg(all(feature = "std", not(target_family = "wasm")))]
         #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
         pub fn $blocking<$($q,)+ $($Q),+>(
             &self,
@@ -396,7 +396,7 @@ macro_rules! many {
         /// let _writer = locks.write_blocking("a");
         #[doc = concat!("assert!(locks.", stringify!($for), "(", $keys, ", Duration::from_millis(1)).is_none());")]
         /// ```
-        #[cfg(feature = "std")]
+        #[cfg(all(feature = "std", not(target_family = "wasm")))]
         #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
         #[must_use = "bind it: `let guards = …` (`let _ = …` releases them at once)"]
         pub fn $for<$($q,)+ $($Q),+>(
@@ -424,7 +424,7 @@ macro_rules! many {
         /// let _writer = locks.write_blocking("a");
         #[doc = concat!("assert!(locks.", stringify!($until), "(", $keys, ", Instant::now()).is_none());")]
         /// ```
-        #[cfg(feature = "std")]
+        #[cfg(all(feature = "std", not(target_family = "wasm")))]
         #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
         #[must_use = "bind it: `let guards = …` (`let _ = …` releases them at once)"]
         pub fn $until<$($q,)+ $($Q),+>(

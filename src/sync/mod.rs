@@ -21,7 +21,7 @@ mod checker;
 mod cpus;
 #[cfg(not(any(keylatch_loom, keylatch_shuttle)))]
 mod lock;
-#[cfg(all(feature = "std", not(any(keylatch_loom, keylatch_shuttle))))]
+#[cfg(all(feature = "std", not(target_family = "wasm"), not(any(keylatch_loom, keylatch_shuttle))))]
 mod spin_wait;
 
 #[cfg(not(keylatch_loom))]
@@ -35,11 +35,11 @@ pub(crate) use loom::cell::UnsafeCell;
 
 #[cfg(not(any(keylatch_loom, keylatch_shuttle)))]
 pub(crate) use self::lock::Lock;
-#[cfg(all(feature = "std", not(any(keylatch_loom, keylatch_shuttle))))]
+#[cfg(all(feature = "std", not(target_family = "wasm"), not(any(keylatch_loom, keylatch_shuttle))))]
 pub(crate) use self::spin_wait::{SpinWait, watch};
 #[cfg(not(any(keylatch_loom, keylatch_shuttle, feature = "portable-atomic")))]
 pub(crate) use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 #[cfg(all(not(any(keylatch_loom, keylatch_shuttle)), feature = "portable-atomic"))]
 pub(crate) use portable_atomic::{AtomicU32, AtomicUsize, Ordering};
-#[cfg(all(feature = "std", not(any(keylatch_loom, keylatch_shuttle))))]
+#[cfg(all(feature = "std", not(target_family = "wasm"), not(any(keylatch_loom, keylatch_shuttle))))]
 pub(crate) use std::thread_local;

@@ -23,7 +23,7 @@ pub(crate) enum Join {
     /// With a hold if the entry is made, else with a claim: who holds others is told before it holds one twice.
     Make,
     /// With a hold if that is possible at once, else with a claim.
-    #[cfg_attr(not(feature = "std"), allow(dead_code))] // for those who block
+    #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for those who block
     Enter,
     /// With a hold if that is possible at once; with a claim only if the queue has to decide.
     Try,
@@ -204,7 +204,7 @@ impl<K, V: Payload> Core<K, V> {
     /// # Panics
     /// If the entry has as many units as can be counted.
     #[inline]
-    #[cfg_attr(not(feature = "std"), allow(dead_code))] // for those who block
+    #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for those who block
     pub(crate) fn hold_or_claim<M>(&self, source: &mut impl Source<K, V>, mode: M) -> Result<Hold<K, V, M>, Claim<K, V>>
     where
         M: TypedAccess,

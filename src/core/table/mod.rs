@@ -139,7 +139,7 @@ impl<K, V: Payload> Core<K, V> {
         self.waits.try_enter(entry.state(), want)
     }
 
-    #[cfg_attr(not(feature = "std"), allow(dead_code))] // for threads that spin
+    #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for threads that spin
     pub(crate) fn outlook(&self, entry: Live<'_, K, V>, want: Want) -> Outlook {
         self.waits.outlook(entry.state(), want)
     }

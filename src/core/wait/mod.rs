@@ -63,7 +63,7 @@ pub(crate) struct Entered(());
 
 /// Whether a request has a chance without a place in the queue. At a glance: no promise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(not(feature = "std"), allow(dead_code))] // for threads that spin
+#[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for threads that spin
 pub(crate) enum Outlook {
     /// It seems that it may get in now.
     Free,
@@ -175,7 +175,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: Hall> WaitQueues<Q> {
         entered.ok().map(Entered)
     }
 
-    #[cfg_attr(not(feature = "std"), allow(dead_code))] // for threads that spin
+    #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for threads that spin
     pub(super) fn outlook(&self, state: &impl Waited<Hall = H>, want: Want) -> Outlook {
         if self.rules.fairness == Fairness::Fifo {
             Outlook::MustQueue

@@ -26,10 +26,10 @@ pub(crate) enum Presence {
     /// It comes when it is woken, or later, or never.
     Task,
     /// It is on a core, and will see at once that it has been handed what it wants.
-    #[cfg_attr(not(feature = "std"), allow(dead_code))] // for those who block
+    #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for those who block
     LookingThread,
     /// It sleeps, or is about to. Once it is woken it comes.
-    #[cfg_attr(not(feature = "std"), allow(dead_code))] // for those who block
+    #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for those who block
     SleepingThread,
 }
 

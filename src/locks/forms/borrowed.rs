@@ -86,7 +86,7 @@ macro_rules! borrowed {
         }
 
         /// Blocking and timed calls.
-        #[cfg(feature = "std")]
+        #[cfg(all(feature = "std", not(target_family = "wasm")))]
         impl<K: Eq + ::core::hash::Hash, $($V,)? S: ::core::hash::BuildHasher> $Table<K, $($V,)? S> {
             #[doc = concat!($does, ", blocking the thread while it waits.")]
             ///

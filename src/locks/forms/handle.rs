@@ -76,7 +76,7 @@ macro_rules! handle {
             /// ```
             #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
             #[inline]
-            #[cfg(feature = "std")]
+            #[cfg(all(feature = "std", not(target_family = "wasm")))]
             pub fn $lock_blocking(&self $(, $n: $Number)?) -> $crate::guard::Guard<P, $crate::mode::$Mode> {
                 self.call($crate::locks::forms::mode::mode!(self.permits(), [$($n)?])).blocking()
             }
@@ -104,7 +104,7 @@ macro_rules! handle {
             )]
             /// ```
             #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
-            #[cfg(feature = "std")]
+            #[cfg(all(feature = "std", not(target_family = "wasm")))]
             pub fn $try_lock_for(
                 &self,
                 $($n: $Number,)?
@@ -137,7 +137,7 @@ macro_rules! handle {
             )]
             /// ```
             #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
-            #[cfg(feature = "std")]
+            #[cfg(all(feature = "std", not(target_family = "wasm")))]
             pub fn $try_lock_until(
                 &self,
                 $($n: $Number,)?

@@ -102,7 +102,7 @@ macro_rules! many {
         }
 
         /// Several keys at once, blocking.
-        #[cfg(feature = "std")]
+        #[cfg(all(feature = "std", not(target_family = "wasm")))]
         impl<K: Eq + ::core::hash::Hash, $($V,)? S: ::core::hash::BuildHasher> $Table<K, $($V,)? S> {
             #[doc = concat!($does, ", all of them or none, blocking the thread while it waits.")]
             ///
@@ -250,7 +250,7 @@ macro_rules! many {
         }
 
         /// Several keys at once, blocking, with owned guards.
-        #[cfg(all(feature = "std", target_has_atomic = "ptr"))]
+        #[cfg(all(feature = "std", not(target_family = "wasm"), target_has_atomic = "ptr"))]
         impl<K: Eq + ::core::hash::Hash, $($V,)? S: ::core::hash::BuildHasher> $Table<K, $($V,)? S> {
             #[doc = concat!($does, ", all of them or none, blocking the thread while it waits, with owned guards.")]
             ///

@@ -226,7 +226,7 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
     /// assert_eq!((conflict.key().as_str(), conflict.step(), conflict.found()), ("a", 1, None));
     /// assert!(map.is_empty());
     /// ```
-    #[cfg(feature = "std")]
+    #[cfg(all(feature = "std", not(target_family = "wasm")))]
     pub fn commit_blocking(self) -> Result<Vec<Option<Version>>, BatchConflict<K>>
     where
         K: ToKey<K>,

@@ -10,7 +10,7 @@ use equivalent::Equivalent;
 use super::version::{AddOrUpdate, Conflict, Version};
 use super::{LockMap, MapReadGuard};
 use crate::acquire::manner::{Awaiting, Manner};
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::acquire::manner::{Blocking, run};
 use crate::acquire::request::Request;
 use crate::core::{Ask, Busy, OwnedKey, Source, Valued};
@@ -336,7 +336,7 @@ macro_rules! one_call {
             $(#[doc = $before])*
             #[doc = concat!("assert_eq!(map.", stringify!($call_blocking), "(", $arguments, ")", $gives, ");")]
             /// ```
-            #[cfg(feature = "std")]
+            #[cfg(all(feature = "std", not(target_family = "wasm")))]
             pub fn $call_blocking<Q>(&self, key: &Q, $($argument: $Argument),*) -> $Output
             where
                 Q: $($asked)+,
@@ -489,7 +489,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// let page = pages.get_or_insert_with_blocking("home", || "rendered".to_string());
     /// assert_eq!(page.value().unwrap(), "rendered");
     /// ```
-    #[cfg(feature = "std")]
+    #[cfg(all(feature = "std", not(target_family = "wasm")))]
     #[must_use = "bind it: `let page = …` (`let _ = …` releases it at once)"]
     pub fn get_or_insert_with_blocking<Q>(&self, key: &Q, init: impl FnOnce() -> V) -> MapReadGuard<'_, K, V, S>
     where
@@ -520,7 +520,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// assert_eq!(page.value().unwrap(), "rendered");
     /// # Ok::<_, std::io::Error>(())
     /// ```
-    #[cfg(feature = "std")]
+    #[cfg(all(feature = "std", not(target_family = "wasm")))]
     pub fn get_or_try_insert_with_blocking<Q, E>(
         &self,
         key: &Q,
