@@ -181,7 +181,10 @@ pub fn run(bytes: &[u8]) {
             }
             1 => (plain.enter(Want::Hold(access), 0, permits), word.hold(access, permits)),
             2 if plain.claims >= want.claims() => {
-                (plain.enter(want, want.claims(), permits), word.enter(want, permits))
+                // The waiters of a latch keep their claims.
+                let kept = which >= 128 && plain.units() < MAX_UNITS;
+                let claims = if kept { 0 } else { want.claims() };
+                (plain.enter(want, claims, permits), word.enter(want, claims, permits))
             }
             3 => {
                 let from = if plain.writer { Access::Exclusive } else { Access::Upgradable };
@@ -199,7 +202,7 @@ pub fn run(bytes: &[u8]) {
                     Err(_) => Err(Refusal::Queued),
                     entered => entered,
                 };
-                (expected, word.enqueue(want, permits))
+                (expected, word.enqueue(want, 1, permits))
             }
             5 => {
                 let unit = if which % 4 == 0 { Unit::Claim } else { Unit::Hold(access) };
