@@ -1,9 +1,10 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use crate::core::{Config, Core, Counted, Rules};
+use crate::core::{Config, Core, Counted, Observer, Rules};
 use crate::fairness::Fairness;
 use crate::plumbing::{Kind, sealed::Assembled};
+use crate::wait_event::WaitEvent;
 
 /// The default hasher: hashbrown's, which is `foldhash` in its "fast" form, seeded at random for each table.
 ///
@@ -35,6 +36,7 @@ pub struct Builder<T, K, S = DefaultHashBuilder> {
     recycle_keys: bool,
     values: Option<usize>,
     rules: Rules,
+    observer: Option<Observer<K>>,
     hasher: S,
     makes: PhantomData<fn() -> (T, K)>,
 }
@@ -54,6 +56,7 @@ impl<T: Kind, K> Builder<T, K> {
             recycle_keys: false,
             values: None,
             rules: Rules { fairness: Fairness::default(), counted },
+            observer: None,
             hasher: DefaultHashBuilder::default(),
             makes: PhantomData,
         }
@@ -126,8 +129,51 @@ impl<T: Kind, K, S> Builder<T, K, S> {
 
     /// The hasher. The default is hashbrown's: see [`DefaultHashBuilder`].
     pub fn hasher<S2>(self, hasher: S2) -> Builder<T, K, S2> {
-        let Builder { shards, capacity, spares, recycle_keys, values, rules, hasher: _, makes } = self;
-        Builder { shards, capacity, spares, recycle_keys, values, rules, hasher, makes }
+        let Builder { shards, capacity, spares, recycle_keys, values, rules, observer, hasher: _, makes } = self;
+        Builder { shards, capacity, spares, recycle_keys, values, rules, observer, hasher, makes }
+    }
+
+    /// Calls `f` whenever a request begins to wait, and when its wait ends: to count, log or trace contention.
+    ///
+    /// A request that finds its key free is not told of, and pays nothing. Nor is one that fails at once, or gets in while its
+    /// thread still spins: a wait begins when the request joins the key's queue, and from then on [`Status`](crate::Status)
+    /// counts it as a waiter. It ends when the request comes to take what it was granted (for a task, when it is polled
+    /// again), or when it gives up. Each wait has both events, with the same [`id`](WaitEvent::id), but for those
+    /// that are forgotten. A call for several keys has a wait for each key that it waits for, one after another, and an upgrade one
+    /// for the key that it has.
+    ///
+    /// `f` is called by the thread or task that asks, with no internal lock held, so it may use the table, and wait. Whoever
+    /// asks, or gives up, goes on when `f` has returned: so keep it short. The last call of `on_wait` counts. A
+    /// [`Latch`](crate::Latch) and a [`Striped`](crate::Striped) have no keys to name, and no observer.
+    ///
+    /// If `f` panics, the panic reaches the caller of the request, and what that asked for, or had been granted, is released;
+    /// a request that panics as it begins to wait has no second event.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    ///
+    /// use keylatch::{KeyedMutex, WaitPhase};
+    ///
+    /// let waits = Arc::new(AtomicUsize::new(0));
+    /// let counted = Arc::clone(&waits);
+    /// let locks: KeyedMutex<String> = KeyedMutex::builder()
+    ///     .on_wait(move |event| {
+    ///         if event.phase() == WaitPhase::Started {
+    ///             counted.fetch_add(1, Relaxed);
+    ///         }
+    ///     })
+    ///     .build();
+    ///
+    /// let guard = locks.lock_blocking("a"); // free: nobody waits
+    /// assert!(locks.try_lock_for("a", std::time::Duration::from_millis(1)).is_none());
+    /// assert_eq!(waits.load(Relaxed), 1);
+    /// # drop(guard);
+    /// ```
+    pub fn on_wait(mut self, f: impl Fn(&WaitEvent<'_, K>) + Send + Sync + 'static) -> Self {
+        self.observer = Some(Observer::new(f));
+        self
     }
 
     /// How many values there may be.
@@ -157,14 +203,15 @@ impl<T: Kind, K, S> Builder<T, K, S> {
             self.capacity
         );
         let shards = shards.next_power_of_two();
-        let core = Core::new(Config {
+        let config = Config {
             shards,
             capacity: self.capacity,
             spares: self.spares,
             recycle_keys: self.recycle_keys,
             values: self.values,
             rules: self.rules,
-        });
+        };
+        let core = Core::new(config, self.observer);
         T::Table::assemble(core, self.hasher)
     }
 }
@@ -178,6 +225,7 @@ impl<T, K, S> fmt::Debug for Builder<T, K, S> {
             .field("recycle_keys", &self.recycle_keys)
             .field("fairness", &self.rules.fairness)
             .field("max_values", &self.values)
+            .field("on_wait", &self.observer.is_some())
             .finish_non_exhaustive()
     }
 }

@@ -212,7 +212,7 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
 
     #[cfg(target_has_atomic = "ptr")] // for those who are tracked
     pub(crate) fn identity(&self) -> Identity {
-        self.held.as_ref().expect(HELD).0.core().identity(self.live())
+        self.core().identity(self.live())
     }
 
     #[inline]
@@ -223,6 +223,11 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
     #[inline]
     pub(crate) fn live(&self) -> Live<'_, P::Key, PayloadOf<P>> {
         self.held.as_ref().expect(HELD).1.live()
+    }
+
+    #[inline]
+    pub(crate) fn core(&self) -> &CoreOf<P> {
+        self.held.as_ref().expect(HELD).0.core()
     }
 
     #[inline]

@@ -332,6 +332,7 @@ mod builder;
 mod core;
 #[cfg(target_has_atomic = "ptr")]
 pub mod deadlock;
+mod dump;
 mod fairness;
 mod guard;
 mod guards;
@@ -346,6 +347,7 @@ mod plumbing;
 mod status;
 mod sync;
 mod upgrade;
+mod wait_event;
 
 // The README's examples are tests.
 #[cfg(doctest)]
@@ -394,6 +396,7 @@ pub mod table {
 
 pub use self::{
     builder::{Builder, DefaultHashBuilder, MAX_CAPACITY, MAX_SHARDS},
+    dump::Dump,
     fairness::Fairness,
     guard::Guard,
     guards::Guards,
@@ -410,6 +413,7 @@ pub use self::{
     },
     status::Status,
     upgrade::Upgraded,
+    wait_event::{WaitEvent, WaitId, WaitMode, WaitPhase},
 };
 #[cfg(target_has_atomic = "ptr")]
 pub use self::{

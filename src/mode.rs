@@ -2,7 +2,9 @@
 
 use core::fmt::Debug;
 
-use crate::core::{Access, Core, For, Hold, Payload, Ticket, TypedAccess, WakeBatch};
+use crate::core::{Access, Core, For, Hold, Payload, Ticket, TypedAccess, WakeBatch, Want};
+use crate::panics::Panics;
+use crate::wait_event::{WaitId, WaitPhase};
 
 /// What the public trait can do. Nobody outside can implement it, nor name it.
 pub(crate) mod sealed {
@@ -37,7 +39,11 @@ pub struct Shared(());
 
 /// A reader, beside other readers, that alone may become a writer.
 #[derive(Clone, Copy, Debug)]
-pub struct Upgradable(pub(crate) Upgrading);
+pub struct Upgradable {
+    pub(crate) upgrading: Upgrading,
+    /// While the table's observer knows that an upgrade waits.
+    pub(crate) told: Option<WaitId>,
+}
 
 /// The holder of a permit, or of several.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +80,7 @@ impl Shared {
 }
 
 impl Upgradable {
-    pub(crate) const NEW: Upgradable = Upgradable(Upgrading::No);
+    pub(crate) const NEW: Upgradable = Upgradable { upgrading: Upgrading::No, told: None };
 }
 
 impl Permit {
@@ -129,7 +135,7 @@ impl TypedAccess for Shared {
 impl TypedAccess for Upgradable {
     #[inline]
     fn access(&self) -> Access {
-        match self.0 {
+        match self.upgrading {
             Upgrading::No | Upgrading::Waiting(_) => Access::Upgradable,
             Upgrading::Done => Access::Exclusive,
         }
@@ -163,16 +169,26 @@ impl sealed::ModeInside for Upgradable {
 
     /// Releases what the hold is by now, and what it waits for. Its own wakers run at once.
     fn release<K, V: Payload>(core: &Core<K, V>, mut hold: Hold<K, V, Self>, others: Option<&mut WakeBatch>) {
-        let Upgrading::Waiting(ticket) = hold.mode().0 else { return core.release(hold, others) };
-        // Dropped last: wakers run when everything is in order.
-        let _settling = core.settling(hold.live());
-        let mut batch = WakeBatch::default();
-        if core.leave_queue(hold.live(), ticket, &mut batch).is_some() {
-            hold.set_mode(Upgradable(Upgrading::Done));
-            // What was reserved for this one is for the next one that waits, not for whoever comes first.
-            return core.release_unsettled(For::NextWaiter, hold);
+        let Upgradable { upgrading: Upgrading::Waiting(ticket), told } = hold.mode() else {
+            return core.release(hold, others);
+        };
+        let mut panics = Panics::default();
+        if let Some(id) = told {
+            panics.run(|| core.wait_ended(hold.live(), Want::Upgrade, WaitPhase::GivenUp, id));
         }
-        core.release_unsettled(For::Anybody, hold);
+        {
+            // Dropped last: wakers run when everything is in order.
+            let _settling = core.settling(hold.live());
+            let mut batch = WakeBatch::default();
+            if core.leave_queue(hold.live(), ticket, &mut batch).is_some() {
+                hold.set_mode(Upgradable { upgrading: Upgrading::Done, told: None });
+                // What was reserved for this one is for the next one that waits, not for whoever comes first.
+                core.release_unsettled(For::NextWaiter, hold);
+            } else {
+                core.release_unsettled(For::Anybody, hold);
+            }
+        }
+        panics.resume();
     }
 }
 

@@ -6,6 +6,7 @@ use core::fmt;
 use core::marker::PhantomData;
 
 use crate::core::{Claim, Core, Hold, Valued};
+use crate::status::Status;
 
 /// What the public traits can do. Nobody outside can implement it, nor name it:
 ///
@@ -115,6 +116,10 @@ impl<'a, T: Table> TableRef<'a, T> {
     #[inline]
     pub(crate) fn new(table: &'a T) -> Self {
         TableRef { core: table.core(), table: PhantomData }
+    }
+
+    pub(crate) fn for_each_key(&self, mut f: impl FnMut(&T::Key, Status)) {
+        self.core.for_each(|key, snapshot| f(key, Status::new(snapshot)));
     }
 }
 

@@ -7,7 +7,7 @@ use crate::core::{Counted, Snapshot};
 /// All of it was true at one instant during the call that made it, and may have changed since: use it to watch and to
 /// test, not to decide whether a lock can be taken. A request is counted once, as a holder or as a waiter. Handles,
 /// futures that have not been polled, and threads that have not queued yet are neither. Who holds a mutex's key is
-/// counted as a writer. `Debug` shows what is not zero.
+/// counted as a writer. `Debug` and `Display` show what is not zero.
 ///
 /// # Examples
 /// ```
@@ -16,6 +16,7 @@ use crate::core::{Counted, Snapshot};
 /// let status = locks.status(&7).unwrap();
 /// assert_eq!((status.writers(), status.holders(), status.waiters()), (1, 1, 0));
 /// assert_eq!(format!("{status:?}"), "Status { writers: 1 }");
+/// assert_eq!(format!("{status}"), "1 writer");
 /// drop(guard);
 /// assert!(locks.status(&7).is_none());
 /// ```
@@ -95,6 +96,39 @@ counts! {
     waiting_upgrades;
     /// How many requests wait for permits, each for one or for several.
     waiting_permits;
+}
+
+/// Holders, and then waiters: "2 readers; waiting: 1 to write, 3 to read".
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let holders = [
+            (self.readers, "reader", "readers"),
+            (self.writers, "writer", "writers"),
+            (self.upgradable, "upgradable", "upgradable"),
+            (self.permits, "permit", "permits"),
+        ];
+        if self.holders() == 0 {
+            f.write_str("nobody")?;
+        }
+        let mut separator = "";
+        for (count, one, many) in holders.into_iter().filter(|(count, ..)| *count > 0) {
+            write!(f, "{separator}{count} {}", if count == 1 { one } else { many })?;
+            separator = ", ";
+        }
+        let waiters = [
+            (self.waiting_upgrades, "upgrade"),
+            (self.waiting_writers, "write"),
+            (self.waiting_upgradable, "read upgradably"),
+            (self.waiting_readers, "read"),
+            (self.waiting_permits, "acquire"),
+        ];
+        let mut separator = "; waiting: ";
+        for (count, what) in waiters.into_iter().filter(|(count, _)| *count > 0) {
+            write!(f, "{separator}{count} to {what}")?;
+            separator = ", ";
+        }
+        Ok(())
+    }
 }
 
 impl Status {

@@ -18,6 +18,7 @@ use crate::core::{Access, Presence, Ticket, Waiter, WakeBatch, Want};
 use crate::guard::Guard;
 use crate::mode::{Exclusive, Mode, Shared, Upgradable, Upgrading};
 use crate::plumbing::{CoreOf, HoldOf, TablePtr};
+use crate::wait_event::WaitPhase;
 
 /// The moves on which all the public forms below are built.
 impl<P: TablePtr> Guard<P, Upgradable> {
@@ -25,13 +26,35 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     fn poll_upgrade(&mut self, waiter: Waiter<'_>) -> Poll<()> {
         // Dropped last: wakers run when the state is in order.
         let mut batch = WakeBatch::default();
-        self.poll_upgrade_into(waiter, &mut batch)
+        let poll = self.poll_upgrade_into(waiter, &mut batch);
+        self.observe_upgrade();
+        poll
+    }
+
+    /// Tells the observer that the wait has begun, or how it has ended, if that is so and there is one. For whoever moved the
+    /// upgrade, when there is no lock.
+    pub(crate) fn observe_upgrade(&mut self) {
+        let (core, hold) = self.parts();
+        let Upgradable { upgrading, told } = hold.mode();
+        let phase = match (upgrading, told) {
+            (Upgrading::Waiting(_), None) => {
+                let told = core.wait_started(hold.live(), Want::Upgrade);
+                return hold.set_mode(Upgradable { upgrading, told });
+            }
+            (Upgrading::Waiting(_), Some(_)) | (_, None) => return,
+            (Upgrading::Done, Some(_)) => WaitPhase::Granted,
+            (Upgrading::No, Some(_)) => WaitPhase::GivenUp,
+        };
+        hold.set_mode(Upgradable { upgrading, told: None });
+        if let Some(id) = told {
+            core.wait_ended(hold.live(), Want::Upgrade, phase, id);
+        }
     }
 
     /// The same. Whoever is to be woken is left in the batch.
     pub(crate) fn poll_upgrade_into(&mut self, waiter: Waiter<'_>, batch: &mut WakeBatch) -> Poll<()> {
         let (core, hold) = self.parts();
-        let mut ticket = match hold.mode().0 {
+        let mut ticket = match hold.mode().upgrading {
             Upgrading::No => Ticket::NONE,
             Upgrading::Waiting(ticket) => ticket,
             Upgrading::Done => return Poll::Ready(()),
@@ -41,7 +64,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
             Some(_) => (Upgrading::Done, Poll::Ready(())),
             None => (Upgrading::Waiting(ticket), Poll::Pending),
         };
-        hold.set_mode(Upgradable(upgrading));
+        hold.set_mode(Upgradable { upgrading, ..hold.mode() });
         poll
     }
 
@@ -49,43 +72,41 @@ impl<P: TablePtr> Guard<P, Upgradable> {
         let (core, hold) = self.parts();
         let entered = core.try_enter(hold.live(), Want::Upgrade).is_some();
         if entered {
-            hold.set_mode(Upgradable(Upgrading::Done));
+            hold.set_mode(Upgradable { upgrading: Upgrading::Done, ..hold.mode() });
         }
         entered
     }
 
     /// Back to a plain upgradable hold, from wherever an upgrade has got, or was left forgotten.
     pub(crate) fn fall_back(&mut self) {
-        let (core, hold) = self.parts();
         // Dropped last: wakers run when the state is in order.
         let mut batch = WakeBatch::default();
-        if let Upgrading::Waiting(ticket) = hold.mode().0 {
-            let entered = core.leave_queue(hold.live(), ticket, &mut batch);
-            hold.set_mode(Upgradable(if entered.is_some() { Upgrading::Done } else { Upgrading::No }));
-        }
-        if let Upgrading::Done = hold.mode().0 {
+        let is_exclusive = self.leave_queue(&mut batch);
+        let (core, hold) = self.parts();
+        if is_exclusive {
             core.downgrade(hold, Access::Upgradable, &mut batch);
-            hold.set_mode(Upgradable::NEW);
+            hold.set_mode(Upgradable { upgrading: Upgrading::No, ..hold.mode() });
         }
+        self.observe_upgrade();
     }
 
     /// Where the upgrade waits, if it does.
     #[cfg(target_has_atomic = "ptr")] // for those who are tracked
     pub(crate) fn place_of_upgrade(&mut self) -> Option<Place> {
         let (core, hold) = self.parts();
-        let Upgrading::Waiting(ticket) = hold.mode().0 else { return None };
+        let Upgrading::Waiting(ticket) = hold.mode().upgrading else { return None };
         Some(core.place(hold.live(), ticket))
     }
 
     /// Gives up the position in the queue, and nothing else. Whether the hold is exclusive, because that had been granted already.
-    #[cfg(target_has_atomic = "ptr")] // for those who are tracked
     pub(crate) fn leave_queue(&mut self, batch: &mut WakeBatch) -> bool {
         let (core, hold) = self.parts();
-        if let Upgrading::Waiting(ticket) = hold.mode().0 {
+        if let Upgrading::Waiting(ticket) = hold.mode().upgrading {
             let entered = core.leave_queue(hold.live(), ticket, batch);
-            hold.set_mode(Upgradable(if entered.is_some() { Upgrading::Done } else { Upgrading::No }));
+            let upgrading = if entered.is_some() { Upgrading::Done } else { Upgrading::No };
+            hold.set_mode(Upgradable { upgrading, ..hold.mode() });
         }
-        matches!(hold.mode().0, Upgrading::Done)
+        matches!(hold.mode().upgrading, Upgrading::Done)
     }
 
     #[cfg(all(feature = "std", not(target_family = "wasm")))]

@@ -12,9 +12,11 @@ use crate::core::{Access, Entered, Source, Ticket, Waiter, WakeBatch, Want};
 use crate::core::{Identity, Live, Place};
 use crate::guard::Guard;
 use crate::mode::Mode;
+use crate::panics::Panics;
 #[cfg(target_has_atomic = "ptr")]
 use crate::plumbing::CoreOf;
 use crate::plumbing::{ClaimOf, PayloadOf, TablePtr};
+use crate::wait_event::{WaitId, WaitPhase};
 
 /// An operation: acquire a hold of mode `M` on the key that `source` leads to.
 pub(crate) struct Call<P, S, M> {
@@ -60,13 +62,15 @@ pub(crate) struct Request<P: TablePtr, M: Mode> {
     /// `None` when the hold has been acquired.
     claim: Option<(P, ClaimOf<P>)>,
     ticket: Ticket,
+    /// While the table's observer knows that it waits.
+    told: Option<WaitId>,
     mode: M,
 }
 
 impl<P: TablePtr, M: Mode> Request<P, M> {
     #[inline]
     pub(crate) fn new(table: P, claim: ClaimOf<P>, mode: M) -> Self {
-        Request { claim: Some((table, claim)), ticket: Ticket::NONE, mode }
+        Request { claim: Some((table, claim)), ticket: Ticket::NONE, told: None, mode }
     }
 
     #[inline]
@@ -89,11 +93,32 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
 
     #[inline(never)]
     fn poll_slowly(&mut self, waiter: Waiter<'_>) -> Poll<Guard<P, M>> {
+        // Dropped last. If its wakers panic, or the observer does, the guard is there, and is dropped on the way out.
         let mut batch = WakeBatch::default();
-        let Some(guard) = self.poll_into(waiter, &mut batch) else { return Poll::Pending };
-        // If the wakers in the batch panic, the guard is there, and is dropped on the way out.
+        let guard = self.poll_into(waiter, &mut batch);
+        self.observe(guard.as_ref());
         drop(batch);
-        Poll::Ready(guard)
+        guard.map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// Tells the observer that the wait has begun, or that it has ended with this guard, if that is so and there is one. For whoever
+    /// called [`poll_into`](Self::poll_into), when it has no lock.
+    #[inline]
+    pub(crate) fn observe(&mut self, got: Option<&Guard<P, M>>) {
+        match (got, self.told, &self.claim) {
+            (Some(guard), Some(_), _) => self.wait_ended(guard, WaitPhase::Granted),
+            (None, None, Some((table, claim))) if self.ticket.is_some() => {
+                self.told = table.core().wait_started(claim.live(), self.want());
+            }
+            _ => {}
+        }
+    }
+
+    /// The request is done, and has got this guard, whatever becomes of it.
+    pub(crate) fn wait_ended(&mut self, guard: &Guard<P, M>, phase: WaitPhase) {
+        if let Some(id) = self.told.take() {
+            guard.core().wait_ended(guard.live(), self.want(), phase, id);
+        }
     }
 
     /// Acquires, or queues. Whoever is to be woken is left in the batch.
@@ -132,6 +157,16 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
     fn acquired(&mut self, entered: Entered) -> Guard<P, M> {
         let (table, claim) = self.claim.take().expect("a request is acquired once");
         Guard::new(table, claim.into_hold(entered, self.mode))
+    }
+
+    /// Gives up a wait that the observer knows of.
+    #[cold]
+    #[inline(never)]
+    fn give_up(table: P, claim: ClaimOf<P>, mode: M, ticket: Ticket, id: WaitId) {
+        let mut panics = Panics::default();
+        panics.run(|| table.core().wait_ended(claim.live(), Want::Hold(mode.access()), WaitPhase::GivenUp, id));
+        table.core().cancel(claim, mode, ticket);
+        panics.resume();
     }
 
     /// The claim of a request that has not been polled.
@@ -191,7 +226,10 @@ impl<P: TablePtr, M: Mode> Drop for Request<P, M> {
     #[inline]
     fn drop(&mut self) {
         if let Some((table, claim)) = self.claim.take() {
-            table.core().cancel(claim, self.mode, self.ticket);
+            match self.told {
+                None => table.core().cancel(claim, self.mode, self.ticket),
+                Some(id) => Self::give_up(table, claim, self.mode, self.ticket, id),
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! table   keys: finds, makes and retires entries          generic over key and payload
-//!   lookup · retire · visit · shard · pool · slot · tag · payload · value · values · sieve
+//!   lookup · retire · visit · observer · shard · pool · slot · tag · payload · value · values · sieve
 //! wait    no keys: the state of an entry, and its queue   compiled once
 //!   mod (the acquire machine) · state · word · policy · queue · paged · wakers · place
 //! latch   no keys, and no entries: a word, which is waited for in queues that all latches share
@@ -117,7 +117,7 @@ pub(crate) use self::wait::Outlook;
 pub(crate) use self::{
     latch::{Kept, LatchWord, Users},
     table::{
-        Ask, Busy, Claim, Config, Core, Hold, Key, Live, OwnedKey, Payload, Source, Tag, TypedAccess, Valued,
+        Ask, Busy, Claim, Config, Core, Hold, Key, Live, Observer, OwnedKey, Payload, Source, Tag, TypedAccess, Valued,
         Whereabouts,
     },
     wait::word::MAX_UNITS,

@@ -23,6 +23,7 @@ use crate::core::{Identity, Place, Presence, TypedAccess, Waiter, WakeBatch, Wan
 use crate::guard::Guard;
 use crate::mode::{HandOver, Mode, Permit};
 use crate::plumbing::TablePtr;
+use crate::wait_event::WaitPhase;
 
 const FINISHED: &str = "keylatch: a lock future was polled after it had finished";
 
@@ -310,6 +311,12 @@ where
     fn poll_slowly(&mut self, waiter: Waiter<'_>) -> Poll<Result<Tracked<Guard<P, M>>, Deadlock>> {
         let Waiting { record, request } = self.waiting.as_mut().expect(FINISHED);
         let step = record.step(request, waiter);
+        match &step {
+            Step::Waits => request.observe(None),
+            Step::Got(guard) => request.observe(Some(guard)),
+            // One that has got nothing says so when it is dropped.
+            Step::Failed(_, granted) => granted.iter().for_each(|guard| request.wait_ended(guard, WaitPhase::GivenUp)),
+        }
         if let Step::Waits = step {
             return Poll::Pending;
         }

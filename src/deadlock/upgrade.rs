@@ -253,6 +253,10 @@ where
         }
         let tracked = self.tracked.as_mut().expect(FINISHED);
         let step = self.record.step(tracked, waiter);
+        // One that has failed says so when it falls back.
+        if !matches!(step, Step::Failed(..)) {
+            tracked.guard.observe_upgrade();
+        }
         if let Step::Waits = step {
             return Poll::Pending;
         }

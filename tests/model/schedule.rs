@@ -5,23 +5,24 @@
 //! A call for several keys is, for the contract, a call for each of them in the order of their entries in memory, until one has to
 //! wait. That order the schedule learns from the keys' addresses.
 //!
-//! After every step the table is compared with the [contract](crate::common::contract), and a few promises are checked that do
-//! not depend on how that reckons: exclusion among the guards that exist, the bound of the bypass, the readers' phase, and
+//! After every step the table is compared with the [contract](crate::common::contract), and so is what its observer was told. A
+//! few promises are checked that do not depend on how that reckons: exclusion among the guards that exist, the bound of the bypass, the readers' phase, and
 //! at the end that all who wait get in by being polled only when they were woken.
 //!
 //! `tests/model` plays random schedules, `fuzz` those that lead a fuzzer to new paths.
 #![allow(unreachable_pub)] // a part of several test programs
 
+use std::collections::HashMap;
 use std::future::{Future, ready};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use keylatch::mode::{Exclusive, Mode, Permit, Shared, Upgradable};
 use keylatch::table::{Kind, Table, TablePtr, TableRef};
-use keylatch::{Builder, Fairness, Guard, Guards, Status};
+use keylatch::{Builder, Fairness, Guard, Guards, Status, WaitEvent, WaitId, WaitMode, WaitPhase};
 use keylatch::{KeyHandle, KeyHandleArc, KeyedMutex, KeyedRwLock, KeyedSemaphore};
 
 use crate::common::contract::{For, Holds, Id, Key, Rules, Seen, Want};
@@ -34,7 +35,7 @@ const STEPS: usize = 300;
 
 /// The same in every run.
 type Hasher = BuildHasherDefault<DefaultHasher>;
-type Mutex = KeyedMutex<u8, Hasher>;
+type MutexTable = KeyedMutex<u8, Hasher>;
 type RwLock = KeyedRwLock<u8, Hasher>;
 type Semaphore = KeyedSemaphore<u8, Hasher>;
 
@@ -56,24 +57,58 @@ pub fn run(bytes: &[u8]) {
     let (permits, several) = (if table % 3 == 2 { permits } else { 0 }, table >= 128);
     let rules = Rules { fairness, permits };
     match table % 3 {
-        0 => play::<Mutex>(build(KeyedMutex::builder(), fairness, size), rules, keys, several, bytes),
+        0 => play::<MutexTable>(build(KeyedMutex::builder(), fairness, size), rules, keys, several, bytes),
         1 => play::<RwLock>(build(KeyedRwLock::builder(), fairness, size), rules, keys, several, bytes),
         _ => play::<Semaphore>(build(KeyedSemaphore::builder(permits), fairness, size), rules, keys, several, bytes),
     }
 }
 
-fn play<T: Locks<Key = u8>>(table: T, rules: Rules, keys: u8, several: bool, bytes: Bytes<'_>) {
+fn play<T: Locks<Key = u8>>((table, waits): (T, Arc<Waits>), rules: Rules, keys: u8, several: bool, bytes: Bytes<'_>) {
     let table = Arc::new(table);
-    let mut world = World::new(&table, rules, keys);
+    let mut world = World::new(&table, waits, rules, keys);
     world.asks_for_several = several;
     let forgotten = world.run(bytes);
     drop(table);
     assert!(forgotten.iter().all(|bell| Arc::strong_count(bell) == 1), "a waker outlives its table");
 }
 
-fn build<T: Kind>(builder: Builder<T, u8>, fairness: Fairness, size: u8) -> T::Table<u8, Hasher> {
+fn build<T: Kind>(builder: Builder<T, u8>, fairness: Fairness, size: u8) -> (T::Table<u8, Hasher>, Arc<Waits>) {
     let (shards, pool) = (1 << (size / 4 % 2), usize::from(size / 8 % 4) * if size / 32 == 7 { 8 } else { 1 });
-    builder.hasher(Hasher::default()).fairness(fairness).shards(shards).pool_capacity(pool).build()
+    let waits = Arc::new(Waits::default());
+    let told = Arc::clone(&waits);
+    let builder = builder.hasher(Hasher::default()).on_wait(move |event| told.tell(event));
+    (builder.fairness(fairness).shards(shards).pool_capacity(pool).build(), waits)
+}
+
+// ---- what the observer is told -----------------------------------------------------------------------------------------
+
+/// The waits that have begun, and not ended.
+#[derive(Default)]
+struct Waits(Mutex<HashMap<WaitId, (u8, WaitMode)>>);
+
+impl Waits {
+    fn tell(&self, event: &WaitEvent<'_, u8>) {
+        let (id, wait) = (event.id(), (*event.key(), event.mode()));
+        let known = match event.phase() {
+            WaitPhase::Started => self.0.lock().unwrap().insert(id, wait).is_none(),
+            _ => self.0.lock().unwrap().remove(&id) == Some(wait),
+        };
+        assert!(known, "{event:?}");
+    }
+
+    fn of(&self, key: u8) -> Vec<WaitMode> {
+        self.0.lock().unwrap().values().filter(|wait| wait.0 == key).map(|wait| wait.1).collect()
+    }
+}
+
+fn mode_of(want: Want) -> WaitMode {
+    match want {
+        Want::Read => WaitMode::Read,
+        Want::Upgradable => WaitMode::UpgradableRead,
+        Want::Write => WaitMode::Write,
+        Want::Upgrade => WaitMode::Upgrade,
+        Want::Permits(amount) => WaitMode::Permits(amount as usize),
+    }
 }
 
 // ---- the tables, seen as one ------------------------------------------------------------------------------------------
@@ -285,7 +320,7 @@ macro_rules! locks {
 }
 
 locks! {
-    Mutex {
+    MutexTable {
         several [reads writes] {
             reads.is_empty() => (writes): lock_many lock_many_blocking try_lock_many try_lock_many_for try_lock_many_until,
                 lock_many_arc lock_many_arc_blocking try_lock_many_arc try_lock_many_arc_for try_lock_many_arc_until;
@@ -408,8 +443,8 @@ macro_rules! downgraded {
 }
 
 exclusive! {
-    TableRef<'t, Mutex>: |_guard, _to| unreachable!();
-    Arc<Mutex>: |_guard, _to| unreachable!();
+    TableRef<'t, MutexTable>: |_guard, _to| unreachable!();
+    Arc<MutexTable>: |_guard, _to| unreachable!();
     TableRef<'t, RwLock>: |guard, to| downgraded!(guard, to);
     Arc<RwLock>: |guard, to| downgraded!(guard, to);
 }
@@ -609,6 +644,7 @@ impl<T: Locks<Key = u8>> Handle<'_, T> {
 
 struct World<'t, T: Locks> {
     table: &'t Arc<T>,
+    waits: Arc<Waits>,
     rules: Rules,
     /// How many of the keys are used.
     keys: u8,
@@ -627,9 +663,10 @@ struct World<'t, T: Locks> {
 }
 
 impl<'t, T: Locks<Key = u8>> World<'t, T> {
-    fn new(table: &'t Arc<T>, rules: Rules, keys: u8) -> Self {
+    fn new(table: &'t Arc<T>, waits: Arc<Waits>, rules: Rules, keys: u8) -> Self {
         World {
             table,
+            waits,
             rules,
             keys,
             models: (0..keys).map(|_| Key::new(rules)).collect(),
@@ -1194,6 +1231,13 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
                 assert_eq!(status.holders(), readers + upgradable + writers + permits);
                 assert_eq!(status.waiters(), model.queue.len());
             }
+            let told = self.waits.of(key);
+            assert_eq!(told.len(), model.queue.len() + model.granted.len(), "told of {told:?}: {model:?}");
+            for waiter in &model.queue {
+                let many = told.iter().filter(|&&mode| mode == mode_of(waiter.want)).count();
+                let queued = model.queue.iter().filter(|other| other.want == waiter.want).count();
+                assert!(many >= queued, "told of {told:?}: {model:?}");
+            }
             self.check_exclusion(key);
             self.check_wakes(key);
         }
@@ -1284,6 +1328,8 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
             assert_eq!(self.table.status_at(key).is_some(), self.is_spoilt(key), "an entry was left");
         }
         assert_eq!(Arc::strong_count(self.table), 1);
+        let forgotten = self.forgotten.iter().filter(|forgotten| forgotten.sleeper.is_some()).count();
+        assert_eq!(self.waits.0.lock().unwrap().len(), forgotten, "a wait without an end");
         self.forgotten.into_iter().filter_map(|forgotten| Some(forgotten.sleeper?.bell)).collect()
     }
 }

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use keylatch::{Fairness, Status};
+use keylatch::{Fairness, Status, WaitEvent, WaitId, WaitMode, WaitPhase};
 
 use crate::spec::Want;
 
@@ -75,6 +75,8 @@ pub struct Book {
     fairness: Fairness,
     permits: usize,
     pages: Mutex<Pages>,
+    /// Of which the table's observer was told that they began, and not yet how they ended.
+    waits: Mutex<BTreeMap<WaitId, WaitMode>>,
 }
 
 /// The number of a request in the book.
@@ -82,7 +84,19 @@ pub type Number = usize;
 
 impl Book {
     pub fn new(fairness: Fairness, permits: usize) -> Arc<Book> {
-        Arc::new(Book { fairness, permits, pages: Mutex::default() })
+        Arc::new(Book { fairness, permits, pages: Mutex::default(), waits: Mutex::default() })
+    }
+
+    /// The observer of the table that the book is about.
+    pub fn observer<K>(self: &Arc<Self>) -> impl Fn(&WaitEvent<'_, K>) + Send + Sync + use<K> {
+        let book = Arc::clone(self);
+        move |event| {
+            let mut waits = book.waits.lock().unwrap_or_else(PoisonError::into_inner);
+            match event.phase() {
+                WaitPhase::Started => assert_eq!(waits.insert(event.id(), event.mode()), None, "two waits in one"),
+                _ => assert_eq!(waits.remove(&event.id()), Some(event.mode()), "it has not begun"),
+            }
+        }
     }
 
     fn pages(&self) -> MutexGuard<'_, Pages> {
@@ -204,6 +218,8 @@ impl Book {
 
     /// Whether the book is in order when all are done. Returns how often somebody at the head was passed, at the most.
     pub fn close(&self) -> usize {
+        let waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(waits.is_empty(), "a wait has not ended");
         let pages = self.pages();
         assert!(pages.requests.iter().all(|request| !request.live), "a request is not done");
         let keys: Vec<u64> = pages.inside.keys().copied().collect();

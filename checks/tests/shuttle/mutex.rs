@@ -26,8 +26,10 @@ struct World {
 impl World {
     fn new(fairness: Fairness) -> Arc<World> {
         let builder = KeyedMutex::builder().shards(1).pool_capacity(random(2) as usize).recycle_keys(random(2) == 0);
-        let locks = Arc::new(builder.fairness(fairness).hasher(Hasher::default()).build());
-        Arc::new(World { locks, book: Book::new(fairness, 0), others: Mutex::default() })
+        let book = Book::new(fairness, 0);
+        let builder = builder.fairness(fairness).on_wait(book.observer());
+        let locks = Arc::new(builder.hasher(Hasher::default()).build());
+        Arc::new(World { locks, book, others: Mutex::default() })
     }
 
     /// When all are done.

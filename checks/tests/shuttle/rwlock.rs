@@ -21,8 +21,9 @@ struct World {
 impl World {
     fn new(fairness: Fairness) -> Arc<World> {
         let builder = KeyedRwLock::builder().shards(1).pool_capacity(1).fairness(fairness);
-        let locks = Arc::new(builder.hasher(Hasher::default()).build());
-        Arc::new(World { locks, book: Book::new(fairness, 0) })
+        let book = Book::new(fairness, 0);
+        let locks = Arc::new(builder.on_wait(book.observer()).hasher(Hasher::default()).build());
+        Arc::new(World { locks, book })
     }
 
     /// When all are done.

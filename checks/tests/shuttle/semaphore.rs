@@ -21,8 +21,9 @@ struct World {
 impl World {
     fn new(permits: usize, fairness: Fairness) -> Arc<World> {
         let builder = KeyedSemaphore::builder(permits).shards(1).pool_capacity(1).fairness(fairness);
-        let hosts = Arc::new(builder.hasher(Hasher::default()).build());
-        Arc::new(World { hosts, book: Book::new(fairness, permits) })
+        let book = Book::new(fairness, permits);
+        let hosts = Arc::new(builder.on_wait(book.observer()).hasher(Hasher::default()).build());
+        Arc::new(World { hosts, book })
     }
 
     /// When all are done: every permit is there again.

@@ -4,6 +4,7 @@
 //! lookup   finds the entry of a key, or makes it         shard lock; between two looks a key that owns memory is made
 //! retire   gives up units; the last one with its entry   shard lock for the last one
 //! visit    looks at entries                              shard lock, then queue lock
+//! observer whom a table tells of its waits               none
 //! shard    one lock's worth of entries                   called under the shard lock
 //! pool     a shard's slots, by chunks                    called under the shard lock
 //! slot     the memory of an entry, and its tokens        the only unsafe code
@@ -21,8 +22,10 @@ use crossbeam_utils::CachePadded;
 use crate::core::wait::Place;
 use crate::core::wait::{Access, Entered, Holds, Outlook, Rules, Ticket, WaitQueues, Waiter, WakeBatch, Want};
 use crate::sync::Lock;
+use crate::wait_event::{WaitId, WaitPhase};
 
 mod lookup;
+mod observer;
 mod payload;
 mod pool;
 mod retire;
@@ -39,6 +42,7 @@ mod tests;
 
 pub(super) use self::lookup::full;
 pub(crate) use self::lookup::{Ask, Key, OwnedKey, Source};
+pub(crate) use self::observer::Observer;
 pub(crate) use self::payload::Payload;
 pub(crate) use self::retire::Whereabouts;
 pub(crate) use self::slot::{Claim, Hold, Live, TypedAccess};
@@ -72,6 +76,7 @@ pub struct Core<K, V: Payload> {
     shift: u32,
     recycle_keys: bool,
     excess: V::Excess,
+    observer: Option<Observer<K>>,
     #[cfg(target_has_atomic = "ptr")]
     number: usize,
 }
@@ -100,7 +105,7 @@ impl<K, V: Payload, M> core::panic::RefUnwindSafe for Hold<K, V, M> {}
 const SPARES_PER_SHARD: usize = 64;
 
 impl<K, V: Payload> Core<K, V> {
-    pub(crate) fn new(config: Config) -> Self {
+    pub(crate) fn new(config: Config, observer: Option<Observer<K>>) -> Self {
         let Config { shards, capacity, spares, recycle_keys, values, rules } = config;
         let each = share_of_capacity(capacity, shards);
         let shard = |index| {
@@ -114,6 +119,7 @@ impl<K, V: Payload> Core<K, V> {
             shift: u32::BITS - shards.trailing_zeros(),
             recycle_keys,
             excess: V::Excess::default(),
+            observer,
             #[cfg(target_has_atomic = "ptr")]
             number: next_number(),
         }
@@ -126,6 +132,21 @@ impl<K, V: Payload> Core<K, V> {
     #[inline]
     fn shard(&self, tag: Tag) -> &Lock<Shard<K, V>> {
         &self.shards[tag.shard(self.shift)]
+    }
+
+    // ---- whoever watches the waits --------------------------------------------------------------------------------
+
+    /// A request has begun to wait. `None` if nobody wants to know.
+    #[inline]
+    pub(crate) fn wait_started(&self, entry: Live<'_, K, V>, want: Want) -> Option<WaitId> {
+        self.observer.as_ref().map(|observer| observer.started(entry.key(), want))
+    }
+
+    /// A wait of which the observer knows has ended.
+    pub(crate) fn wait_ended(&self, entry: Live<'_, K, V>, want: Want, phase: WaitPhase, id: WaitId) {
+        if let Some(observer) = &self.observer {
+            observer.tell(entry.key(), want, phase, id);
+        }
     }
 
     // ---- waiting: see the wait layer ------------------------------------------------------------------------------

@@ -116,6 +116,22 @@ macro_rules! table {
             pub fn for_each_key(&self, mut f: impl FnMut(&K, $crate::status::Status)) {
                 self.core.for_each(|key, snapshot| f(key, $crate::status::Status::new(snapshot)));
             }
+
+            /// All keys with their holders and waiters, for a person to read, if keys have a `Debug`: what to print when a
+            /// program hangs.
+            ///
+            /// # Examples
+            /// ```
+            #[doc = concat!("let locks = keylatch::", $new, ";")]
+            #[doc = concat!("let guard = locks.", $hold, "(\"a\");")]
+            /// eprint!("{}", locks.dump());
+            /// # assert!(locks.dump().to_string().contains("\"a\"  1 "));
+            /// # drop(guard);
+            /// ```
+            #[must_use = "it is to be printed"]
+            pub fn dump(&self) -> $crate::dump::Dump<'_, Self> {
+                $crate::dump::Dump::new(self, stringify!($Table))
+            }
         }
     };
 }

@@ -14,7 +14,7 @@ type Table<T> = Core<String, Valued<T>>;
 
 fn table<T>() -> Table<T> {
     let rules = Rules { fairness: Fairness::default(), counted: Counted::Readers };
-    Core::new(Config { shards: 1, capacity: 0, spares: None, recycle_keys: false, values: None, rules })
+    Core::new(Config { shards: 1, capacity: 0, spares: None, recycle_keys: false, values: None, rules }, None)
 }
 
 #[test]

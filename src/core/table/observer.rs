@@ -1,0 +1,64 @@
+//! Whom a table tells of its waits.
+
+use alloc::boxed::Box;
+use core::fmt;
+
+use crate::core::wait::word::{Access, Want};
+use crate::sync::{AtomicU32, Ordering};
+use crate::wait_event::{WaitEvent, WaitId, WaitMode, WaitPhase};
+
+/// User code that is called when a wait begins and when it ends, with no internal lock held.
+pub(crate) struct Observer<K> {
+    /// No part of any protocol.
+    last: AtomicU32,
+    call: Box<Call<K>>,
+}
+
+type Call<K> = dyn Fn(&WaitEvent<'_, K>) + Send + Sync;
+
+// It is only called, with the table in order.
+impl<K> core::panic::UnwindSafe for Observer<K> {}
+impl<K> core::panic::RefUnwindSafe for Observer<K> {}
+
+impl<K> Observer<K> {
+    pub(crate) fn new(call: impl Fn(&WaitEvent<'_, K>) + Send + Sync + 'static) -> Self {
+        Observer { last: AtomicU32::new(0), call: Box::new(call) }
+    }
+
+    /// A request has begun to wait.
+    pub(super) fn started(&self, key: &K, want: Want) -> WaitId {
+        let id = self.next();
+        self.tell(key, want, WaitPhase::Started, id);
+        id
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn tell(&self, key: &K, want: Want, phase: WaitPhase, id: WaitId) {
+        (self.call)(&WaitEvent::new(key, mode(want), phase, id));
+    }
+
+    fn next(&self) -> WaitId {
+        loop {
+            if let Some(id) = WaitId::new(self.last.fetch_add(1, Ordering::Relaxed).wrapping_add(1)) {
+                return id;
+            }
+        }
+    }
+}
+
+impl<K> fmt::Debug for Observer<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observer").finish_non_exhaustive()
+    }
+}
+
+fn mode(want: Want) -> WaitMode {
+    match want {
+        Want::Upgrade => WaitMode::Upgrade,
+        Want::Hold(Access::Exclusive) => WaitMode::Write,
+        Want::Hold(Access::Upgradable) => WaitMode::UpgradableRead,
+        Want::Hold(Access::Shared) => WaitMode::Read,
+        Want::Hold(Access::Permits(amount)) => WaitMode::Permits(amount as usize),
+    }
+}

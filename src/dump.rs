@@ -1,0 +1,72 @@
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+use core::fmt;
+
+use crate::plumbing::{Table, TableRef};
+use crate::status::Status;
+
+/// A table's keys with their holders and waiters, for a person to read: [`KeyedMutex::dump`](crate::KeyedMutex::dump) and its
+/// like.
+///
+/// `Display` gives a heading and a line for each key. It looks at the table when it is printed, as
+/// [`for_each_key`](crate::KeyedMutex::for_each_key) does, and so may be kept, and printed again. Keys with most waiters come
+/// first, then those with most holders; a precision, as in `{:.10}`, is how many keys are shown. `Debug` gives the same.
+///
+/// # Examples
+/// ```
+/// let pages = keylatch::KeyedRwLock::<String>::new();
+/// let home = (pages.try_read("home").unwrap(), pages.try_upgradable_read("home").unwrap());
+/// let about = pages.try_write("about").unwrap();
+/// assert_eq!(pages.dump().to_string(), "\
+/// KeyedRwLock: 2 keys
+///   \"home\"   1 reader, 1 upgradable
+///   \"about\"  1 writer
+/// ");
+/// # drop((home, about));
+/// ```
+pub struct Dump<'a, T: Table> {
+    table: TableRef<'a, T>,
+    name: &'static str,
+}
+
+impl<'a, T: Table> Dump<'a, T> {
+    pub(crate) fn new(table: &'a T, name: &'static str) -> Self {
+        Dump { table: TableRef::new(table), name }
+    }
+}
+
+impl<T: Table> fmt::Display for Dump<'_, T>
+where
+    T::Key: fmt::Debug,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut keys: Vec<(String, Status)> = Vec::new();
+        self.table.for_each_key(|key, status| keys.push((format!("{key:?}"), status)));
+        keys.sort_by(|(left, left_status), (right, right_status)| {
+            let rank = |status: &Status| Reverse((status.waiters(), status.holders()));
+            rank(left_status).cmp(&rank(right_status)).then_with(|| left.cmp(right))
+        });
+        let all = keys.len();
+        writeln!(f, "{}: {all} {}", self.name, if all == 1 { "key" } else { "keys" })?;
+        keys.truncate(f.precision().unwrap_or(all));
+        let width = keys.iter().map(|(key, _)| key.chars().count()).max().unwrap_or(0);
+        for (key, status) in &keys {
+            writeln!(f, "  {key:width$}  {status}")?;
+        }
+        match all - keys.len() {
+            0 => Ok(()),
+            more => writeln!(f, "  … and {more} more"),
+        }
+    }
+}
+
+impl<T: Table> fmt::Debug for Dump<'_, T>
+where
+    T::Key: fmt::Debug,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

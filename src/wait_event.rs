@@ -1,0 +1,132 @@
+use core::fmt;
+use core::num::NonZeroU32;
+
+/// A wait has begun or ended: what [`Builder::on_wait`](crate::Builder::on_wait) calls its observer with.
+///
+/// # Examples
+/// ```
+/// use keylatch::{KeyedMutex, WaitPhase};
+///
+/// let locks: KeyedMutex<String> = KeyedMutex::builder()
+///     .on_wait(|event| match event.phase() {
+///         WaitPhase::Started => println!("{:?}: somebody waits to {}", event.key(), event.mode()),
+///         phase => println!("{:?}: {phase}", event.key()),
+///     })
+///     .build();
+/// # drop(locks);
+/// ```
+pub struct WaitEvent<'a, K: ?Sized> {
+    key: &'a K,
+    mode: WaitMode,
+    phase: WaitPhase,
+    id: WaitId,
+}
+
+impl<'a, K: ?Sized> WaitEvent<'a, K> {
+    pub(crate) fn new(key: &'a K, mode: WaitMode, phase: WaitPhase, id: WaitId) -> Self {
+        WaitEvent { key, mode, phase, id }
+    }
+
+    /// The key that is waited for.
+    #[must_use]
+    pub fn key(&self) -> &'a K {
+        self.key
+    }
+
+    /// What is waited for.
+    #[must_use]
+    pub fn mode(&self) -> WaitMode {
+        self.mode
+    }
+
+    /// Whether the wait begins, or how it has ended.
+    #[must_use]
+    pub fn phase(&self) -> WaitPhase {
+        self.phase
+    }
+
+    /// Which wait it is: its two events have the same.
+    #[must_use]
+    pub fn id(&self) -> WaitId {
+        self.id
+    }
+}
+
+impl<K: ?Sized + fmt::Debug> fmt::Debug for WaitEvent<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WaitEvent")
+            .field("key", &self.key)
+            .field("mode", &self.mode)
+            .field("phase", &self.phase)
+            .field("id", &self.id)
+            .finish()
+    }
+}
+
+/// What a request waits for. `Display` gives the verb: "write", "acquire 3 permits".
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum WaitMode {
+    /// To read.
+    Read,
+    /// To read, with the right to an upgrade.
+    UpgradableRead,
+    /// To write, or to lock a mutex.
+    Write,
+    /// To become a writer, by an upgradable reader.
+    Upgrade,
+    /// To acquire so many permits.
+    Permits(usize),
+}
+
+impl fmt::Display for WaitMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WaitMode::Read => f.pad("read"),
+            WaitMode::UpgradableRead => f.pad("read upgradably"),
+            WaitMode::Write => f.pad("write"),
+            WaitMode::Upgrade => f.pad("upgrade"),
+            WaitMode::Permits(1) => f.pad("acquire a permit"),
+            WaitMode::Permits(n) => write!(f, "acquire {n} permits"),
+        }
+    }
+}
+
+/// Whether a wait begins, or how it has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum WaitPhase {
+    /// The request has joined the queue of its key.
+    Started,
+    /// The request has what it waited for, and has come to take it.
+    Granted,
+    /// The request gives up: its future was dropped, its time was up, or a detector has found a deadlock.
+    GivenUp,
+}
+
+impl fmt::Display for WaitPhase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            WaitPhase::Started => "waits",
+            WaitPhase::Granted => "granted",
+            WaitPhase::GivenUp => "given up",
+        })
+    }
+}
+
+/// Which wait an event is about. Those of one table are told apart by it (its numbers begin again after four billion waits).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct WaitId(NonZeroU32);
+
+impl WaitId {
+    /// That of the wait with this number, of which 0 is left out.
+    pub(crate) fn new(number: u32) -> Option<Self> {
+        NonZeroU32::new(number).map(WaitId)
+    }
+
+    /// The number, for a log.
+    #[must_use]
+    pub fn get(self) -> u32 {
+        self.0.get()
+    }
+}

@@ -1,0 +1,436 @@
+//! What the observer of a table is told, beside what `tests/model` checks after each step of its schedules: that who need not wait is
+//! not told of, what comes of an observer that uses the table, or panics, and that threads leave no wait without an end.
+
+mod common;
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
+
+use WaitMode::{Permits, Read, UpgradableRead, Upgrade, Write};
+use WaitPhase::{GivenUp, Granted, Started};
+use common::{Random, pending, poll, ready};
+use keylatch::deadlock::Detector;
+use keylatch::{KeyedMutex, KeyedRwLock, KeyedSemaphore, LockMap, WaitEvent, WaitId, WaitMode, WaitPhase};
+
+/// What was told: keys are strings, so that a test reads well.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<Told>>>);
+
+type Told = (String, WaitMode, WaitPhase);
+
+impl Log {
+    fn observer(&self) -> impl Fn(&WaitEvent<'_, String>) + Send + Sync + 'static {
+        let log = self.clone();
+        move |event| log.0.lock().unwrap().push((event.key().clone(), event.mode(), event.phase()))
+    }
+
+    /// What was told since the last call.
+    fn take(&self) -> Vec<Told> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+fn waits(events: &[(&str, WaitMode, WaitPhase)]) -> Vec<Told> {
+    events.iter().map(|&(key, mode, phase)| (key.to_string(), mode, phase)).collect()
+}
+
+fn pages(log: &Log) -> KeyedRwLock<String> {
+    KeyedRwLock::builder().on_wait(log.observer()).build()
+}
+
+#[test]
+fn who_need_not_wait_is_not_told_of() {
+    let log = Log::default();
+    let pages = Arc::new(pages(&log));
+    drop((
+        ready(pages.read("a")),
+        pages.read_blocking("a"),
+        pages.try_read_arc("a"),
+        ready(pages.upgradable_read("a")),
+    ));
+    drop(pages.upgradable_read_blocking("a").upgrade_blocking().downgrade());
+    drop(ready(pages.write_many(["a", "b"])));
+    drop(pages.handle("a").write_blocking());
+    let writer = pages.write_blocking("a");
+    assert!(pages.try_read("a").is_none() && pages.try_write_for("a", Duration::ZERO).is_none());
+    let unpolled = pages.read("a");
+    drop((writer, unpolled));
+    assert_eq!(log.take(), []);
+}
+
+#[test]
+fn a_wait_begins_with_the_poll_that_queues_and_ends_with_the_one_that_gets_in() {
+    let log = Log::default();
+    let pages = pages(&log);
+    let writer = pages.try_write("a").unwrap();
+    let mut reader = pages.read("a");
+    pending(&mut reader);
+    assert_eq!(log.take(), waits(&[("a", Read, Started)]));
+    pending(&mut reader);
+    drop(writer);
+    assert_eq!(log.take(), []);
+    let reader = ready(reader);
+    assert_eq!(log.take(), waits(&[("a", Read, Granted)]));
+
+    drop(reader);
+
+    let writer = pages.try_write("a").unwrap();
+    let (mut first, mut second) = (pages.upgradable_read("a"), pages.write("a"));
+    pending(&mut first);
+    pending(&mut second);
+    writer.unlock_fair(); // to the first, which does not come for it
+    drop(first);
+    drop(second);
+    let started = [("a", UpgradableRead, Started), ("a", Write, Started)];
+    assert_eq!(log.take(), waits(&[started, [("a", UpgradableRead, GivenUp), ("a", Write, GivenUp)]].concat()));
+    assert!(pages.is_empty());
+}
+
+#[test]
+fn each_key_and_each_amount_is_named() {
+    let log = Log::default();
+    let jobs: KeyedSemaphore<String> = KeyedSemaphore::builder(3).on_wait(log.observer()).build();
+    let (one, two) = (jobs.try_acquire("a").unwrap(), jobs.try_acquire("b"));
+    assert!(jobs.try_acquire_n_for("a", 3, Duration::from_millis(1)).is_none());
+    assert_eq!(log.take(), waits(&[("a", Permits(3), Started), ("a", Permits(3), GivenUp)]));
+    drop((one, two));
+
+    let locks: KeyedMutex<String> = KeyedMutex::builder().on_wait(log.observer()).build();
+    let (a, b) = (locks.try_lock("a").unwrap(), locks.try_lock("b").unwrap());
+    let mut both = locks.lock_many(["a", "b"]);
+    pending(&mut both);
+    drop((a, b));
+    let both = ready(both);
+    let told = log.take();
+    let first = told[0].0.clone(); // whichever comes first in the table's order; the other is free by then
+    assert_eq!(told, waits(&[(&first, Write, Started), (&first, Write, Granted)]));
+    drop(both);
+}
+
+#[test]
+fn an_upgrade_is_a_wait_however_it_ends() {
+    let log = Log::default();
+    let pages = pages(&log);
+    let started = waits(&[("a", Upgrade, Started)]);
+    let given_up = waits(&[("a", Upgrade, Started), ("a", Upgrade, GivenUp)]);
+    let granted = waits(&[("a", Upgrade, Started), ("a", Upgrade, Granted)]);
+
+    let reader = pages.try_read("a").unwrap();
+    let mut guard = pages.try_upgradable_read("a").unwrap();
+    pending(&mut guard.upgrade_mut());
+    assert_eq!(log.take(), given_up);
+    assert!(guard.try_upgrade_mut().is_none());
+    assert_eq!(log.take(), []);
+    let mut forgotten = guard.upgrade_mut();
+    pending(&mut forgotten);
+    std::mem::forget(forgotten);
+    assert_eq!(log.take(), started);
+    let guard = guard.try_upgrade_for(Duration::from_millis(1)).unwrap_err();
+    assert_eq!(log.take(), waits(&[("a", Upgrade, GivenUp), ("a", Upgrade, Started), ("a", Upgrade, GivenUp)]));
+    let mut upgrade = guard.upgrade();
+    pending(&mut upgrade);
+    drop(upgrade);
+    assert_eq!(log.take(), given_up);
+
+    let mut upgrade = pages.try_upgradable_read("a").unwrap().upgrade();
+    pending(&mut upgrade);
+    drop(reader);
+    let writer = ready(upgrade);
+    assert_eq!(log.take(), granted);
+    drop(writer);
+    assert!(pages.is_empty());
+}
+
+#[test]
+fn who_asks_through_a_detector_is_told_of() {
+    let log = Log::default();
+    let (locks, detector) = (KeyedMutex::<String>::builder().on_wait(log.observer()).build(), Detector::new());
+    let (one, two) = (detector.party("one"), detector.party("two"));
+    let a = one.acquire_blocking(locks.lock("a")).unwrap();
+    let b = two.acquire_blocking(locks.lock("b")).unwrap();
+    assert_eq!(log.take(), []);
+    let mut waits_for_b = one.acquire(locks.lock("b"));
+    pending(&mut waits_for_b);
+    assert_eq!(log.take(), waits(&[("b", Write, Started)]));
+    // It closes a circle, and never waits.
+    assert!(two.acquire_blocking(locks.lock("a")).is_err());
+    assert_eq!(log.take(), []);
+    drop(b);
+    let b = ready(waits_for_b).unwrap();
+    assert_eq!(log.take(), waits(&[("b", Write, Granted)]));
+
+    let mut waits_for_a = two.acquire(locks.lock("a"));
+    pending(&mut waits_for_a);
+    drop(waits_for_a);
+    assert_eq!(log.take(), waits(&[("a", Write, Started), ("a", Write, GivenUp)]));
+    drop((a, b));
+
+    let pages = pages(&log);
+    let reader = pages.try_read("a").unwrap();
+    let mut upgrade = ready(one.acquire(pages.upgradable_read("a"))).unwrap().upgrade();
+    pending(&mut upgrade);
+    drop(reader);
+    drop(ready(upgrade));
+    assert_eq!(log.take(), waits(&[("a", Upgrade, Started), ("a", Upgrade, Granted)]));
+    assert!(locks.is_empty() && pages.is_empty());
+}
+
+/// A circle that a request closes which is not the one that fails: it waits already.
+#[test]
+fn a_wait_that_a_detector_ends_is_given_up() {
+    let log = Log::default();
+    let (locks, detector) = (KeyedSemaphore::<String>::builder(1).on_wait(log.observer()).build(), Detector::new());
+    let (one, two) = (detector.party("one"), detector.party("two"));
+    let a = ready(one.acquire(locks.acquire("a"))).unwrap();
+    let b = ready(two.acquire(locks.acquire("b"))).unwrap();
+    let (mut for_b, mut for_a) = (one.acquire(locks.acquire("b")), two.acquire(locks.acquire("a")));
+    pending(&mut for_b);
+    let failed = [poll(&mut for_a).is_ready(), poll(&mut for_b).is_ready()];
+    assert!(failed.contains(&true), "one of them fails");
+    drop((for_a, for_b, a, b));
+    let told = log.take();
+    let started = told.iter().filter(|event| event.2 == Started).count();
+    assert_eq!(told.len(), 2 * started);
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn the_methods_of_a_map_wait_as_its_guards_do() {
+    let log = Log::default();
+    let map: LockMap<String, u32> = LockMap::builder().on_wait(log.observer()).build();
+    assert_eq!(map.insert_blocking("a", 1), None);
+    let writer = map.try_write("a").unwrap();
+    let mut looks = Box::pin(map.get("a"));
+    pending(&mut looks);
+    assert_eq!(log.take(), waits(&[("a", Read, Started)]));
+    drop(writer);
+    assert_eq!(ready(looks), Some(1));
+    assert_eq!(log.take(), waits(&[("a", Read, Granted)]));
+}
+
+#[test]
+fn the_observer_may_use_the_table() {
+    let table: Arc<OnceLock<Weak<KeyedMutex<String>>>> = Arc::default();
+    let (seen, seen_by) = (Arc::new(Mutex::new(vec![])), Arc::clone(&table));
+    let log = Arc::clone(&seen);
+    let locks: KeyedMutex<String> = KeyedMutex::builder()
+        .shards(1)
+        .on_wait(move |event| {
+            let locks = seen_by.get().unwrap().upgrade().unwrap();
+            // The same key, another, and all of them.
+            let status = locks.status(event.key()).unwrap();
+            log.lock().unwrap().push((event.phase(), status.holders(), status.waiters()));
+            assert!(locks.try_lock(event.key()).is_none() || event.phase() == GivenUp);
+            drop(locks.lock_blocking("another"));
+            assert!(locks.dump().to_string().contains("\"a\""));
+        })
+        .build();
+    let locks = Arc::new(locks);
+    table.set(Arc::downgrade(&locks)).unwrap();
+    let guard = locks.try_lock("a").unwrap();
+    let mut lock = locks.lock("a");
+    pending(&mut lock);
+    let mut other = locks.lock("a");
+    pending(&mut other);
+    drop(guard);
+    drop(ready(lock));
+    drop(other);
+    // Who gives up is counted until it has said so.
+    let expected = [(Started, 1, 1), (Started, 1, 2), (Granted, 1, 1)];
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen[..3], expected);
+    assert_eq!(seen[3].0, GivenUp);
+    assert!(locks.is_empty());
+}
+
+/// A table whose observer panics in one phase, and the number of its calls.
+fn panics_when(phase: WaitPhase) -> (KeyedRwLock<String>, Arc<AtomicUsize>) {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let pages = KeyedRwLock::builder().on_wait(move |event: &WaitEvent<'_, String>| {
+        counted.fetch_add(1, SeqCst);
+        assert!(event.phase() != phase, "the observer panics");
+    });
+    (pages.build(), calls)
+}
+
+fn panics(f: impl FnOnce()) {
+    let panic = catch_unwind(AssertUnwindSafe(f)).unwrap_err();
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"the observer panics"));
+}
+
+#[test]
+fn an_observer_that_panics_reaches_the_caller_and_leaves_nothing_behind() {
+    for phase in [Started, Granted, GivenUp] {
+        let (pages, calls) = panics_when(phase);
+        // A request.
+        let writer = pages.try_write("a").unwrap();
+        let mut lock = pages.write("a");
+        if phase == Started {
+            panics(|| pending(&mut lock));
+            drop(lock);
+            drop(writer);
+        } else {
+            pending(&mut lock);
+            if phase == Granted {
+                drop(writer);
+                panics(|| drop(poll(&mut lock)));
+                drop(lock);
+            } else {
+                panics(|| drop(lock));
+                drop(writer);
+            }
+        }
+        assert!(pages.is_empty(), "{phase:?}");
+        // The same by a thread.
+        let writer = pages.try_write("a").unwrap();
+        if phase == Granted {
+            std::thread::scope(|scope| {
+                scope.spawn(|| panics(|| drop(pages.read_blocking("a"))));
+                common::until(|| pages.status("a").unwrap().waiters() == 1);
+                drop(writer);
+            });
+        } else {
+            panics(|| drop(pages.try_read_for("a", Duration::from_millis(1))));
+            drop(writer);
+        }
+        assert!(pages.is_empty(), "{phase:?}");
+        // An upgrade, of which the guard outlives the panic.
+        let reader = pages.try_read("a").unwrap();
+        let mut guard = pages.try_upgradable_read("a").unwrap();
+        match phase {
+            Started => panics(|| pending(&mut guard.upgrade_mut())),
+            Granted => {
+                let mut upgrade = guard.upgrade_mut();
+                pending(&mut upgrade);
+                drop(reader);
+                panics(|| drop(poll(&mut upgrade)));
+            }
+            _ => panics(|| {
+                let mut upgrade = guard.upgrade_mut();
+                pending(&mut upgrade);
+            }),
+        }
+        let status = pages.status("a").unwrap();
+        assert_eq!((status.upgradable(), status.writers(), status.waiters()), (1, 0, 0), "{phase:?}");
+        drop(guard);
+        assert!(calls.load(SeqCst) >= 3);
+    }
+}
+
+#[test]
+fn an_upgrade_that_owns_its_guard_releases_it_when_the_observer_panics() {
+    for phase in [Started, Granted, GivenUp] {
+        let (pages, _) = panics_when(phase);
+        let reader = pages.try_read("a").unwrap();
+        let mut upgrade = pages.try_upgradable_read("a").unwrap().upgrade();
+        match phase {
+            Started => panics(|| pending(&mut upgrade)),
+            Granted => {
+                pending(&mut upgrade);
+                drop(reader);
+                panics(|| drop(poll(&mut upgrade)));
+                drop(upgrade);
+                assert!(pages.is_empty());
+                continue;
+            }
+            _ => {
+                pending(&mut upgrade);
+                panics(|| drop(upgrade));
+                drop(reader);
+                assert!(pages.is_empty());
+                continue;
+            }
+        }
+        drop((upgrade, reader));
+        assert!(pages.is_empty());
+    }
+}
+
+/// An observer that panics while its thread panics already: with `std` that is no abort.
+#[test]
+fn a_panic_that_drops_a_waiting_future_may_meet_another() {
+    let (pages, calls) = panics_when(GivenUp);
+    let writer = pages.try_write("a").unwrap();
+    let panic = catch_unwind(AssertUnwindSafe(|| {
+        let mut lock = pages.write("a");
+        pending(&mut lock);
+        panic!("the task's own");
+    }));
+    assert_eq!(panic.unwrap_err().downcast_ref::<&str>(), Some(&"the task's own"));
+    drop(writer);
+    assert_eq!(calls.load(SeqCst), 2);
+    assert!(pages.is_empty());
+}
+
+/// Threads and tasks, of which some give up: each wait ends once, as what it began, and while its table has a waiter or a holder.
+#[test]
+fn no_wait_is_left_open_by_threads() {
+    let open: Arc<Mutex<HashMap<WaitId, (u8, WaitMode)>>> = Arc::default();
+    let told = Arc::clone(&open);
+    let pages: KeyedRwLock<u8> = KeyedRwLock::builder()
+        .on_wait(move |event| {
+            let wait = (*event.key(), event.mode());
+            match event.phase() {
+                Started => assert!(told.lock().unwrap().insert(event.id(), wait).is_none()),
+                _ => assert_eq!(told.lock().unwrap().remove(&event.id()), Some(wait)),
+            }
+        })
+        .build();
+    let rounds = if cfg!(debug_assertions) { 500 } else { 5_000 };
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (pages, mut random) = (&pages, Random(thread + 1));
+            scope.spawn(move || {
+                for _ in 0..rounds {
+                    let key = (random.next(2)) as u8;
+                    match random.next(6) {
+                        0 => drop(pages.read_blocking(&key)),
+                        1 => drop(pages.write_blocking(&key)),
+                        2 => drop(pages.try_write_for(&key, Duration::from_micros(1))),
+                        3 => drop(pages.upgradable_read_blocking(&key).try_upgrade_for(Duration::from_micros(1))),
+                        4 => drop(pages.write_many_blocking([&0, &1])),
+                        _ => drop(futures_lite::future::block_on(
+                            pages.write(&key).until(futures_lite::future::yield_now()),
+                        )),
+                    }
+                }
+            });
+        }
+    });
+    assert!(open.lock().unwrap().is_empty());
+    assert!(pages.is_empty());
+}
+
+#[test]
+fn a_dump_shows_the_worst_first_and_as_many_as_it_is_asked_for() {
+    let pages = KeyedRwLock::<&str>::new();
+    let held = (pages.try_read(&"home"), pages.try_read(&"home"), pages.try_write(&"about"), pages.handle(&"new"));
+    let mut waits = (pages.write(&"about"), pages.read(&"about"), pages.write(&"home"));
+    pending(&mut waits.0);
+    pending(&mut waits.1);
+    pending(&mut waits.2);
+    let dump = pages.dump();
+    let all = "\
+KeyedRwLock: 3 keys
+  \"about\"  1 writer; waiting: 1 to write, 1 to read
+  \"home\"   2 readers; waiting: 1 to write
+  \"new\"    nobody
+";
+    assert_eq!(dump.to_string(), all);
+    assert_eq!(format!("{dump:?}"), all);
+    assert_eq!(
+        format!("{dump:.1}"),
+        "\
+KeyedRwLock: 3 keys
+  \"about\"  1 writer; waiting: 1 to write, 1 to read
+  … and 2 more
+"
+    );
+    drop((waits, held));
+    assert_eq!(dump.to_string(), "KeyedRwLock: 0 keys\n");
+    assert_eq!(KeyedMutex::<u64>::new().dump().to_string(), "KeyedMutex: 0 keys\n");
+}
