@@ -231,8 +231,7 @@
 //! - ask with a `try_` form, and treat failure as "held, perhaps by me";
 //! - ask through a [detector of deadlocks](deadlock), where asking again is an error that says so.
 //!
-//! If a program hangs, [`status`](KeyedMutex::status) of the key, or [`for_each_key`](KeyedMutex::for_each_key), shows
-//! how many hold it, in what way, and how many wait.
+//! If a program hangs, [`dump`](KeyedMutex::dump) shows for each key how many hold it, in what way, and how many wait.
 //!
 //! A task that is suspended while it holds a guard holds the key for as long as nobody polls or drops it; threads that
 //! block on that key wait as long. Stop an executor only when its tasks are done or dropped.
@@ -276,6 +275,11 @@
 //! - Somebody who holds a key already, and asks for several, can still deadlock, and a [detector](deadlock) does not see it.
 //!   Take all of them in one call.
 //!
+//! # Seeing contention
+//! [`status`](KeyedMutex::status) says of one key who holds it and who waits, [`for_each_key`](KeyedMutex::for_each_key) of all,
+//! and [`dump`](KeyedMutex::dump) says it to a person. An observer, [`Builder::on_wait`], is told whenever a request begins
+//! to wait, and how that ended: to count, log or trace. It costs nothing where nobody waits.
+//!
 //! # Poisoning
 //! There is none. A panic while a key is held drops the guard, and the key is free. What the key protects may then be
 //! half changed; if that matters, make the changes such that it does not.
@@ -298,6 +302,7 @@
 //! | `std` | yes | blocking and timed calls (not on WebAssembly, where it builds without them); without it the crate is `no_std` and needs `alloc` |
 //! | `portable-atomic` | no | targets without native compare-and-swap |
 //! | `critical-section` | no | implies `portable-atomic`; internal locks become critical sections |
+//! | `tracing` | no | [`WaitEvent::trace`]: an event of the `tracing` crate for each wait that begins or ends; needs atomics |
 //!
 //! With `critical-section` a lock may be tried and released inside an interrupt handler. Without it, do not call into a
 //! table from an interrupt handler (or a signal handler) that may have interrupted a call on the same table,

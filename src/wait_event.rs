@@ -52,6 +52,28 @@ impl<'a, K: ?Sized> WaitEvent<'a, K> {
     }
 }
 
+#[cfg(feature = "tracing")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tracing")))]
+impl<K: ?Sized + fmt::Debug> WaitEvent<'_, K> {
+    /// Emits it as an event of the `tracing` crate, in the span that the request is made in.
+    ///
+    /// Its target is `keylatch` and its level `DEBUG`; its message is the phase ("waits", "granted", "given up"), and its fields
+    /// are `table`, which is the argument, `key`, `mode` ("write", "acquire 3 permits") and `wait`, the number of the
+    /// [`id`](Self::id).
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::KeyedMutex;
+    ///
+    /// let accounts: KeyedMutex<String> = KeyedMutex::builder().on_wait(|event| event.trace("accounts")).build();
+    /// # drop(accounts);
+    /// ```
+    pub fn trace(&self, table: &str) {
+        let WaitEvent { key, mode, phase, id } = self;
+        tracing::debug!(target: "keylatch", table, ?key, %mode, wait = id.get(), "{phase}");
+    }
+}
+
 impl<K: ?Sized + fmt::Debug> fmt::Debug for WaitEvent<'_, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WaitEvent")

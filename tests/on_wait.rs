@@ -405,6 +405,62 @@ fn no_wait_is_left_open_by_threads() {
     assert!(pages.is_empty());
 }
 
+/// What a subscriber of `tracing` gets.
+#[cfg(feature = "tracing")]
+#[test]
+fn a_wait_is_traced() {
+    use std::fmt::Write as _;
+
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
+
+    struct Lines(Arc<Mutex<String>>);
+    struct Line<'a>(&'a mut String);
+
+    impl Visit for Line<'_> {
+        fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+            if field.name() != "wait" {
+                write!(self.0, " {field}={value:?}").unwrap();
+            }
+        }
+    }
+
+    impl Subscriber for Lines {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            metadata.target() == "keylatch"
+        }
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn event(&self, event: &Event<'_>) {
+            let mut lines = self.0.lock().unwrap();
+            write!(lines, "{}", event.metadata().level()).unwrap();
+            event.record(&mut Line(&mut lines));
+            lines.push('\n');
+        }
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    let lines: Arc<Mutex<String>> = Arc::default();
+    tracing::subscriber::with_default(Lines(Arc::clone(&lines)), || {
+        let jobs: KeyedSemaphore<String> = KeyedSemaphore::builder(2).on_wait(|event| event.trace("jobs")).build();
+        let held = jobs.try_acquire("a");
+        assert!(jobs.try_acquire_n_for("a", 2, Duration::from_millis(1)).is_none());
+        drop(held);
+    });
+    assert_eq!(
+        *lines.lock().unwrap(),
+        "\
+DEBUG message=waits table=\"jobs\" key=\"a\" mode=acquire 2 permits
+DEBUG message=given up table=\"jobs\" key=\"a\" mode=acquire 2 permits
+"
+    );
+}
+
 #[test]
 fn a_dump_shows_the_worst_first_and_as_many_as_it_is_asked_for() {
     let pages = KeyedRwLock::<&str>::new();
