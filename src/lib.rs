@@ -150,7 +150,7 @@
 //! 4. *Phase fairness.* In a [`KeyedRwLock`], a waiting writer keeps later readers out (but for a few: [`Fairness`]), and
 //!    when a writer leaves, the readers who wait by then all get in before the next writer. When a writer gives up, the
 //!    readers that it kept out get in. (Under `Fifo` order of arrival is all, and `Barging` promises nothing.)
-//! 5. *User code runs outside.* Hashing, cloning and dropping keys, and waking, cloning and dropping wakers happen
+//! 5. *User code runs outside.* Hashing, cloning and dropping keys, calling an observer, and waking, cloning and dropping wakers happen
 //!    outside every internal lock, so all of them may use the table, and a waker may run its task on the spot. There
 //!    are exceptions, which must not use the table: the key's `Equivalent` (or `Eq`), the [`to_key`](ToKey::to_key) of
 //!    a key type that owns nothing (for which [`needs_drop`](::core::mem::needs_drop) is false), and, where

@@ -20,6 +20,7 @@ use lockmap::LockMap;
 
 #[library_benchmark]
 #[bench::keylatch(warm(KeyedMutex::<u64>::new(), &HOT))]
+#[bench::observed(warm(observed(), &HOT))]
 #[bench::handle(warm(OneHandle::default(), &HOT))]
 #[bench::lockmap(warm(LockMap::<u64, ()>::new(), &HOT))]
 #[bench::lockable(warm(LockPool::<u64>::new(), &HOT))]
@@ -62,6 +63,7 @@ fn busy_try_u64<L: Locks<u64>>(locks: &L) {
 
 #[library_benchmark]
 #[bench::keylatch(warm(KeyedMutex::<u64>::new(), &HOT))]
+#[bench::observed(warm(observed(), &HOT))]
 #[bench::handle(warm(OneHandle::default(), &HOT))]
 #[bench::lockable(warm(LockPool::<u64>::new(), &HOT))]
 #[bench::key_lock(warm(KeyLock::<u64>::new(), &HOT))]
@@ -157,6 +159,11 @@ fn waited_for(latch: &'static Latch) -> &'static Latch {
 
 fn stripes() -> &'static Striped<u64> {
     Box::leak(Box::new(Striped::new(1024)))
+}
+
+/// A table with an observer, which must cost nothing where nobody waits.
+fn observed() -> KeyedMutex<u64> {
+    KeyedMutex::builder().on_wait(|event| drop(black_box(event.id()))).build()
 }
 
 /// A table whose first operation, which allocates, is over. It is leaked, because its end is not to be counted.

@@ -97,7 +97,8 @@
 //! # Locks
 //! The shard lock and the queue lock are internal locks ([`sync`](crate::sync)). Where both are held (a snapshot) the
 //! shard lock is taken first. Under them runs no user code but `Equivalent`, the `to_key` of a key type that owns nothing,
-//! and, with `recycle_keys(true)`, `to_key_into`. Wherever one of these panics the shard is in order. Wakers and keys that must be woken or dropped are carried out ([`WakeBatch`], `Dead`). An overflow is carried
+//! and, with `recycle_keys(true)`, `to_key_into`. Wherever one of these panics the shard is in order. Wakers and keys that must be woken or dropped are carried out ([`WakeBatch`], `Dead`), and an observer is called by whoever moved a request,
+//! when it has no lock any more. An overflow is carried
 //! out as a value, too: the panic hook is user code.
 //!
 //! # Memory ordering
