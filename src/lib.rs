@@ -21,6 +21,9 @@
 //! # });
 //! ```
 //!
+//! This page is the reference: what holds, and with what exceptions. A guide that explains it all with examples, to be read
+//! from top to bottom, is `docs/guide.md` in the package and in the repository.
+//!
 //! # Look, compute, store: once for each key
 //! The commonest job: what is missing is made by whoever asks first, while the others who ask for the same wait, and
 //! then find it. Where the store is a map in memory, a [`LockMap`] is the store and its locks in one:
@@ -354,10 +357,14 @@ mod sync;
 mod upgrade;
 mod wait_event;
 
-// The README's examples are tests.
+// The examples of the README and of the guide are tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide.md")]
+struct Guide;
 
 /// The futures of the async forms.
 pub mod futures {
