@@ -192,7 +192,7 @@
 //! What a waiter that is not polled does to others depends on the [policy](Fairness):
 //! - [`Adaptive`](Fairness::Adaptive), the default: everybody who asks passes it, for ever, so the code that forgot it can
 //!   go on. The wake-up went to it, though: those who sleep behind it are woken by the next release, not by this one. And
-//!   a reader that was let in together with others, when a writer left, does hold the key: see [`Fairness`].
+//!   a reader that waited when a writer left has been let in, alone or with others, and does hold the key: see [`Fairness`].
 //! - [`Barging`](Fairness::Barging): the same, but those who sleep behind it are not woken in its place.
 //! - [`Bounded(n)`](Fairness::Bounded): `n` later requests pass it. Then the key is kept for it, until it is polled or
 //!   dropped. So tests pass, and production hangs.
@@ -227,7 +227,7 @@
 //! # Re-entry
 //! The locks are not reentrant. Asking again for a key that one holds waits for oneself: an async or blocking call
 //! never returns, and a `try_` call fails. That is true of readers as well: one who asks again waits behind a writer
-//! that waits for it. The ways out:
+//! that waits for it. (Under the default policy sixteen get in past that writer, and the next hangs: so tests may pass.) The ways out:
 //! - pass the guard, or a reference to it, down to whoever needs the key to be held;
 //! - find the key once with [`handle`](KeyedMutex::handle), lock it in one place, and pass the handle to those who only
 //!   need the key;
