@@ -1,0 +1,5 @@
+//! The code in docs/migrating.md, compiled and run as documentation tests: `cargo test --doc`. The programs are in `src/bin`.
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/migrating.md")]
+struct Migrating;
