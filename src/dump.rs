@@ -10,9 +10,13 @@ use crate::status::Status;
 /// A table's keys with their holders and waiters, for a person to read: [`KeyedMutex::dump`](crate::KeyedMutex::dump) and its
 /// like.
 ///
-/// `Display` gives a heading and a line for each key. It looks at the table when it is printed, as
-/// [`for_each_key`](crate::KeyedMutex::for_each_key) does, and so may be kept, and printed again. Keys with most waiters come
-/// first, then those with most holders; a precision, as in `{:.10}`, is how many keys are shown. `Debug` gives the same.
+/// `Display` gives a heading, a line for each key that is held or waited for, and how many keys there are besides. It looks at the
+/// table when it is printed, as [`for_each_key`](crate::KeyedMutex::for_each_key) does, and so may be kept, and printed again. Keys
+/// with most waiters come first, then those with most holders; a precision, as in `{:.10}`, is how many are shown. `Debug`
+/// gives the same. It does not block; the keys' `Debug` runs outside every internal lock.
+///
+/// # Panics
+/// To print it panics as [`for_each_key`](crate::KeyedMutex::for_each_key) does, and if a key's `Debug` panics or fails.
 ///
 /// # Examples
 /// ```
@@ -37,28 +41,46 @@ impl<'a, T: Table> Dump<'a, T> {
     }
 }
 
+impl<T: Table> Clone for Dump<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: Table> Copy for Dump<'_, T> {}
+
 impl<T: Table> fmt::Display for Dump<'_, T>
 where
     T::Key: fmt::Debug,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut keys: Vec<(String, Status)> = Vec::new();
-        self.table.for_each_key(|key, status| keys.push((format!("{key:?}"), status)));
+        let mut kept = 0;
+        self.table.for_each_key(|key, status| {
+            if status.holders() + status.waiters() > 0 {
+                keys.push((format!("{key:?}"), status));
+            } else {
+                kept += 1;
+            }
+        });
         keys.sort_by(|(left, left_status), (right, right_status)| {
             let rank = |status: &Status| Reverse((status.waiters(), status.holders()));
             rank(left_status).cmp(&rank(right_status)).then_with(|| left.cmp(right))
         });
-        let all = keys.len();
+        let (used, all) = (keys.len(), keys.len() + kept);
         writeln!(f, "{}: {all} {}", self.name, if all == 1 { "key" } else { "keys" })?;
-        keys.truncate(f.precision().unwrap_or(all));
+        keys.truncate(f.precision().unwrap_or(used));
         let width = keys.iter().map(|(key, _)| key.chars().count()).max().unwrap_or(0);
         for (key, status) in &keys {
             writeln!(f, "  {key:width$}  {status}")?;
         }
-        match all - keys.len() {
-            0 => Ok(()),
-            more => writeln!(f, "  … and {more} more"),
+        if keys.len() < used {
+            writeln!(f, "  … and {} more", used - keys.len())?;
         }
+        if kept > 0 {
+            writeln!(f, "  and {kept} that nobody holds or waits for")?;
+        }
+        Ok(())
     }
 }
 

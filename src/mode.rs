@@ -2,9 +2,9 @@
 
 use core::fmt::Debug;
 
-use crate::core::{Access, Core, For, Hold, Payload, Ticket, TypedAccess, WakeBatch, Want};
+use crate::core::{Access, Core, Ending, For, Hold, Payload, Ticket, TypedAccess, WakeBatch, Want};
 use crate::panics::Panics;
-use crate::wait_event::{WaitId, WaitPhase};
+use crate::wait_event::WaitId;
 
 /// What the public trait can do. Nobody outside can implement it, nor name it.
 pub(crate) mod sealed {
@@ -69,6 +69,12 @@ pub(crate) enum Upgrading {
     Waiting(Ticket),
     /// The hold is exclusive now.
     Done,
+}
+
+impl Upgrading {
+    pub(crate) fn is_no(self) -> bool {
+        matches!(self, Upgrading::No)
+    }
 }
 
 impl Exclusive {
@@ -172,11 +178,9 @@ impl sealed::ModeInside for Upgradable {
         let Upgradable { upgrading: Upgrading::Waiting(ticket), told } = hold.mode() else {
             return core.release(hold, others);
         };
+        let ending = told.and_then(|id| core.ending(hold.live(), Want::Upgrade, id));
         let mut panics = Panics::default();
-        if let Some(id) = told {
-            panics.run(|| core.wait_ended(hold.live(), Want::Upgrade, WaitPhase::GivenUp, id));
-        }
-        {
+        panics.run(|| {
             // Dropped last: wakers run when everything is in order.
             let _settling = core.settling(hold.live());
             let mut batch = WakeBatch::default();
@@ -187,7 +191,8 @@ impl sealed::ModeInside for Upgradable {
             } else {
                 core.release_unsettled(For::Anybody, hold);
             }
-        }
+        });
+        panics.run(|| ending.map_or((), Ending::tell));
         panics.resume();
     }
 }

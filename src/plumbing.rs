@@ -5,7 +5,7 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use crate::core::{Claim, Core, Hold, Valued};
+use crate::core::{Claim, Core, Ending, Hold, Valued};
 use crate::status::Status;
 
 /// What the public traits can do. Nobody outside can implement it, nor name it:
@@ -99,6 +99,7 @@ pub trait TablePtr:
 
 /// The core of the table that `P` refers to, and what one has of its entries.
 pub(crate) type CoreOf<P> = Core<<P as TablePtr>::Key, PayloadOf<P>>;
+pub(crate) type EndingOf<'a, P> = Ending<'a, <P as TablePtr>::Key, PayloadOf<P>>;
 pub(crate) type ClaimOf<P> = Claim<<P as TablePtr>::Key, PayloadOf<P>>;
 pub(crate) type HoldOf<P, M> = Hold<<P as TablePtr>::Key, PayloadOf<P>, M>;
 /// What the values of the table that `P` refers to are.

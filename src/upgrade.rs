@@ -17,6 +17,7 @@ use crate::core::Place;
 use crate::core::{Access, Presence, Ticket, Waiter, WakeBatch, Want};
 use crate::guard::Guard;
 use crate::mode::{Exclusive, Mode, Shared, Upgradable, Upgrading};
+use crate::panics::Panics;
 use crate::plumbing::{CoreOf, HoldOf, TablePtr};
 use crate::wait_event::WaitPhase;
 
@@ -24,30 +25,51 @@ use crate::wait_event::WaitPhase;
 impl<P: TablePtr> Guard<P, Upgradable> {
     /// Ready when the hold is exclusive.
     fn poll_upgrade(&mut self, waiter: Waiter<'_>) -> Poll<()> {
-        // Dropped last: wakers run when the state is in order.
+        let begins = self.mode().upgrading.is_no();
+        if waiter.presence == Presence::LookingThread && begins && self.core().is_observed() {
+            // The observer may take its time, and who looks must not.
+            if self.poll_upgrade(Waiter { presence: Presence::SleepingThread, ..waiter }).is_ready() {
+                return Poll::Ready(());
+            }
+        }
         let mut batch = WakeBatch::default();
         let poll = self.poll_upgrade_into(waiter, &mut batch);
-        self.observe_upgrade();
+        self.settle_upgrade(batch);
         poll
     }
 
-    /// Tells the observer that the wait has begun, or how it has ended, if that is so and there is one. For whoever moved the
-    /// upgrade, when there is no lock.
+    /// Wakes whoever is to be woken, now that the state is in order; and then tells the observer.
+    fn settle_upgrade(&mut self, batch: WakeBatch) {
+        if self.news_of_upgrade().is_none() {
+            return drop(batch);
+        }
+        let mut panics = Panics::default();
+        panics.run(|| drop(batch));
+        panics.run(|| self.observe_upgrade());
+        panics.resume();
+    }
+
+    /// What the observer is to be told of, if there is one.
+    fn news_of_upgrade(&self) -> Option<WaitPhase> {
+        let Upgradable { upgrading, told } = self.mode();
+        match (upgrading, told) {
+            (Upgrading::Waiting(_), None) if self.core().is_observed() => Some(WaitPhase::Started),
+            (Upgrading::Done, Some(_)) => Some(WaitPhase::Granted),
+            (Upgrading::No, Some(_)) => Some(WaitPhase::GivenUp),
+            _ => None,
+        }
+    }
+
+    /// Tells the observer what there is to tell, by whoever has no lock, and has woken all that were due.
     pub(crate) fn observe_upgrade(&mut self) {
+        let Some(phase) = self.news_of_upgrade() else { return };
         let (core, hold) = self.parts();
         let Upgradable { upgrading, told } = hold.mode();
-        let phase = match (upgrading, told) {
-            (Upgrading::Waiting(_), None) => {
-                let told = core.wait_started(hold.live(), Want::Upgrade);
-                return hold.set_mode(Upgradable { upgrading, told });
-            }
-            (Upgrading::Waiting(_), Some(_)) | (_, None) => return,
-            (Upgrading::Done, Some(_)) => WaitPhase::Granted,
-            (Upgrading::No, Some(_)) => WaitPhase::GivenUp,
-        };
-        hold.set_mode(Upgradable { upgrading, told: None });
-        if let Some(id) = told {
-            core.wait_ended(hold.live(), Want::Upgrade, phase, id);
+        let id = told.or_else(|| core.next_wait());
+        // It is known from now on, or is not any more, whatever the observer does.
+        hold.set_mode(Upgradable { upgrading, told: id.filter(|_| phase == WaitPhase::Started) });
+        if let Some(id) = id {
+            core.tell(hold.live(), Want::Upgrade, phase, id);
         }
     }
 
@@ -79,7 +101,6 @@ impl<P: TablePtr> Guard<P, Upgradable> {
 
     /// Back to a plain upgradable hold, from wherever an upgrade has got, or was left forgotten.
     pub(crate) fn fall_back(&mut self) {
-        // Dropped last: wakers run when the state is in order.
         let mut batch = WakeBatch::default();
         let is_exclusive = self.leave_queue(&mut batch);
         let (core, hold) = self.parts();
@@ -87,7 +108,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
             core.downgrade(hold, Access::Upgradable, &mut batch);
             hold.set_mode(Upgradable { upgrading: Upgrading::No, ..hold.mode() });
         }
-        self.observe_upgrade();
+        self.settle_upgrade(batch);
     }
 
     /// Where the upgrade waits, if it does.
@@ -119,10 +140,18 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     /// Waits for an upgrade in a thread. `false` if the deadline was reached first.
     #[cfg(all(feature = "std", not(target_family = "wasm")))]
     fn block_upgrade(&mut self, deadline: Option<Instant>) -> bool {
+        /// However it ends, if not with the upgrade.
+        struct FallBack<'a, P: TablePtr>(&'a mut Guard<P, Upgradable>);
+        impl<P: TablePtr> Drop for FallBack<'_, P> {
+            fn drop(&mut self) {
+                self.0.fall_back();
+            }
+        }
         self.fall_back();
-        let done = self.attempt_upgrade() || block(&mut *self, deadline).is_some();
-        if !done {
-            self.fall_back();
+        let upgrade = FallBack(self);
+        let done = upgrade.0.attempt_upgrade() || block(&mut *upgrade.0, deadline).is_some();
+        if done {
+            core::mem::forget(upgrade);
         }
         done
     }

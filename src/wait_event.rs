@@ -1,3 +1,4 @@
+use alloc::format;
 use core::fmt;
 use core::num::NonZeroU32;
 
@@ -7,7 +8,7 @@ use core::num::NonZeroU32;
 /// ```
 /// use keylatch::{KeyedMutex, WaitPhase};
 ///
-/// let locks: KeyedMutex<String> = KeyedMutex::builder()
+/// let locks = KeyedMutex::<String>::builder()
 ///     .on_wait(|event| match event.phase() {
 ///         WaitPhase::Started => println!("{:?}: somebody waits to {}", event.key(), event.mode()),
 ///         phase => println!("{:?}: {phase}", event.key()),
@@ -65,7 +66,7 @@ impl<K: ?Sized + fmt::Debug> WaitEvent<'_, K> {
     /// ```
     /// use keylatch::KeyedMutex;
     ///
-    /// let accounts: KeyedMutex<String> = KeyedMutex::builder().on_wait(|event| event.trace("accounts")).build();
+    /// let accounts = KeyedMutex::<String>::builder().on_wait(|event| event.trace("accounts")).build();
     /// # drop(accounts);
     /// ```
     pub fn trace(&self, table: &str) {
@@ -73,6 +74,14 @@ impl<K: ?Sized + fmt::Debug> WaitEvent<'_, K> {
         tracing::debug!(target: "keylatch", table, ?key, %mode, wait = id.get(), "{phase}");
     }
 }
+
+impl<K: ?Sized> Clone for WaitEvent<'_, K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K: ?Sized> Copy for WaitEvent<'_, K> {}
 
 impl<K: ?Sized + fmt::Debug> fmt::Debug for WaitEvent<'_, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -103,14 +112,14 @@ pub enum WaitMode {
 
 impl fmt::Display for WaitMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            WaitMode::Read => f.pad("read"),
-            WaitMode::UpgradableRead => f.pad("read upgradably"),
-            WaitMode::Write => f.pad("write"),
-            WaitMode::Upgrade => f.pad("upgrade"),
-            WaitMode::Permits(1) => f.pad("acquire a permit"),
-            WaitMode::Permits(n) => write!(f, "acquire {n} permits"),
-        }
+        f.pad(match self {
+            WaitMode::Read => "read",
+            WaitMode::UpgradableRead => "read upgradably",
+            WaitMode::Write => "write",
+            WaitMode::Upgrade => "upgrade",
+            WaitMode::Permits(1) => "acquire a permit",
+            WaitMode::Permits(n) => return f.pad(&format!("acquire {n} permits")),
+        })
     }
 }
 
@@ -122,7 +131,8 @@ pub enum WaitPhase {
     Started,
     /// The request has what it waited for, and has come to take it.
     Granted,
-    /// The request gives up: its future was dropped, its time was up, or a detector has found a deadlock.
+    /// The request has given up: its future was dropped, its time was up, or a detector has found a deadlock. What had been granted to it,
+    /// and it had not come for, has gone to the next.
     GivenUp,
 }
 
@@ -136,8 +146,9 @@ impl fmt::Display for WaitPhase {
     }
 }
 
-/// Which wait an event is about. Those of one table are told apart by it (its numbers begin again after four billion waits).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+/// Which wait an event is about: those of one table are told apart by it. (Its numbers begin again after four billion waits, and each
+/// table has its own.)
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct WaitId(NonZeroU32);
 
 impl WaitId {
@@ -148,7 +159,7 @@ impl WaitId {
 
     /// The number, for a log.
     #[must_use]
-    pub fn get(self) -> u32 {
-        self.0.get()
+    pub fn get(self) -> u64 {
+        self.0.get().into()
     }
 }

@@ -13,7 +13,7 @@ use WaitMode::{Permits, Read, UpgradableRead, Upgrade, Write};
 use WaitPhase::{GivenUp, Granted, Started};
 use common::{Random, pending, poll, ready};
 use keylatch::deadlock::Detector;
-use keylatch::{KeyedMutex, KeyedRwLock, KeyedSemaphore, LockMap, WaitEvent, WaitId, WaitMode, WaitPhase};
+use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore, LockMap, WaitEvent, WaitId, WaitMode, WaitPhase};
 
 /// What was told: keys are strings, so that a test reads well.
 #[derive(Clone, Default)]
@@ -225,7 +225,7 @@ fn the_observer_may_use_the_table() {
             log.lock().unwrap().push((event.phase(), status.holders(), status.waiters()));
             assert!(locks.try_lock(event.key()).is_none() || event.phase() == GivenUp);
             drop(locks.lock_blocking("another"));
-            assert!(locks.dump().to_string().contains("\"a\""));
+            assert_eq!(locks.dump().to_string().contains("\"a\""), event.phase() != GivenUp);
         })
         .build();
     let locks = Arc::new(locks);
@@ -238,11 +238,8 @@ fn the_observer_may_use_the_table() {
     drop(guard);
     drop(ready(lock));
     drop(other);
-    // Who gives up is counted until it has said so.
-    let expected = [(Started, 1, 1), (Started, 1, 2), (Granted, 1, 1)];
-    let seen = seen.lock().unwrap();
-    assert_eq!(seen[..3], expected);
-    assert_eq!(seen[3].0, GivenUp);
+    // The first has been told of as it got in, and left then, so that the second was next.
+    assert_eq!(*seen.lock().unwrap(), [(Started, 1, 1), (Started, 1, 2), (Granted, 1, 1), (GivenUp, 0, 0)]);
     assert!(locks.is_empty());
 }
 
@@ -474,7 +471,7 @@ fn a_dump_shows_the_worst_first_and_as_many_as_it_is_asked_for() {
 KeyedRwLock: 3 keys
   \"about\"  1 writer; waiting: 1 to write, 1 to read
   \"home\"   2 readers; waiting: 1 to write
-  \"new\"    nobody
+  and 1 that nobody holds or waits for
 ";
     assert_eq!(dump.to_string(), all);
     assert_eq!(format!("{dump:?}"), all);
@@ -483,10 +480,211 @@ KeyedRwLock: 3 keys
         "\
 KeyedRwLock: 3 keys
   \"about\"  1 writer; waiting: 1 to write, 1 to read
-  … and 2 more
+  … and 1 more
+  and 1 that nobody holds or waits for
 "
     );
     drop((waits, held));
     assert_eq!(dump.to_string(), "KeyedRwLock: 0 keys\n");
     assert_eq!(KeyedMutex::<u64>::new().dump().to_string(), "KeyedMutex: 0 keys\n");
+}
+
+// ---- in which order ----------------------------------------------------------------------------------------------------
+
+/// What an observer does in a phase, once.
+type Once = Arc<Mutex<Option<(WaitPhase, Box<dyn FnOnce() + Send>)>>>;
+
+fn does_once() -> (Once, impl Fn(&WaitEvent<'_, String>) + Send + Sync + 'static) {
+    let once = Once::default();
+    let call = Arc::clone(&once);
+    (once, move |event: &WaitEvent<'_, String>| {
+        let mut once = call.lock().unwrap();
+        let Some((_, act)) = once.take_if(|(phase, _)| *phase == event.phase()) else { return };
+        drop(once);
+        act();
+    })
+}
+
+#[test]
+fn whoever_gives_up_has_left_when_it_is_told_of() {
+    for granted in [false, true] {
+        let (once, observer) = does_once();
+        let locks = Arc::new(KeyedMutex::<String>::builder().fairness(Fairness::Fifo).on_wait(observer).build());
+        let guard = locks.try_lock("a").unwrap();
+        let (mut first, mut second) = (locks.lock("a"), locks.lock("a"));
+        pending(&mut first);
+        pending(&mut second);
+        let mut guard = Some(guard);
+        if granted {
+            drop(guard.take());
+        }
+        let (seen, table) = (Arc::new(Mutex::new(None)), Arc::downgrade(&locks));
+        let saw = Arc::clone(&seen);
+        let act = move || *saw.lock().unwrap() = table.upgrade().unwrap().status("a");
+        *once.lock().unwrap() = Some((GivenUp, Box::new(act)));
+        drop(first);
+        let status = seen.lock().unwrap().take().expect("it was told");
+        assert_eq!((status.holders(), status.waiters()), if granted { (1, 0) } else { (1, 1) }, "{granted}");
+        drop(guard);
+        drop(ready(second));
+        assert!(locks.is_empty());
+    }
+}
+
+/// Of an upgrade: the readers that it kept out are in, and have been woken.
+#[test]
+fn others_are_woken_before_anything_is_told() {
+    let (once, observer) = does_once();
+    let pages = Arc::new(KeyedRwLock::<String>::builder().fairness(Fairness::Fifo).on_wait(observer).build());
+    let reader = pages.try_read("a");
+    let mut guard = pages.try_upgradable_read("a").unwrap();
+    let mut upgrade = guard.upgrade_mut();
+    pending(&mut upgrade);
+    let mut kept_out = pages.read("a");
+    let (bell, waker) = common::Bell::new();
+    assert!(common::poll_with(&mut kept_out, &waker).is_pending());
+    let woken = Arc::new(AtomicUsize::new(0));
+    let (count, bell) = (Arc::clone(&woken), bell);
+    *once.lock().unwrap() = Some((GivenUp, Box::new(move || _ = count.fetch_add(bell.take(), SeqCst))));
+    drop(upgrade);
+    assert_eq!(woken.load(SeqCst), 1);
+    drop((reader, guard, ready(kept_out)));
+
+    // The same of a writer that gives up before a reader.
+    let reader = pages.try_read("a");
+    let (mut writer, mut kept_out) = (pages.write("a"), pages.read("a"));
+    pending(&mut writer);
+    let (bell, waker) = common::Bell::new();
+    assert!(common::poll_with(&mut kept_out, &waker).is_pending());
+    let count = Arc::clone(&woken);
+    *once.lock().unwrap() = Some((GivenUp, Box::new(move || _ = count.fetch_add(bell.take(), SeqCst))));
+    drop(writer);
+    assert_eq!(woken.load(SeqCst), 2);
+    drop((reader, ready(kept_out)));
+
+    // And of several keys: those that were held have been given up, and whoever waits for them has been woken.
+    let b = pages.try_write("b");
+    let mut both = pages.write_many(["a", "b"]);
+    pending(&mut both);
+    let mut other = pages.read("a");
+    let (bell, waker) = common::Bell::new();
+    let waits = common::poll_with(&mut other, &waker).is_pending(); // if "a" comes first in the table's order
+    let count = Arc::clone(&woken);
+    *once.lock().unwrap() = Some((GivenUp, Box::new(move || _ = count.fetch_add(bell.take(), SeqCst))));
+    drop(both);
+    assert_eq!(woken.load(SeqCst), 2 + usize::from(waits));
+    if waits {
+        drop(ready(other));
+    } else {
+        drop(other);
+    }
+    drop(b);
+    assert!(pages.is_empty());
+}
+
+#[test]
+fn a_panic_leaves_each_wait_with_one_end() {
+    for phase in [Started, Granted, GivenUp] {
+        let open: Arc<Mutex<Vec<WaitId>>> = Arc::default();
+        let told = Arc::clone(&open);
+        let pages: KeyedRwLock<String> = KeyedRwLock::builder()
+            .on_wait(move |event: &WaitEvent<'_, String>| {
+                let mut open = told.lock().unwrap();
+                match event.phase() {
+                    Started => open.push(event.id()),
+                    _ => open.retain(|id| *id != event.id()),
+                }
+                drop(open);
+                assert!(event.phase() != phase, "the observer panics");
+            })
+            .build();
+        let writer = pages.try_write("a");
+        let mut reader = pages.read("a");
+        let first = catch_unwind(AssertUnwindSafe(|| poll(&mut reader).is_pending()));
+        assert_eq!(first.is_err(), phase == Started);
+        // It may be polled on, and is told of once.
+        assert!(poll(&mut reader).is_pending());
+        assert_eq!(open.lock().unwrap().len(), 1);
+        drop(writer);
+        let got = catch_unwind(AssertUnwindSafe(|| poll(&mut reader).is_ready()));
+        assert_eq!(got.is_err(), phase == Granted);
+        drop(reader);
+        assert!(open.lock().unwrap().is_empty() && pages.is_empty(), "{phase:?}");
+    }
+}
+
+#[test]
+fn an_upgrade_of_a_thread_falls_back_when_the_observer_panics() {
+    for phase in [Started, Granted] {
+        let (pages, _) = panics_when(phase);
+        let reader = pages.try_read("a").unwrap();
+        let mut guard = pages.try_upgradable_read("a").unwrap();
+        std::thread::scope(|scope| {
+            let guard = &mut guard;
+            let upgrade = scope.spawn(move || panics(|| drop(guard.upgrade_mut_blocking())));
+            if phase == Granted {
+                common::until(|| pages.status("a").unwrap().waiters() == 1);
+                drop(reader);
+            }
+            upgrade.join().unwrap();
+        });
+        let status = pages.status("a").unwrap();
+        assert_eq!((status.upgradable(), status.writers(), status.waiters()), (1, 0, 0), "{phase:?}");
+    }
+}
+
+#[test]
+fn a_panic_that_drops_an_upgrade_may_meet_another() {
+    let (pages, calls) = panics_when(GivenUp);
+    let reader = pages.try_read("a");
+    let mut guard = pages.try_upgradable_read("a").unwrap();
+    let panic = catch_unwind(AssertUnwindSafe(|| {
+        let mut upgrade = guard.upgrade_mut();
+        pending(&mut upgrade);
+        panic!("the task's own");
+    }));
+    assert_eq!(panic.unwrap_err().downcast_ref::<&str>(), Some(&"the task's own"));
+    assert_eq!(calls.load(SeqCst), 2);
+    drop((guard, reader));
+    assert!(pages.is_empty());
+}
+
+/// What a limit has become is dropped, if the end of the request panics.
+#[test]
+fn the_output_of_a_limit_is_not_lost_when_the_observer_panics() {
+    let (pages, _) = panics_when(GivenUp);
+    let a = pages.try_write("a");
+    panics(|| drop(futures_lite::future::block_on(pages.write("a").until(pages.write("b")))));
+    assert!(!pages.is_locked("b"));
+    drop(a);
+    assert!(pages.is_empty());
+}
+
+#[test]
+fn a_detector_knows_of_no_hold_that_a_panic_has_released() {
+    for phase in [Started, Granted, GivenUp] {
+        let (pages, _) = panics_when(phase);
+        let detector = Detector::new();
+        let (one, two) = (detector.party("one"), detector.party("two"));
+        let b = ready(one.acquire(pages.write("b"))).unwrap();
+        let a = pages.try_write("a");
+        let mut waits = two.acquire(pages.write("a"));
+        let started = catch_unwind(AssertUnwindSafe(|| poll(&mut waits).is_pending()));
+        assert_eq!(started.is_err(), phase == Started);
+        drop(a);
+        if phase == Granted {
+            panics(|| drop(poll(&mut waits)));
+            // Two holds nothing: so one may wait for "a", which somebody else has, while two waits for "b".
+            let a = pages.try_write("a").unwrap();
+            let mut for_a = one.acquire(pages.write("a"));
+            assert!(catch_unwind(AssertUnwindSafe(|| poll(&mut for_a).is_pending())).unwrap_or(true));
+            let mut for_b = two.acquire(pages.write("b"));
+            assert!(catch_unwind(AssertUnwindSafe(|| poll(&mut for_b).is_pending())).unwrap_or(true), "no circle");
+            drop((for_b, for_a, a));
+        }
+        let end = catch_unwind(AssertUnwindSafe(|| drop(waits)));
+        assert_eq!(end.is_err(), phase == GivenUp);
+        drop(b);
+        assert!(pages.is_empty(), "{phase:?}");
+    }
 }

@@ -88,7 +88,10 @@ impl<P: TablePtr, M: Mode> Acquire<P, M> {
     #[doc(alias = "timeout")]
     #[must_use = "bind it: `let result = …`; the guard may be in it (`let _ = …` releases it at once)"]
     pub async fn until<F: Future>(mut self, limit: F) -> Result<Guard<P, M>, F::Output> {
-        race(&mut self, limit).await
+        let outcome = race(&mut self, limit).await;
+        // Not later: see `race`.
+        drop(self);
+        outcome
     }
 }
 

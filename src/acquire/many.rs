@@ -23,12 +23,12 @@ use super::future::race;
 use super::request::Request;
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::core::Outlook;
-use crate::core::{Access, Presence, Source, Waiter, Want};
+use crate::core::{Access, Ending, Presence, Source, Waiter, Want};
 use crate::guard::{Guard, Released};
 use crate::guards::{Guards, Several};
 use crate::list::List;
 use crate::mode::Mode;
-use crate::panics::run_all;
+use crate::panics::{Panics, run_all};
 use crate::plumbing::{ClaimOf, CoreOf, HoldOf, PayloadOf, TablePtr};
 
 /// Several operations on one table, before it is decided how to wait.
@@ -355,18 +355,23 @@ impl<P: TablePtr, M: Mode> Requests<P, M> {
             Current(Request<P, M>),
         }
         let table = &self.table;
-        // Dropped last: wakers run when all is given up, but for those of the request that waited.
-        let released = RefCell::new(Released::default());
+        // Wakers run when all is given up, but for those of the request that waited; and then its observer.
+        let (released, ending) = (RefCell::new(Released::default()), RefCell::new(None));
         let held = self.guards.take().into_iter().flatten().map(Part::Held);
         let wanted = core::mem::take(&mut self.wanted).into_iter().map(|wanted| Part::Wanted(wanted.claim));
         let current = self.current.take().into_iter().map(|(request, _)| Part::Current(request));
-        run_all(held.chain(wanted).chain(current).map(|part| {
+        let parts = held.chain(wanted).chain(current).map(|part| {
             || match part {
                 Part::Held(guard) => guard.release_into(&mut released.borrow_mut()),
                 Part::Wanted(claim) => table.core().withdraw(claim),
-                Part::Current(request) => drop(request),
+                Part::Current(mut request) => *ending.borrow_mut() = request.take_ending(table.core()),
             }
-        }));
+        });
+        let mut panics = Panics::default();
+        panics.run(|| run_all(parts));
+        panics.run(|| drop(released.take()));
+        panics.run(|| ending.take().map_or((), Ending::tell));
+        panics.resume();
     }
 }
 
@@ -514,7 +519,10 @@ impl<P: TablePtr, M: Several> AcquireMany<P, M> {
     #[doc(alias = "timeout")]
     #[must_use = "bind it: `let result = …`; the guards may be in it (`let _ = …` releases them at once)"]
     pub async fn until<F: Future>(mut self, limit: F) -> Result<M::Guards<P>, F::Output> {
-        race(&mut self, limit).await
+        let outcome = race(&mut self, limit).await;
+        // Not later: see `race`.
+        drop(self);
+        outcome
     }
 }
 

@@ -7,15 +7,13 @@ use core::task::Poll;
 
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::core::Outlook;
-use crate::core::{Access, Entered, Source, Ticket, Waiter, WakeBatch, Want};
+use crate::core::{Access, Ending, Entered, Presence, Source, Ticket, Waiter, WakeBatch, Want};
 #[cfg(target_has_atomic = "ptr")]
 use crate::core::{Identity, Live, Place};
 use crate::guard::Guard;
 use crate::mode::Mode;
 use crate::panics::Panics;
-#[cfg(target_has_atomic = "ptr")]
-use crate::plumbing::CoreOf;
-use crate::plumbing::{ClaimOf, PayloadOf, TablePtr};
+use crate::plumbing::{ClaimOf, CoreOf, EndingOf, PayloadOf, TablePtr};
 use crate::wait_event::{WaitId, WaitPhase};
 
 /// An operation: acquire a hold of mode `M` on the key that `source` leads to.
@@ -93,31 +91,61 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
 
     #[inline(never)]
     fn poll_slowly(&mut self, waiter: Waiter<'_>) -> Poll<Guard<P, M>> {
-        // Dropped last. If its wakers panic, or the observer does, the guard is there, and is dropped on the way out.
+        if waiter.presence == Presence::LookingThread && !self.ticket.is_some() && self.is_observed() {
+            // The observer may take its time, and who looks must not.
+            if let Poll::Ready(guard) = self.poll_slowly(Waiter { presence: Presence::SleepingThread, ..waiter }) {
+                return Poll::Ready(guard);
+            }
+        }
         let mut batch = WakeBatch::default();
         let guard = self.poll_into(waiter, &mut batch);
-        self.observe(guard.as_ref());
+        if let Some(phase) = self.news(guard.is_some()) {
+            return self.poll_observed(guard, phase, batch);
+        }
+        // If the wakers in the batch panic, the guard is there, and is dropped on the way out.
         drop(batch);
         guard.map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// Tells the observer that the wait has begun, or that it has ended with this guard, if that is so and there is one. For whoever
-    /// called [`poll_into`](Self::poll_into), when it has no lock.
+    /// A poll of which the observer is to be told.
+    #[cold]
+    #[inline(never)]
+    fn poll_observed(&mut self, guard: Option<Guard<P, M>>, phase: WaitPhase, batch: WakeBatch) -> Poll<Guard<P, M>> {
+        let mut panics = Panics::default();
+        panics.run(|| drop(batch));
+        panics.run(|| self.tell(guard.as_ref(), phase));
+        panics.resume();
+        guard.map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// What the observer is to be told of after a call of [`poll_into`](Self::poll_into), if there is one: that the wait has begun,
+    /// or is over.
     #[inline]
-    pub(crate) fn observe(&mut self, got: Option<&Guard<P, M>>) {
+    pub(crate) fn news(&self, got: bool) -> Option<WaitPhase> {
         match (got, self.told, &self.claim) {
-            (Some(guard), Some(_), _) => self.wait_ended(guard, WaitPhase::Granted),
-            (None, None, Some((table, claim))) if self.ticket.is_some() => {
-                self.told = table.core().wait_started(claim.live(), self.want());
-            }
-            _ => {}
+            (true, Some(_), _) => Some(WaitPhase::Granted),
+            (false, None, Some(_)) if self.ticket.is_some() && self.is_observed() => Some(WaitPhase::Started),
+            _ => None,
         }
     }
 
-    /// The request is done, and has got this guard, whatever becomes of it.
-    pub(crate) fn wait_ended(&mut self, guard: &Guard<P, M>, phase: WaitPhase) {
-        if let Some(id) = self.told.take() {
-            guard.core().wait_ended(guard.live(), self.want(), phase, id);
+    fn is_observed(&self) -> bool {
+        self.claim.as_ref().is_some_and(|(table, _)| table.core().is_observed())
+    }
+
+    /// Tells the observer, by whoever has no lock, and has woken all that were due.
+    pub(crate) fn tell(&mut self, got: Option<&Guard<P, M>>, phase: WaitPhase) {
+        let want = self.want();
+        if let Some(guard) = got {
+            if let Some(id) = self.told.take() {
+                guard.core().tell(guard.live(), want, phase, id);
+            }
+        } else if let Some((table, claim)) = &self.claim {
+            // It is known from now on, whatever the observer does.
+            self.told = table.core().next_wait();
+            if let Some(id) = self.told {
+                table.core().tell(claim.live(), want, phase, id);
+            }
         }
     }
 
@@ -159,14 +187,35 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         Guard::new(table, claim.into_hold(entered, self.mode))
     }
 
+    /// For a request that is about to be dropped: by this its observer is told of the end when all else is done, if it knows of the
+    /// wait.
+    pub(super) fn take_ending<'a>(&mut self, core: &'a CoreOf<P>) -> Option<EndingOf<'a, P>> {
+        let (id, claim) = (self.told.take()?, &self.claim.as_ref()?.1);
+        let ending = core.ending(claim.live(), self.want(), id);
+        if ending.is_none() {
+            // Nobody else can be counted: it is told too early.
+            core.tell(claim.live(), self.want(), WaitPhase::GivenUp, id);
+        }
+        ending
+    }
+
     /// Gives up a wait that the observer knows of.
     #[cold]
     #[inline(never)]
-    fn give_up(table: P, claim: ClaimOf<P>, mode: M, ticket: Ticket, id: WaitId) {
-        let mut panics = Panics::default();
-        panics.run(|| table.core().wait_ended(claim.live(), Want::Hold(mode.access()), WaitPhase::GivenUp, id));
-        table.core().cancel(claim, mode, ticket);
+    fn give_up(&mut self) {
+        let Some(table) = self.claim.as_ref().map(|(table, _)| table.clone()) else { return };
+        let (mut ending, mut panics) = (None, Panics::default());
+        panics.run(|| ending = self.take_ending(table.core()));
+        panics.run(|| self.cancel());
+        panics.run(|| ending.map_or((), Ending::tell));
         panics.resume();
+    }
+
+    #[inline]
+    fn cancel(&mut self) {
+        if let Some((table, claim)) = self.claim.take() {
+            table.core().cancel(claim, self.mode, self.ticket);
+        }
     }
 
     /// The claim of a request that has not been polled.
@@ -225,11 +274,6 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
 impl<P: TablePtr, M: Mode> Drop for Request<P, M> {
     #[inline]
     fn drop(&mut self) {
-        if let Some((table, claim)) = self.claim.take() {
-            match self.told {
-                None => table.core().cancel(claim, self.mode, self.ticket),
-                Some(id) => Self::give_up(table, claim, self.mode, self.ticket, id),
-            }
-        }
+        if self.told.is_some() { self.give_up() } else { self.cancel() }
     }
 }

@@ -118,8 +118,8 @@ pub(crate) use self::wait::Outlook;
 pub(crate) use self::{
     latch::{Kept, LatchWord, Users},
     table::{
-        Ask, Busy, Claim, Config, Core, Hold, Key, Live, Observer, OwnedKey, Payload, Source, Tag, TypedAccess, Valued,
-        Whereabouts,
+        Ask, Busy, Claim, Config, Core, Ending, Hold, Key, Live, Observer, OwnedKey, Payload, Source, Tag, TypedAccess,
+        Valued, Whereabouts,
     },
     wait::word::MAX_UNITS,
     wait::{Access, Counted, Entered, For, Presence, Rules, Snapshot, Ticket, Waiter, WakeBatch, Want},

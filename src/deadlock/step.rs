@@ -11,6 +11,7 @@ use super::report::Deadlock;
 use super::{Record, wake};
 use crate::core::slab::NONE;
 use crate::core::{Access, Identity, Place, Waiter, WakeBatch, Want};
+use crate::panics::Panics;
 
 /// A request that can be tracked: for a hold, or for an upgrade of one.
 pub(super) trait Request {
@@ -29,6 +30,9 @@ pub(super) trait Request {
 
     /// Acquires, or queues. Runs no user code, if the batch has a waker to take.
     fn poll_into(&mut self, waiter: Waiter<'_>, batch: &mut WakeBatch) -> Option<Self::Got>;
+
+    /// Tells the observer of its table what has come of this.
+    fn observe(&mut self, step: &Step<Self::Got>);
 
     /// Where it waits.
     fn place(&mut self) -> Place;
@@ -105,8 +109,11 @@ impl Record {
         let own = if let Step::Got(_) = step { core::mem::replace(index, NONE) } else { NONE };
         // If one of these panics what was got is dropped on the way out, and its record before it.
         let record = Record { member: Arc::clone(&self.member), index: own };
-        drop((batch, ended, waker, description));
-        wake(wakers);
+        let mut panics = Panics::default();
+        panics.run(|| drop((batch, ended, waker, description)));
+        panics.run(|| wake(wakers));
+        panics.run(|| request.observe(&step));
+        panics.resume();
         if record.is_some() {
             *self = record;
         }

@@ -250,6 +250,18 @@ where
         Request::poll_into(self, waiter, batch)
     }
 
+    fn observe(&mut self, step: &Step<Guard<P, M>>) {
+        let (got, phase) = match step {
+            Step::Waits => (None, self.news(false)),
+            Step::Got(guard) => (Some(guard), self.news(true)),
+            // One that was granted nothing says so when it is dropped.
+            Step::Failed(_, granted) => (granted.as_ref(), granted.as_ref().map(|_| WaitPhase::GivenUp)),
+        };
+        if let Some(phase) = phase {
+            self.tell(got, phase);
+        }
+    }
+
     fn place(&mut self) -> Place {
         Request::place(self)
     }
@@ -311,12 +323,6 @@ where
     fn poll_slowly(&mut self, waiter: Waiter<'_>) -> Poll<Result<Tracked<Guard<P, M>>, Deadlock>> {
         let Waiting { record, request } = self.waiting.as_mut().expect(FINISHED);
         let step = record.step(request, waiter);
-        match &step {
-            Step::Waits => request.observe(None),
-            Step::Got(guard) => request.observe(Some(guard)),
-            // One that has got nothing says so when it is dropped.
-            Step::Failed(_, granted) => granted.iter().for_each(|guard| request.wait_ended(guard, WaitPhase::GivenUp)),
-        }
         if let Step::Waits = step {
             return Poll::Pending;
         }
@@ -375,6 +381,8 @@ where
                 };
             }
         }
+        // Not later: see `race`.
+        drop(self);
         outcome
     }
 }

@@ -219,6 +219,13 @@ where
         self.guard.poll_upgrade_into(waiter, batch).is_ready().then_some(())
     }
 
+    fn observe(&mut self, step: &Step<()>) {
+        // One that has failed says so when it falls back.
+        if !matches!(step, Step::Failed(..)) {
+            self.guard.observe_upgrade();
+        }
+    }
+
     fn place(&mut self) -> Place {
         self.guard.place_of_upgrade().expect("it waits")
     }
@@ -253,10 +260,6 @@ where
         }
         let tracked = self.tracked.as_mut().expect(FINISHED);
         let step = self.record.step(tracked, waiter);
-        // One that has failed says so when it falls back.
-        if !matches!(step, Step::Failed(..)) {
-            tracked.guard.observe_upgrade();
-        }
         if let Step::Waits = step {
             return Poll::Pending;
         }

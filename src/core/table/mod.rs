@@ -49,6 +49,7 @@ pub(crate) use self::slot::{Claim, Hold, Live, TypedAccess};
 pub(crate) use self::tag::Tag;
 pub(crate) use self::value::Valued;
 pub(crate) use self::values::Busy;
+pub(crate) use self::visit::Ending;
 
 use self::shard::Shard;
 
@@ -136,14 +137,19 @@ impl<K, V: Payload> Core<K, V> {
 
     // ---- whoever watches the waits --------------------------------------------------------------------------------
 
-    /// A request has begun to wait. `None` if nobody wants to know.
+    /// What a wait that begins is to be known by: `None` if nobody wants to know of it.
     #[inline]
-    pub(crate) fn wait_started(&self, entry: Live<'_, K, V>, want: Want) -> Option<WaitId> {
-        self.observer.as_ref().map(|observer| observer.started(entry.key(), want))
+    pub(crate) fn next_wait(&self) -> Option<WaitId> {
+        self.observer.as_ref().map(Observer::next)
     }
 
-    /// A wait of which the observer knows has ended.
-    pub(crate) fn wait_ended(&self, entry: Live<'_, K, V>, want: Want, phase: WaitPhase, id: WaitId) {
+    #[inline]
+    pub(crate) fn is_observed(&self) -> bool {
+        self.observer.is_some()
+    }
+
+    /// Calls the observer. No lock may be held, and nobody may be left who has been let in and not been woken.
+    pub(crate) fn tell(&self, entry: Live<'_, K, V>, want: Want, phase: WaitPhase, id: WaitId) {
         if let Some(observer) = &self.observer {
             observer.tell(entry.key(), want, phase, id);
         }

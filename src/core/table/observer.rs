@@ -25,20 +25,14 @@ impl<K> Observer<K> {
         Observer { last: AtomicU32::new(0), call: Box::new(call) }
     }
 
-    /// A request has begun to wait.
-    pub(super) fn started(&self, key: &K, want: Want) -> WaitId {
-        let id = self.next();
-        self.tell(key, want, WaitPhase::Started, id);
-        id
-    }
-
     #[cold]
     #[inline(never)]
     pub(super) fn tell(&self, key: &K, want: Want, phase: WaitPhase, id: WaitId) {
         (self.call)(&WaitEvent::new(key, mode(want), phase, id));
     }
 
-    fn next(&self) -> WaitId {
+    /// For a wait that begins.
+    pub(super) fn next(&self) -> WaitId {
         loop {
             if let Some(id) = WaitId::new(self.last.fetch_add(1, Ordering::Relaxed).wrapping_add(1)) {
                 return id;

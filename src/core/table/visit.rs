@@ -8,8 +8,9 @@ use super::Core;
 use super::lookup::{Key, full};
 use super::payload::Payload;
 use super::slot::{Claim, Live};
-use crate::core::wait::Snapshot;
 use crate::core::wait::word::{Refusal, Word};
+use crate::core::wait::{Snapshot, Want};
+use crate::wait_event::{WaitId, WaitPhase};
 
 impl<K, V: Payload> Core<K, V> {
     /// The number of live entries, added up shard by shard.
@@ -74,6 +75,31 @@ impl<K, V: Payload> Core<K, V> {
             for (visited, picked) in visits.drain(..) {
                 visit(visited, picked);
             }
+        }
+    }
+}
+
+impl<K, V: Payload> Core<K, V> {
+    /// For somebody who gives up a wait that the observer knows of: a claim, by which it is told when all else is done. `None` if the
+    /// entry cannot count one more.
+    pub(crate) fn ending(&self, entry: Live<'_, K, V>, want: Want, id: WaitId) -> Option<Ending<'_, K, V>> {
+        let claim = entry.join(Word::claim).ok()?.into_claim();
+        Some(Ending { visit: Visit { core: self, claim: Some(claim) }, want, id })
+    }
+}
+
+/// A wait that has been given up, of which the observer has not been told.
+pub(crate) struct Ending<'a, K, V: Payload> {
+    visit: Visit<'a, K, V>,
+    want: Want,
+    id: WaitId,
+}
+
+impl<K, V: Payload> Ending<'_, K, V> {
+    /// To be called when no lock is held, and all have been woken.
+    pub(crate) fn tell(self) {
+        if let Some(claim) = &self.visit.claim {
+            self.visit.core.tell(claim.live(), self.want, WaitPhase::GivenUp, self.id);
         }
     }
 }
