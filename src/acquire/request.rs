@@ -91,29 +91,33 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
 
     #[inline(never)]
     fn poll_slowly(&mut self, waiter: Waiter<'_>) -> Poll<Guard<P, M>> {
-        if waiter.presence == Presence::LookingThread && !self.ticket.is_some() && self.is_observed() {
+        if self.is_observed() {
+            return self.poll_observed(waiter);
+        }
+        let mut batch = WakeBatch::default();
+        let Some(guard) = self.poll_into(waiter, &mut batch) else { return Poll::Pending };
+        // If the wakers in the batch panic, the guard is there, and is dropped on the way out.
+        drop(batch);
+        Poll::Ready(guard)
+    }
+
+    /// The same, and tells the observer.
+    #[cold]
+    #[inline(never)]
+    fn poll_observed(&mut self, waiter: Waiter<'_>) -> Poll<Guard<P, M>> {
+        if waiter.presence == Presence::LookingThread && !self.ticket.is_some() {
             // The observer may take its time, and who looks must not.
-            if let Poll::Ready(guard) = self.poll_slowly(Waiter { presence: Presence::SleepingThread, ..waiter }) {
+            if let Poll::Ready(guard) = self.poll_observed(Waiter { presence: Presence::SleepingThread, ..waiter }) {
                 return Poll::Ready(guard);
             }
         }
         let mut batch = WakeBatch::default();
         let guard = self.poll_into(waiter, &mut batch);
-        if let Some(phase) = self.news(guard.is_some()) {
-            return self.poll_observed(guard, phase, batch);
-        }
-        // If the wakers in the batch panic, the guard is there, and is dropped on the way out.
-        drop(batch);
-        guard.map_or(Poll::Pending, Poll::Ready)
-    }
-
-    /// A poll of which the observer is to be told.
-    #[cold]
-    #[inline(never)]
-    fn poll_observed(&mut self, guard: Option<Guard<P, M>>, phase: WaitPhase, batch: WakeBatch) -> Poll<Guard<P, M>> {
         let mut panics = Panics::default();
         panics.run(|| drop(batch));
-        panics.run(|| self.tell(guard.as_ref(), phase));
+        if let Some(phase) = self.news(guard.is_some()) {
+            panics.run(|| self.tell(guard.as_ref(), phase));
+        }
         panics.resume();
         guard.map_or(Poll::Pending, Poll::Ready)
     }
@@ -199,23 +203,26 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         ending
     }
 
-    /// Gives up a wait that the observer knows of.
-    #[cold]
     #[inline(never)]
     fn give_up(&mut self) {
-        let Some(table) = self.claim.as_ref().map(|(table, _)| table.clone()) else { return };
-        let (mut ending, mut panics) = (None, Panics::default());
-        panics.run(|| ending = self.take_ending(table.core()));
-        panics.run(|| self.cancel());
-        panics.run(|| ending.map_or((), Ending::tell));
-        panics.resume();
-    }
-
-    #[inline]
-    fn cancel(&mut self) {
+        if self.told.is_some() {
+            return self.give_up_observed();
+        }
         if let Some((table, claim)) = self.claim.take() {
             table.core().cancel(claim, self.mode, self.ticket);
         }
+    }
+
+    /// The same of a wait that the observer knows of.
+    #[cold]
+    #[inline(never)]
+    fn give_up_observed(&mut self) {
+        let Some(table) = self.claim.as_ref().map(|(table, _)| table.clone()) else { return };
+        let (mut ending, mut panics) = (None, Panics::default());
+        panics.run(|| ending = self.take_ending(table.core()));
+        panics.run(|| self.give_up());
+        panics.run(|| ending.map_or((), Ending::tell));
+        panics.resume();
     }
 
     /// The claim of a request that has not been polled.
@@ -274,6 +281,8 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
 impl<P: TablePtr, M: Mode> Drop for Request<P, M> {
     #[inline]
     fn drop(&mut self) {
-        if self.told.is_some() { self.give_up() } else { self.cancel() }
+        if self.claim.is_some() {
+            self.give_up();
+        }
     }
 }

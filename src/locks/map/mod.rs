@@ -72,6 +72,10 @@ pub use self::version::{AddOrUpdate, Conflict, Version};
 /// What [`upgrade_mut`](crate::Guard::upgrade_mut) gives has all of them. A guard is not dereferenced, because a key may have no value: it is
 /// `guard.value()`, and not `*guard`.
 ///
+/// A guard in the head of a `match` or an `if let` lives to the end of it: `match map.read_blocking("a").value() { None =>
+/// map.insert_blocking("a", 1), … }` waits for itself. Use [`get_or_insert_with`](LockMap::get_or_insert_with), or bind the guard, and
+/// drop it first.
+///
 /// # Versions
 /// Each change of a value makes a new [`Version`], so one can look, think with no lock held, and then change what is still as
 /// it was seen: [`update_if`](LockMap::update_if), [`remove_if`](LockMap::remove_if), and several of them at once in a
