@@ -135,19 +135,19 @@ impl<T: Kind, K, S> Builder<T, K, S> {
 
     /// Calls `f` whenever a request begins to wait, and when its wait ends: to count, log or trace contention.
     ///
-    /// A request that finds its key free is not told of, and takes no step more. Nor is one that fails at once, or gets in while its
+    /// A request that finds its key free is not reported, and takes no step more. Nor is one that fails at once, or gets in while its
     /// thread still spins: a wait begins when the request joins the key's queue, and from then on [`Status`](crate::Status)
     /// counts it as a waiter. It ends when the request comes to take what it was granted (for a task, when it is polled
-    /// again), or when it has given up. Each wait has both events, with the same [`id`](WaitEvent::id), but for those
-    /// that are forgotten. A call for several keys has a wait for each key that it waits for, one after another, and an upgrade one
+    /// again), or when it has given up. Each wait has both events, with the same [`id`](WaitEvent::id), unless its
+    /// future is leaked. A call for several keys has a wait for each key that it waits for, one after another, and an upgrade one
     /// for the key that it has.
     ///
     /// `f` is called by the thread or task that asks, with no internal lock held, and after all have been woken who were due. Whoever
     /// asks goes on when `f` has returned: so keep it short. It may be called by several threads at once. It may look at the
-    /// table and use its `try_` forms, but should not wait for keys: who asks may hold some, and stands in a queue. To have
+    /// table and use its `try_` forms, but should not wait for keys: the caller may hold some, and stands in a queue. To have
     /// the table in `f`, use a [`Weak`](alloc::sync::Weak).
     ///
-    /// The last call of `on_wait` counts. A [`Latch`](crate::Latch) and a [`Striped`](crate::Striped) have no keys to name, and no
+    /// Each table numbers its waits by itself. The last call of `on_wait` counts. A [`Latch`](crate::Latch) and a [`Striped`](crate::Striped) have no keys to name, and no
     /// observer.
     ///
     /// If `f` panics, the panic reaches the caller of the request. What a future has been granted by then is released; one that has begun to

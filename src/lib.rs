@@ -305,7 +305,7 @@
 //! | `std` | yes | blocking and timed calls (not on WebAssembly, where it builds without them); without it the crate is `no_std` and needs `alloc` |
 //! | `portable-atomic` | no | targets without native compare-and-swap |
 //! | `critical-section` | no | implies `portable-atomic`; internal locks become critical sections |
-//! | `tracing` | no | [`WaitEvent::trace`]: an event of the `tracing` crate for each wait that begins or ends; needs atomics |
+//! | `tracing` | no | `WaitEvent::trace`: an event of the `tracing` crate for each wait that begins or ends; needs a target with compare-and-swap |
 //!
 //! With `critical-section` a lock may be tried and released inside an interrupt handler. Without it, do not call into a
 //! table from an interrupt handler (or a signal handler) that may have interrupted a call on the same table,

@@ -46,7 +46,7 @@ impl<'a, K: ?Sized> WaitEvent<'a, K> {
         self.phase
     }
 
-    /// Which wait it is: its two events have the same.
+    /// Which wait it is: both of its events have the same id.
     #[must_use]
     pub fn id(&self) -> WaitId {
         self.id
@@ -60,7 +60,9 @@ impl<K: ?Sized + fmt::Debug> WaitEvent<'_, K> {
     ///
     /// Its target is `keylatch` and its level `DEBUG`; its message is the phase ("waits", "granted", "given up"), and its fields
     /// are `table`, which is the argument, `key`, `mode` ("write", "acquire 3 permits") and `wait`, the number of the
-    /// [`id`](Self::id).
+    /// [`id`](Self::id). A subscriber that goes by `RUST_LOG` shows it with `RUST_LOG=keylatch=debug`.
+    ///
+    /// The two events of a wait have the same `table` and `wait`; how long it took is the time between them.
     ///
     /// # Examples
     /// ```
@@ -131,8 +133,8 @@ pub enum WaitPhase {
     Started,
     /// The request has what it waited for, and has come to take it.
     Granted,
-    /// The request has given up: its future was dropped, its time was up, or a detector has found a deadlock. What had been granted to it,
-    /// and it had not come for, has gone to the next.
+    /// The request has given up: its future was dropped, its time was up, or a detector has found a deadlock. If it had been granted the key,
+    /// but had not come to take it, the key has gone to the next waiter.
     GivenUp,
 }
 

@@ -154,7 +154,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
     }
 
     /// Acquires, or queues. Whoever is to be woken is left in the batch.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll_into(&mut self, waiter: Waiter<'_>, batch: &mut WakeBatch) -> Option<Guard<P, M>> {
         let want = self.want();
         let (table, claim) = self.claim.as_ref()?;
