@@ -423,41 +423,49 @@ impl ToKey<Arc<CStr>> for CStr {
 }
 
 #[cfg(feature = "std")]
+#[cfg_attr(docsrs, doc(cfg(feature = "std")))]
 impl ToKey<PathBuf> for Path {
     written_over!(PathBuf);
 }
 
 #[cfg(feature = "std")]
+#[cfg_attr(docsrs, doc(cfg(feature = "std")))]
 impl ToKey<Box<Path>> for Path {
     replaced!(Box<Path>);
 }
 
 #[cfg(feature = "std")]
+#[cfg_attr(docsrs, doc(cfg(feature = "std")))]
 impl ToKey<Rc<Path>> for Path {
     replaced!(Rc<Path>);
 }
 
 #[cfg(all(feature = "std", target_has_atomic = "ptr"))]
+#[cfg_attr(docsrs, doc(cfg(feature = "std")))]
 impl ToKey<Arc<Path>> for Path {
     replaced!(Arc<Path>);
 }
 
 #[cfg(feature = "std")]
+#[cfg_attr(docsrs, doc(cfg(feature = "std")))]
 impl ToKey<OsString> for OsStr {
     written_over!(OsString);
 }
 
 #[cfg(feature = "std")]
+#[cfg_attr(docsrs, doc(cfg(feature = "std")))]
 impl ToKey<Box<OsStr>> for OsStr {
     replaced!(Box<OsStr>);
 }
 
 #[cfg(feature = "std")]
+#[cfg_attr(docsrs, doc(cfg(feature = "std")))]
 impl ToKey<Rc<OsStr>> for OsStr {
     replaced!(Rc<OsStr>);
 }
 
 #[cfg(all(feature = "std", target_has_atomic = "ptr"))]
+#[cfg_attr(docsrs, doc(cfg(feature = "std")))]
 impl ToKey<Arc<OsStr>> for OsStr {
     replaced!(Arc<OsStr>);
 }

@@ -330,6 +330,9 @@
 //! and why no wake-up is lost. Unsafe code is confined to one module of it, the entries' memory.
 #![no_std]
 #![cfg_attr(docsrs, feature(doc_cfg))]
+// What needs a feature says so by a `doc(cfg)` of its own: by itself rustdoc would name the targets as well, at every call, and
+// how to hide them differs from one nightly to the next.
+#![cfg_attr(docsrs, doc(auto_cfg = false))]
 
 extern crate alloc;
 #[cfg(feature = "std")]

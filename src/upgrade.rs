@@ -298,6 +298,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
 
 /// Blocking and timed upgrades.
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
+#[cfg_attr(docsrs, doc(cfg(feature = "std")))]
 impl<P: TablePtr> Guard<P, Upgradable> {
     /// Becomes a writer, and blocks the thread until the other readers have left.
     ///

@@ -572,7 +572,7 @@ fn a_list_may_lie_about_its_length() {
     let locks = KeyedMutex::<u64>::new();
     let pages = KeyedRwLock::<u64>::new();
     let keys: Vec<u64> = (0..20).collect();
-    let hints = [usize::MAX, usize::MAX - 1, isize::MAX as usize, 1 << 40, 21, 19, 1, 0];
+    let hints = [usize::MAX, usize::MAX - 1, isize::MAX as usize, usize::MAX >> 23, 21, 19, 1, 0];
     for (hint, len) in hints.into_iter().flat_map(|hint| [0, 1, 2, 3, 20].map(|len| (hint, len))) {
         let list = || Says(keys[..len].iter(), (hint, Some(hint.min(5))));
         let other = len.checked_sub(1).and_then(|last| locks.try_lock(&keys[last]));

@@ -71,6 +71,7 @@ impl Party {
 
 /// Blocking and timed calls.
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
+#[cfg_attr(docsrs, doc(cfg(feature = "std")))]
 impl Party {
     /// Acquires what a future of any table would acquire, unless that closes a circle, and blocks the thread while it waits.
     ///

@@ -75,6 +75,7 @@ where
     /// # drop(editor);
     /// ```
     #[cfg(all(feature = "std", not(target_family = "wasm")))]
+    #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
     pub fn upgrade_blocking(self) -> Result<Tracked<Guard<P, Exclusive>>, (Deadlock, Self)> {
         block(&mut self.upgrade(), None).expect("a wait without a deadline ends")
     }

@@ -96,7 +96,6 @@
 //! the driver is spawned; operations can be awaited anywhere. For TLS, depend on `etcd-client` with its feature `tls` or `tls-roots`:
 //! [`ConnectOptions`] then have `with_tls`.
 #![forbid(unsafe_code)]
-#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod driver;
 mod error;

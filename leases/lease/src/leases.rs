@@ -32,6 +32,7 @@ impl Leases {
 }
 
 #[cfg(feature = "std")]
+#[cfg_attr(docsrs, doc(cfg(feature = "std")))]
 impl Default for Leases {
     /// [In memory](Leases::in_memory).
     fn default() -> Self {

@@ -109,6 +109,7 @@
 //! The crate has no `unsafe` code.
 #![no_std]
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(docsrs, doc(auto_cfg = false))] // by hand: see the same line of `keylatch`
 
 extern crate alloc;
 #[cfg(feature = "std")]

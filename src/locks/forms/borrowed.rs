@@ -87,6 +87,7 @@ macro_rules! borrowed {
 
         /// Blocking and timed calls.
         #[cfg(all(feature = "std", not(target_family = "wasm")))]
+        #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
         impl<K: Eq + ::core::hash::Hash, $($V,)? S: ::core::hash::BuildHasher> $Table<K, $($V,)? S> {
             #[doc = concat!($does, ", blocking the thread while it waits.")]
             ///

@@ -77,6 +77,7 @@ macro_rules! handle {
             #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
             #[inline]
             #[cfg(all(feature = "std", not(target_family = "wasm")))]
+            #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
             pub fn $lock_blocking(&self $(, $n: $Number)?) -> $crate::guard::Guard<P, $crate::mode::$Mode> {
                 self.call($crate::locks::forms::mode::mode!(self.permits(), [$($n)?])).blocking()
             }
@@ -105,6 +106,7 @@ macro_rules! handle {
             /// ```
             #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
             #[cfg(all(feature = "std", not(target_family = "wasm")))]
+            #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
             pub fn $try_lock_for(
                 &self,
                 $($n: $Number,)?
@@ -138,6 +140,7 @@ macro_rules! handle {
             /// ```
             #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
             #[cfg(all(feature = "std", not(target_family = "wasm")))]
+            #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
             pub fn $try_lock_until(
                 &self,
                 $($n: $Number,)?

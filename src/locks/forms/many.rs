@@ -103,6 +103,7 @@ macro_rules! many {
 
         /// Several keys at once, blocking.
         #[cfg(all(feature = "std", not(target_family = "wasm")))]
+        #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
         impl<K: Eq + ::core::hash::Hash, $($V,)? S: ::core::hash::BuildHasher> $Table<K, $($V,)? S> {
             #[doc = concat!($does, ", all of them or none, blocking the thread while it waits.")]
             ///
@@ -251,6 +252,7 @@ macro_rules! many {
 
         /// Several keys at once, blocking, with owned guards.
         #[cfg(all(feature = "std", not(target_family = "wasm"), target_has_atomic = "ptr"))]
+        #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
         impl<K: Eq + ::core::hash::Hash, $($V,)? S: ::core::hash::BuildHasher> $Table<K, $($V,)? S> {
             #[doc = concat!($does, ", all of them or none, blocking the thread while it waits, with owned guards.")]
             ///

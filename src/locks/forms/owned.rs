@@ -79,6 +79,7 @@ macro_rules! owned {
 
         /// Blocking and timed calls with owned guards.
         #[cfg(all(feature = "std", not(target_family = "wasm"), target_has_atomic = "ptr"))]
+        #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
         impl<K: Eq + ::core::hash::Hash, $($V,)? S: ::core::hash::BuildHasher> $Table<K, $($V,)? S> {
             #[doc = concat!($does, ", blocking the thread while it waits, with an owned guard.")]
             ///

@@ -227,6 +227,7 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
     /// assert!(map.is_empty());
     /// ```
     #[cfg(all(feature = "std", not(target_family = "wasm")))]
+    #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
     pub fn commit_blocking(self) -> Result<Vec<Option<Version>>, BatchConflict<K>>
     where
         K: ToKey<K>,

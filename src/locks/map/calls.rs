@@ -337,6 +337,7 @@ macro_rules! one_call {
             #[doc = concat!("assert_eq!(map.", stringify!($call_blocking), "(", $arguments, ")", $gives, ");")]
             /// ```
             #[cfg(all(feature = "std", not(target_family = "wasm")))]
+            #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
             pub fn $call_blocking<Q>(&self, key: &Q, $($argument: $Argument),*) -> $Output
             where
                 Q: $($asked)+,
@@ -490,6 +491,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// assert_eq!(page.value().unwrap(), "rendered");
     /// ```
     #[cfg(all(feature = "std", not(target_family = "wasm")))]
+    #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
     #[must_use = "bind it: `let page = …` (`let _ = …` releases it at once)"]
     pub fn get_or_insert_with_blocking<Q>(&self, key: &Q, init: impl FnOnce() -> V) -> MapReadGuard<'_, K, V, S>
     where
@@ -521,6 +523,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// # Ok::<_, std::io::Error>(())
     /// ```
     #[cfg(all(feature = "std", not(target_family = "wasm")))]
+    #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
     pub fn get_or_try_insert_with_blocking<Q, E>(
         &self,
         key: &Q,
