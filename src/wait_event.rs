@@ -54,7 +54,6 @@ impl<'a, K: ?Sized> WaitEvent<'a, K> {
 }
 
 #[cfg(feature = "tracing")]
-#[cfg_attr(docsrs, doc(cfg(feature = "tracing")))]
 impl<K: ?Sized + fmt::Debug> WaitEvent<'_, K> {
     /// Emits it as an event of the `tracing` crate, in the span that the request is made in.
     ///
@@ -71,6 +70,7 @@ impl<K: ?Sized + fmt::Debug> WaitEvent<'_, K> {
     /// let accounts = KeyedMutex::<String>::builder().on_wait(|event| event.trace("accounts")).build();
     /// # drop(accounts);
     /// ```
+    #[cfg_attr(docsrs, doc(cfg(feature = "tracing")))]
     pub fn trace(&self, table: &str) {
         let WaitEvent { key, mode, phase, id } = self;
         tracing::debug!(target: "keylatch", table, ?key, %mode, wait = id.get(), "{phase}");
