@@ -150,8 +150,12 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// Each table numbers its waits by itself. The last call of `on_wait` counts. A [`Latch`](crate::Latch) and a [`Striped`](crate::Striped) have no keys to name, and no
     /// observer.
     ///
-    /// If `f` panics, the panic reaches the caller of the request. What a future has been granted by then is released; one that has begun to
-    /// wait goes on waiting until it is dropped.
+    /// If `f` panics, the panic reaches the caller of the request, and what that has been granted by then is released. A future for one key
+    /// that has begun to wait goes on waiting until it is dropped; one for several keys has given up. (Without `std` a waker that
+    /// panics may leave a wait without its second event.)
+    ///
+    /// While `f` is told that a request has given up, the key's entry is kept for it, and counts one user more (see
+    /// [`MAX_USERS`](crate::MAX_USERS)).
     ///
     /// # Examples
     /// ```

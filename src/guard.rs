@@ -225,6 +225,11 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
         self.held.as_ref().expect(HELD).1.live()
     }
 
+    #[cfg(target_has_atomic = "ptr")] // for those who are tracked
+    pub(crate) fn table(&self) -> &P {
+        &self.held.as_ref().expect(HELD).0
+    }
+
     #[inline]
     pub(crate) fn core(&self) -> &CoreOf<P> {
         self.held.as_ref().expect(HELD).0.core()

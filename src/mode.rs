@@ -4,7 +4,7 @@ use core::fmt::Debug;
 
 use crate::core::{Access, Core, Ending, For, Hold, Payload, Ticket, TypedAccess, WakeBatch, Want};
 use crate::panics::Panics;
-use crate::wait_event::WaitId;
+use crate::wait_event::{WaitId, WaitPhase};
 
 /// What the public trait can do. Nobody outside can implement it, nor name it.
 pub(crate) mod sealed {
@@ -175,11 +175,19 @@ impl sealed::ModeInside for Upgradable {
 
     /// Releases what the hold is by now, and what it waits for. Its own wakers run at once.
     fn release<K, V: Payload>(core: &Core<K, V>, mut hold: Hold<K, V, Self>, others: Option<&mut WakeBatch>) {
-        let Upgradable { upgrading: Upgrading::Waiting(ticket), told } = hold.mode() else {
-            return core.release(hold, others);
+        let Upgradable { upgrading, told } = hold.mode();
+        let ticket = match upgrading {
+            Upgrading::Waiting(ticket) => ticket,
+            _ if told.is_none() => return core.release(hold, others),
+            // A waker has panicked before the end was told of.
+            _ => Ticket::NONE,
         };
-        let ending = told.and_then(|id| core.ending(hold.live(), Want::Upgrade, id));
         let mut panics = Panics::default();
+        let ending = told.and_then(|id| core.ending(hold.live(), Want::Upgrade, id));
+        if let (Some(id), None) = (told, &ending) {
+            // Nobody else can be counted: it is told too early.
+            panics.run(|| core.tell(hold.live(), Want::Upgrade, WaitPhase::GivenUp, id));
+        }
         panics.run(|| {
             // Dropped last: wakers run when everything is in order.
             let _settling = core.settling(hold.live());

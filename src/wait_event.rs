@@ -55,7 +55,7 @@ impl<'a, K: ?Sized> WaitEvent<'a, K> {
 
 #[cfg(feature = "tracing")]
 impl<K: ?Sized + fmt::Debug> WaitEvent<'_, K> {
-    /// Emits it as an event of the `tracing` crate, in the span that the request is made in.
+    /// Emits it as an event of the `tracing` crate, in the span in which the request is polled, blocks, or is dropped.
     ///
     /// Its target is `keylatch` and its level `DEBUG`; its message is the phase ("waits", "granted", "given up"), and its fields
     /// are `table`, which is the argument, `key`, `mode` ("write", "acquire 3 permits") and `wait`, the number of the

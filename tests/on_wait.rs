@@ -688,3 +688,41 @@ fn a_detector_knows_of_no_hold_that_a_panic_has_released() {
         assert!(pages.is_empty(), "{phase:?}");
     }
 }
+
+/// A wait that a detector ends may have been granted what it waited for: that has gone to the next when it is told of.
+#[test]
+fn what_a_failed_request_was_granted_has_been_passed_on_when_it_is_told_of() {
+    for panics in [false, true] {
+        let (once, observer) = does_once();
+        let locks = Arc::new(KeyedMutex::<String>::builder().on_wait(observer).build());
+        let detector = Detector::new();
+        let (one, two) = (detector.party("one"), detector.party("two"));
+        let a = ready(one.acquire(locks.lock("a"))).unwrap();
+        let b = locks.try_lock("b").unwrap();
+        let mut one_for_b = one.acquire(locks.lock("b"));
+        pending(&mut one_for_b);
+        let mut two_for_a = two.acquire(locks.lock("a"));
+        pending(&mut two_for_a);
+        // Two gets in before one, and that closes a circle: its other request fails, and is woken.
+        drop(b);
+        let b = ready(two.acquire(locks.lock("b"))).unwrap();
+        let (bell, waker) = common::Bell::new();
+        let mut next = locks.lock("a");
+        assert!(common::poll_with(&mut next, &waker).is_pending());
+        a.unlock_fair(); // to the request that has failed
+        let (seen, table) = (Arc::new(Mutex::new(None)), Arc::downgrade(&locks));
+        let saw = Arc::clone(&seen);
+        let act = move || {
+            *saw.lock().unwrap() = Some((table.upgrade().unwrap().status("a").unwrap(), bell.take()));
+            assert!(!panics, "the observer panics");
+        };
+        *once.lock().unwrap() = Some((GivenUp, Box::new(act)));
+        let failed = catch_unwind(AssertUnwindSafe(|| ready(&mut two_for_a).is_err()));
+        assert_eq!(failed.ok(), (!panics).then_some(true));
+        let (status, woken) = seen.lock().unwrap().take().expect("it was told");
+        assert_eq!((status.holders(), status.waiters(), woken), (1, 0, 1));
+        drop((two_for_a, one_for_b, b));
+        drop(ready(next));
+        assert!(locks.is_empty());
+    }
+}

@@ -270,6 +270,23 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         self.core().place(self.live(), self.ticket)
     }
 
+    /// It has failed, and left the queue: tells the observer, if that knows of it, when what was granted meanwhile has been passed on.
+    pub(crate) fn tell_of_failure(&mut self, granted: &mut Option<Guard<P, M>>) {
+        let (want, Some(id)) = (self.want(), self.told.take()) else { return };
+        let Some(guard) = granted.take() else {
+            return self.core().tell(self.live(), want, WaitPhase::GivenUp, id);
+        };
+        let table = guard.table().clone();
+        let mut panics = Panics::default();
+        let ending = table.core().ending(guard.live(), want, id);
+        if ending.is_none() {
+            panics.run(|| table.core().tell(guard.live(), want, WaitPhase::GivenUp, id));
+        }
+        panics.run(|| guard.pass_on());
+        panics.run(|| ending.map_or((), Ending::tell));
+        panics.resume();
+    }
+
     /// Gives up the position in the queue, and nothing else. What was wanted may have been granted already.
     pub(crate) fn leave_queue(&mut self, batch: &mut WakeBatch) -> Option<Guard<P, M>> {
         let ticket = core::mem::replace(&mut self.ticket, Ticket::NONE);

@@ -32,7 +32,7 @@ pub(super) trait Request {
     fn poll_into(&mut self, waiter: Waiter<'_>, batch: &mut WakeBatch) -> Option<Self::Got>;
 
     /// Tells the observer of its table what has come of this.
-    fn observe(&mut self, step: &Step<Self::Got>);
+    fn observe(&mut self, step: &mut Step<Self::Got>);
 
     /// Where it waits.
     fn place(&mut self) -> Place;
@@ -68,7 +68,7 @@ impl Record {
         let mut ended = None;
         let (party, entry) = (self.member.index, request.identity());
         let index = &mut self.index;
-        let step = self.member.shared.registry.with(|registry| {
+        let mut step = self.member.shared.registry.with(|registry| {
             let waited = *index != NONE;
             if waited {
                 if let Some(deadlock) = registry.wait_mut(*index).failed.take() {
@@ -112,7 +112,7 @@ impl Record {
         let mut panics = Panics::default();
         panics.run(|| drop((batch, ended, waker, description)));
         panics.run(|| wake(wakers));
-        panics.run(|| request.observe(&step));
+        panics.run(|| request.observe(&mut step));
         panics.resume();
         if record.is_some() {
             *self = record;

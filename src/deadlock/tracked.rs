@@ -23,7 +23,6 @@ use crate::core::{Identity, Place, Presence, TypedAccess, Waiter, WakeBatch, Wan
 use crate::guard::Guard;
 use crate::mode::{HandOver, Mode, Permit};
 use crate::plumbing::TablePtr;
-use crate::wait_event::WaitPhase;
 
 const FINISHED: &str = "keylatch: a lock future was polled after it had finished";
 
@@ -251,15 +250,11 @@ where
         Request::poll_into(self, waiter, batch)
     }
 
-    fn observe(&mut self, step: &Step<Guard<P, M>>) {
-        let (got, phase) = match step {
-            Step::Waits => (None, self.news(false)),
-            Step::Got(guard) => (Some(guard), self.news(true)),
-            // One that was granted nothing says so when it is dropped.
-            Step::Failed(_, granted) => (granted.as_ref(), granted.as_ref().map(|_| WaitPhase::GivenUp)),
-        };
-        if let Some(phase) = phase {
-            self.tell(got, phase);
+    fn observe(&mut self, step: &mut Step<Guard<P, M>>) {
+        match step {
+            Step::Waits => self.news(false).map_or((), |phase| self.tell(None, phase)),
+            Step::Got(guard) => self.news(true).map_or((), |phase| self.tell(Some(guard), phase)),
+            Step::Failed(_, granted) => self.tell_of_failure(granted),
         }
     }
 

@@ -220,7 +220,7 @@ where
         self.guard.poll_upgrade_into(waiter, batch).is_ready().then_some(())
     }
 
-    fn observe(&mut self, step: &Step<()>) {
+    fn observe(&mut self, step: &mut Step<()>) {
         // One that has failed says so when it falls back.
         if !matches!(step, Step::Failed(..)) {
             self.guard.observe_upgrade();

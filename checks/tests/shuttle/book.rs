@@ -3,7 +3,7 @@
 //! A time is a place in the order in which things were written down. What is written when a call returns was true a little
 //! earlier, and what is written before a call becomes true a little later; the checks below hold whatever happened in between.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -76,7 +76,7 @@ pub struct Book {
     permits: usize,
     pages: Mutex<Pages>,
     /// Of which the table's observer was told that they began, and not yet how they ended.
-    waits: Mutex<BTreeMap<WaitId, WaitMode>>,
+    waits: Mutex<HashMap<WaitId, WaitMode>>,
 }
 
 /// The number of a request in the book.
