@@ -110,11 +110,13 @@ impl From<Status> for Seen {
     }
 }
 
-/// A task that waits. (What is said of threads alone is tested where there are threads.)
+/// A task that waits, or a thread. (That a thread looks for a while is as if it asked at each release.)
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Waiter {
     pub id: Id,
     pub want: Want,
+    /// A thread that has been woken comes. A task may not.
+    is_thread: bool,
     /// Whether it has been woken since it came last.
     pub woken: bool,
     /// How often it has come in vain after it had been woken.
@@ -124,6 +126,13 @@ pub struct Waiter {
     passed_asleep: u32,
     /// Whether an upgradable reader that came later has got in with a phase.
     passed_in_phase: bool,
+}
+
+impl Waiter {
+    /// It has been woken, and may never come.
+    fn is_idle(&self) -> bool {
+        self.woken && !self.is_thread
+    }
 }
 
 /// So many visits in vain, and a waiter is handed what it wants.
@@ -234,8 +243,8 @@ impl Key {
         // nobody out, so is the first writer that sleeps, by readers; and the next for permits, if those who hold keep it out.
         let second = match want {
             _ if self.queue[0].want == Upgrade => (self.queue.len() > 1).then_some(1),
-            Read | Upgradable if self.queue[0].woken => self.first_asleep(Write),
-            Permits(_) if self.queue[0].woken => {
+            Read | Upgradable if self.queue[0].is_idle() => self.first_asleep(Write),
+            Permits(_) if self.queue[0].is_idle() => {
                 let due = self.handed.first().map(|&due| self.place(due));
                 due.or_else(|| self.first_asleep(want)).filter(|&next| !self.admits(self.queue[next].want))
             }
@@ -278,7 +287,9 @@ impl Key {
                 let at = if want == Upgrade { 0 } else { self.queue.len() };
                 let passed_in_phase = false;
                 let (passed_woken, passed_asleep) = (0, 0);
-                let waiter = Waiter { id, want, woken: false, visits: 0, passed_woken, passed_asleep, passed_in_phase };
+                let (is_thread, woken, visits) = (false, false, 0);
+                let waiter =
+                    Waiter { id, want, is_thread, woken, visits, passed_woken, passed_asleep, passed_in_phase };
                 self.queue.insert(at, waiter);
                 self.asleep.push(id);
             }
@@ -295,6 +306,11 @@ impl Key {
             Some(_) => {}
         }
         false
+    }
+
+    /// The waiter with this name is a thread.
+    pub fn is_a_thread(&mut self, id: Id) {
+        self.queue.iter_mut().filter(|waiter| waiter.id == id).for_each(|waiter| waiter.is_thread = true);
     }
 
     fn take_out(&mut self, id: Id) -> Option<Waiter> {
@@ -332,7 +348,7 @@ impl Key {
     /// So many were given up.
     fn settle_after(&mut self, cause: Cause, whom: For, given_up: usize) {
         let Some(&head) = self.queue.first() else { return };
-        let keeps_nothing = self.rules.fairness == Fairness::Adaptive && head.woken;
+        let keeps_nothing = self.rules.fairness == Fairness::Adaptive && head.is_idle();
         let mut fair = whom == For::Waiter || whom == For::NextWaiter && !keeps_nothing;
         if cause == Cause::WriterLeft && self.hands_over() {
             // The readers' phase. One upgradable reader, the first; but before a writer that came earlier only once. By default
@@ -356,7 +372,8 @@ impl Key {
             // Of permits all that were given up are for those who wait. By default none are for one that does not come.
             let mut kept = if whom == For::Anybody { 0 } else { given_up };
             while let Some(&first) = self.queue.first().filter(|first| self.admits(first.want)) {
-                let keeps_nothing = self.rules.fairness == Fairness::Adaptive && whom == For::NextWaiter && first.woken;
+                let keeps_nothing =
+                    self.rules.fairness == Fairness::Adaptive && whom == For::NextWaiter && first.is_idle();
                 if kept > 0 && !keeps_nothing || self.grants(&first) {
                     kept = kept.saturating_sub(first.want.weight());
                     self.grant(first.id);

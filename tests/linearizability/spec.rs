@@ -42,6 +42,7 @@ pub enum Op {
     Queue {
         id: Id,
         want: Want,
+        thread: bool,
     },
     Enter {
         id: Id,
@@ -95,8 +96,15 @@ impl State {
             Op::Make(rules) => *self = State::new(rules),
             Op::Try { want, got } => return self.key.attempt(want) == got,
             Op::Poll { id, want, ready } => return self.key.poll(id, want) == ready,
-            Op::Queue { id, want } => {
-                return take(&mut self.early, |&early| early == id).is_some() || !self.key.poll(id, want);
+            Op::Queue { id, want, thread } => {
+                if take(&mut self.early, |&early| early == id).is_some() {
+                    return true;
+                }
+                let waits = !self.key.poll(id, want);
+                if waits && thread {
+                    self.key.is_a_thread(id);
+                }
+                return waits;
             }
             Op::Enter { id, want } => {
                 let queued = self.key.granted.contains(&id) || self.key.queue.iter().any(|waiter| waiter.id == id);
