@@ -147,8 +147,8 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// table and use its `try_` forms, but should not wait for keys: the caller may hold some, and stands in a queue. To have
     /// the table in `f`, use a [`Weak`](alloc::sync::Weak).
     ///
-    /// Each table numbers its waits by itself. The last call of `on_wait` counts. A [`Latch`](crate::Latch) and a [`Striped`](crate::Striped) have no keys to name, and no
-    /// observer.
+    /// Each table numbers its waits by itself. The last call of `on_wait` counts. A [`Latch`](crate::Latch) and a
+    /// [`Striped`](crate::Striped) have no keys to name, and no observer.
     ///
     /// If `f` panics, the panic reaches the caller of the request, and what that has been granted by then is released. A future for one key
     /// that has begun to wait goes on waiting until it is dropped; one for several keys has given up. (Without `std` a waker that

@@ -4,7 +4,7 @@ use core::fmt::Debug;
 
 use crate::core::{Access, Core, Ending, For, Hold, Payload, Ticket, TypedAccess, WakeBatch, Want};
 use crate::panics::Panics;
-use crate::wait_event::{WaitId, WaitPhase};
+use crate::wait_event::WaitId;
 
 /// What the public trait can do. Nobody outside can implement it, nor name it.
 pub(crate) mod sealed {
@@ -182,12 +182,8 @@ impl sealed::ModeInside for Upgradable {
             // A waker has panicked before the end was told of.
             _ => Ticket::NONE,
         };
-        let mut panics = Panics::default();
-        let ending = told.and_then(|id| core.ending(hold.live(), Want::Upgrade, id));
-        if let (Some(id), None) = (told, &ending) {
-            // Nobody else can be counted: it is told too early.
-            panics.run(|| core.tell(hold.live(), Want::Upgrade, WaitPhase::GivenUp, id));
-        }
+        let (mut ending, mut panics) = (None, Panics::default());
+        panics.run(|| ending = told.and_then(|id| core.ending(hold.live(), Want::Upgrade, id)));
         panics.run(|| {
             // Dropped last: wakers run when everything is in order.
             let _settling = core.settling(hold.live());

@@ -13,7 +13,9 @@ use WaitMode::{Permits, Read, UpgradableRead, Upgrade, Write};
 use WaitPhase::{GivenUp, Granted, Started};
 use common::{Random, pending, poll, ready};
 use keylatch::deadlock::Detector;
-use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore, LockMap, WaitEvent, WaitId, WaitMode, WaitPhase};
+use keylatch::{
+    Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore, LockMap, MAX_PERMITS, WaitEvent, WaitId, WaitMode, WaitPhase,
+};
 
 /// What was told: keys are strings, so that a test reads well.
 #[derive(Clone, Default)]
@@ -725,4 +727,79 @@ fn what_a_failed_request_was_granted_has_been_passed_on_when_it_is_told_of() {
         drop(ready(next));
         assert!(locks.is_empty());
     }
+}
+
+/// An entry that cannot count one user more: there it is told a moment too early, and once.
+#[test]
+fn who_gives_up_among_as_many_as_can_be_counted_is_told_of_once() {
+    let log = Log::default();
+    let jobs: KeyedSemaphore<String> = KeyedSemaphore::builder(MAX_PERMITS).on_wait(log.observer()).build();
+    let held = jobs.try_acquire_n("a", MAX_PERMITS - 1).unwrap();
+    let mut two = jobs.acquire_n("a", 2);
+    pending(&mut two);
+    drop(two);
+    assert_eq!(log.take(), waits(&[("a", Permits(2), Started), ("a", Permits(2), GivenUp)]));
+    assert_eq!(jobs.status("a").unwrap().waiters(), 0);
+    drop(held);
+    assert!(jobs.is_empty());
+}
+
+/// Who looks is handed what is free, and takes it at once. An observer may take its time.
+#[test]
+fn nothing_is_handed_to_a_thread_while_the_observer_is_told_of_its_wait() {
+    let (once, observer) = does_once();
+    let pages = Arc::new(KeyedRwLock::<String>::builder().on_wait(observer).build());
+    let (seen, saw) = (Arc::new(Mutex::new(vec![])), |writers: &Arc<Mutex<Vec<usize>>>| Arc::clone(writers));
+    // A request: its key gets free while the observer runs.
+    let (holder, table, writers) = (pages.try_write_arc("a"), Arc::downgrade(&pages), saw(&seen));
+    let act = move || {
+        drop(holder);
+        writers.lock().unwrap().push(table.upgrade().unwrap().status("a").unwrap().writers());
+    };
+    *once.lock().unwrap() = Some((Started, Box::new(act)));
+    drop(pages.write_blocking("a"));
+    // An upgrade: the last reader leaves.
+    let (reader, table, writers) = (pages.try_read_arc("a"), Arc::downgrade(&pages), saw(&seen));
+    let act = move || {
+        drop(reader);
+        writers.lock().unwrap().push(table.upgrade().unwrap().status("a").unwrap().writers());
+    };
+    *once.lock().unwrap() = Some((Started, Box::new(act)));
+    drop(pages.upgradable_read_blocking("a").upgrade_blocking());
+    assert_eq!(*seen.lock().unwrap(), [0, 0]);
+    assert!(pages.is_empty());
+}
+
+/// A waker that panics while a detector ends the wait of an upgrade: the observer is told all the same.
+#[test]
+fn an_upgrade_that_a_detector_ends_has_its_end_though_a_waker_panics() {
+    struct Panics(std::sync::atomic::AtomicBool);
+    impl std::task::Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            assert!(!self.0.load(SeqCst), "the waker panics");
+        }
+    }
+    let log = Log::default();
+    let (pages, detector) = (pages(&log), Detector::new());
+    let (one, two) = (detector.party("one"), detector.party("two"));
+    let two_reads = ready(two.acquire(pages.read("a"))).unwrap();
+    let b = pages.try_write("b").unwrap();
+    let mut upgrade = ready(one.acquire(pages.upgradable_read("a"))).unwrap().upgrade();
+    pending(&mut upgrade);
+    // A reader that the upgrade keeps out, and whose waker panics.
+    let panics = Arc::new(Panics(true.into()));
+    let mut kept_out = pages.read("a");
+    let waits = common::poll_with(&mut kept_out, &std::task::Waker::from(Arc::clone(&panics))).is_pending();
+    // Two waits for "b", which one gets before it: a circle, in which one's upgrade fails.
+    let mut two_for_b = two.acquire(pages.write("b"));
+    pending(&mut two_for_b);
+    drop(b);
+    let b = ready(one.acquire(pages.write("b"))).unwrap();
+    let failed = catch_unwind(AssertUnwindSafe(|| ready(&mut upgrade).is_err()));
+    assert_eq!(failed.is_err(), waits, "it wakes the reader that it kept out");
+    drop((upgrade, kept_out, two_for_b, b, two_reads));
+    let told = log.take();
+    let ends = told.iter().filter(|event| event.2 != Started).count();
+    assert_eq!(told.len(), 2 * ends, "{told:?}");
+    assert!(pages.is_empty());
 }

@@ -195,12 +195,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
     /// wait.
     pub(super) fn take_ending<'a>(&mut self, core: &'a CoreOf<P>) -> Option<EndingOf<'a, P>> {
         let (id, claim) = (self.told.take()?, &self.claim.as_ref()?.1);
-        let ending = core.ending(claim.live(), self.want(), id);
-        if ending.is_none() {
-            // Nobody else can be counted: it is told too early.
-            core.tell(claim.live(), self.want(), WaitPhase::GivenUp, id);
-        }
-        ending
+        core.ending(claim.live(), self.want(), id)
     }
 
     #[inline(never)]
@@ -277,11 +272,8 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
             return self.core().tell(self.live(), want, WaitPhase::GivenUp, id);
         };
         let table = guard.table().clone();
-        let mut panics = Panics::default();
-        let ending = table.core().ending(guard.live(), want, id);
-        if ending.is_none() {
-            panics.run(|| table.core().tell(guard.live(), want, WaitPhase::GivenUp, id));
-        }
+        let (mut ending, mut panics) = (None, Panics::default());
+        panics.run(|| ending = table.core().ending(guard.live(), want, id));
         panics.run(|| guard.pass_on());
         panics.run(|| ending.map_or((), Ending::tell));
         panics.resume();

@@ -81,10 +81,15 @@ impl<K, V: Payload> Core<K, V> {
 
 impl<K, V: Payload> Core<K, V> {
     /// For somebody who gives up a wait that the observer knows of: a claim, by which it is told when all else is done. `None` if the
-    /// entry cannot count one more.
+    /// entry cannot count one more: then it is told now, too early.
     pub(crate) fn ending(&self, entry: Live<'_, K, V>, want: Want, id: WaitId) -> Option<Ending<'_, K, V>> {
-        let claim = entry.join(Word::claim).ok()?.into_claim();
-        Some(Ending { visit: Visit { core: self, claim: Some(claim) }, want, id })
+        match entry.join(Word::claim) {
+            Ok(unit) => Some(Ending { visit: Visit { core: self, claim: Some(unit.into_claim()) }, want, id }),
+            Err(_) => {
+                self.tell(entry, want, WaitPhase::GivenUp, id);
+                None
+            }
+        }
     }
 }
 

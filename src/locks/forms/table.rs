@@ -113,8 +113,8 @@ macro_rules! table {
             /// });
             /// # drop(guard);
             /// ```
-            pub fn for_each_key(&self, mut f: impl FnMut(&K, $crate::status::Status)) {
-                self.core.for_each(|key, snapshot| f(key, $crate::status::Status::new(snapshot)));
+            pub fn for_each_key(&self, f: impl FnMut(&K, $crate::status::Status)) {
+                $crate::plumbing::TableRef::new(self).for_each_key(f);
             }
 
             /// All keys with their holders and waiters, for a person to read, if keys have a `Debug`: what to print when a
