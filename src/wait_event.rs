@@ -97,6 +97,17 @@ impl<K: ?Sized + fmt::Debug> fmt::Debug for WaitEvent<'_, K> {
 }
 
 /// What a request waits for. `Display` gives the verb: "write", "acquire 3 permits".
+///
+/// # Examples
+/// ```
+/// use keylatch::{KeyedSemaphore, WaitMode};
+///
+/// let hosts = KeyedSemaphore::<String>::builder(2)
+///     .on_wait(|event| assert_eq!(event.mode(), WaitMode::Permits(1)))
+///     .build();
+/// # drop(hosts);
+/// assert_eq!(WaitMode::Permits(3).to_string(), "acquire 3 permits");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum WaitMode {
@@ -125,7 +136,21 @@ impl fmt::Display for WaitMode {
     }
 }
 
-/// Whether a wait begins, or how it has ended.
+/// Whether a wait begins, or how it has ended. `Display` gives "waits", "granted" or "given up".
+///
+/// # Examples
+/// ```
+/// use std::sync::Mutex;
+///
+/// use keylatch::{KeyedMutex, WaitPhase};
+///
+/// static PHASES: Mutex<Vec<WaitPhase>> = Mutex::new(Vec::new());
+/// let locks = KeyedMutex::<u64>::builder().on_wait(|event| PHASES.lock().unwrap().push(event.phase())).build();
+/// let guard = locks.try_lock(&7);
+/// assert!(locks.try_lock_for(&7, std::time::Duration::from_millis(1)).is_none());
+/// assert_eq!(*PHASES.lock().unwrap(), [WaitPhase::Started, WaitPhase::GivenUp]);
+/// # drop(guard);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum WaitPhase {
@@ -150,6 +175,24 @@ impl fmt::Display for WaitPhase {
 
 /// Which wait an event is about: those of one table are told apart by it. (Its numbers begin again after four billion waits, and each
 /// table has its own.)
+///
+/// # Examples
+/// ```
+/// use std::collections::HashMap;
+/// use std::sync::Mutex;
+/// use std::time::Instant;
+///
+/// use keylatch::{KeyedMutex, WaitId, WaitPhase};
+///
+/// let begun: Mutex<HashMap<WaitId, Instant>> = Mutex::default();
+/// let locks = KeyedMutex::<String>::builder()
+///     .on_wait(move |event| match event.phase() {
+///         WaitPhase::Started => _ = begun.lock().unwrap().insert(event.id(), Instant::now()),
+///         _ => println!("{:?}: {:?}", event.key(), begun.lock().unwrap().remove(&event.id()).unwrap().elapsed()),
+///     })
+///     .build();
+/// # drop(locks);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct WaitId(NonZeroU32);
 

@@ -34,7 +34,7 @@ use std::task::{Context, Poll, Waker};
 
 use keylatch::deadlock::{Deadlock, Detector, Party, Tracked};
 use keylatch::table::Kind;
-use keylatch::{Builder, Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore, MutexGuardArc};
+use keylatch::{Builder, Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore, MutexGuardArc, WaitPhase};
 use loom::cell::UnsafeCell;
 use loom::future::block_on;
 use loom::thread;
@@ -474,6 +474,41 @@ fn a_visit_keeps_its_entry_and_no_other() {
 }
 
 /// Its queue is gone between two looks, or it is not.
+/// The observer is told of the end by a claim of its own, beside a release that may be the last user of the key, and by a thread that
+/// makes the entry anew.
+#[test]
+fn a_wait_that_is_given_up_has_its_end_beside_a_release() {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    for fairness in [Fairness::Adaptive, Fairness::Fifo] {
+        model(move || {
+            let told = std::sync::Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+            let tell = std::sync::Arc::clone(&told);
+            let builder = KeyedMutex::<u64>::builder().shards(1).fairness(fairness).on_wait(move |event| {
+                assert_eq!(event.key(), &7);
+                tell[usize::from(event.phase() != WaitPhase::Started)].fetch_add(1, Relaxed);
+            });
+            let locks = Arc::new(builder.build());
+            let guard = locks.try_lock_arc(&7).unwrap();
+            let other = {
+                let locks = Arc::clone(&locks);
+                thread::spawn(move || {
+                    let mut lock = locks.lock(&7);
+                    let got = poll(&mut lock).is_ready();
+                    drop(lock);
+                    got
+                })
+            };
+            drop(guard);
+            let again = locks.try_lock(&7);
+            let got = other.join().unwrap();
+            drop(again);
+            let [started, ended] = [told[0].load(Relaxed), told[1].load(Relaxed)];
+            assert_eq!((started, ended), (usize::from(!got), usize::from(!got)));
+            assert!(locks.is_empty());
+        });
+    }
+}
+
 #[test]
 fn a_status_is_taken_while_the_last_waiter_gives_up() {
     model(|| {
