@@ -34,10 +34,10 @@ where
                 Trouble::Broken(error) | Trouble::Refused(error) | Trouble::Full(error) => error,
                 Trouble::NoLease => Error::Unconnected { source: None },
             })?;
-            let (ended, lease) = (session.ended(), session.lease_client());
+            let (ended, revoker) = (session.ended(), session.revoker());
             let moves = async move {
                 let heard = pin!(ear.listen(&place, |resource| link.watchers().tell(resource)));
-                let (revoked, ended) = (pin!(leftovers.revoke(&lease)), pin!(ended.wait()));
+                let (revoked, ended) = (pin!(revoker.run(&leftovers)), pin!(ended.wait()));
                 match select(select(heard, ended), revoked).await {
                     Either::Left((error, _)) => error.factor_first().0,
                     Either::Right((never, _)) => never,

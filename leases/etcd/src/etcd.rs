@@ -20,7 +20,7 @@ use crate::{
     error::{Error, Trouble},
     lock::{Lock, Value, seconds, token, whole},
     place::Place,
-    session::{Changed, Draft, Leftovers, MOST, Session, Unused},
+    session::{Changed, Draft, Granted, Leftovers, MOST, Session},
 };
 
 /// When to look again at what is about to go.
@@ -226,39 +226,18 @@ impl Etcd {
         Ok(Some(left.min(seconds(lock.value.seconds))))
     }
 
-    fn unused(&self, lease: i64) -> Unused<'_> {
-        Unused { leftovers: &self.shared.leftovers, lease }
-    }
-
     /// An etcd lease for so long, with its seconds: none, if that is for ever.
-    async fn grant(&self, limit: &mut Limit, time: Option<Duration>) -> Result<(Unused<'_>, i64), Fail<Error>> {
-        let Some(whole) = time.and_then(whole) else { return Ok((self.unused(0), 0)) };
+    async fn grant(&self, limit: &mut Limit, time: Option<Duration>) -> Result<(Granted<'_>, i64), Fail<Error>> {
+        let granted = |id| Granted::new(&self.shared.leftovers, id);
+        let Some(whole) = time.and_then(whole) else { return Ok((granted(0), 0)) };
         // One that is granted unheard is left over.
         let grant = |session: Arc<Live<Session>>| async move {
-            let unused = self.unused(self.shared.id());
-            let (_, seconds) = session.grant(unused.lease, whole).await?;
-            Ok((unused, seconds))
+            let mut granted = granted(self.shared.id());
+            let (_, seconds) = session.grant(granted.lease(), whole).await?;
+            granted.heard();
+            Ok((granted, seconds))
         };
         self.read(limit, grant).await
-    }
-
-    /// What is written, and the etcd lease that it needs: used, or left over if nothing was done. If nobody knows, the owner may ask again
-    /// and find it.
-    async fn write_with<F>(
-        &self,
-        limit: &mut Limit,
-        unused: Unused<'_>,
-        question: impl FnOnce(Arc<Live<Session>>) -> F,
-    ) -> Result<Option<Changed>, Fail<Error>>
-    where
-        F: Future<Output = Result<Changed, Trouble>>,
-    {
-        let lease = unused.used();
-        let changed = self.write(limit, question).await;
-        if !matches!(changed, Ok(Some(Changed::Yes(_))) | Err(Fail::Unknown(_))) {
-            self.shared.leftovers.add(lease);
-        }
-        changed
     }
 
     /// A tenure begins, unless another one is in its way.
@@ -275,15 +254,7 @@ impl Etcd {
             }
             Ok(Ok(session.begin(&mut new, ask.want == Want::Fresh).await?))
         };
-        let changed = self.write(limit, question).await;
-        if matches!(
-            changed,
-            Ok(Some(Ok(Changed::No(_)))) | Err(Fail::NotDone(Error::Refused { .. } | Error::Unreadable))
-        ) {
-            // If it may have been used, whoever asks again is to find it.
-            self.shared.leftovers.add(lease);
-        }
-        Ok(match changed? {
+        Ok(match self.write(limit, question).await? {
             Some(Err(min)) => Begun::Done(Answer::TooShort { min }),
             Some(Ok(Changed::Yes(revision))) => {
                 let token = token(revision).ok_or(Fail::Unknown(Error::Unreadable))?;
@@ -325,10 +296,10 @@ impl Etcd {
             return Ok(Extended::To { left, held_for });
         }
         let Value { owner, seconds, since, .. } = lock.value.clone();
-        let (unused, seconds, left) = if is_enough {
-            (self.unused(0), seconds, left)
+        let (granted, seconds, left) = if is_enough {
+            (None, seconds, left)
         } else {
-            let (unused, seconds) = self.grant(limit, wanted).await?;
+            let (granted, seconds) = self.grant(limit, wanted).await?;
             // If it may be over by now, a move would revive it. A keep-alive does not: etcd decides.
             if left.is_some_and(|left| left <= asked.elapsed() + Duration::from_secs(1)) {
                 let keep = |session: Arc<Live<Session>>| async move { session.keep_alive(lock.lease).await };
@@ -336,17 +307,16 @@ impl Etcd {
                     return Ok(Extended::Changed);
                 }
             }
-            (unused, seconds, wanted)
+            (Some(granted), seconds, wanted)
         };
-        let lease = if is_enough { lock.lease } else { unused.lease };
+        let lease = granted.as_ref().map_or(lock.lease, Granted::lease);
         let value = Value { owner, seconds, since, policy };
         let new = Draft { resource: &lock.resource, slot: lock.slot, lease, value };
-        let changed = self.write_with(limit, unused, |session| async move { session.alter(&new, lock).await }).await?;
-        let Some(Changed::Yes(_)) = changed else { return Ok(Extended::Changed) };
-        if !is_enough {
-            self.shared.leftovers.add(lock.lease);
+        let alter = |session: Arc<Live<Session>>| async move { session.alter(&new, lock, granted).await };
+        match self.write(limit, alter).await? {
+            Some(Changed::Yes(_)) => Ok(Extended::To { left, held_for }),
+            _ => Ok(Extended::Changed),
         }
-        Ok(Extended::To { left, held_for })
     }
 
     /// The same etcd lease, from now on, unless the tenure has changed since it was read.

@@ -3,6 +3,7 @@
 //! ```text
 //! keylatch-lease/NAMESPACE/l/ENTITY/KEY/SLOT          who has it
 //! keylatch-lease/NAMESPACE/o/OWNER/ENTITY/KEY/SLOT    what somebody has
+//! keylatch-lease/NAMESPACE/x/ETCD LEASE               nothing may hang on it any more: it is about to be revoked
 //! ```
 //!
 //! The two of a tenure are written in one transaction and hang on one etcd lease, so that they come and go together, and their
@@ -51,6 +52,11 @@ impl Place {
     /// The prefix of a resource that an owner has.
     pub(crate) fn owned_lock(&self, owner: &Owner, resource: &Resource) -> String {
         format!("{}/o/{}/{}/", self.root, escape(owner.id()), path(resource))
+    }
+
+    /// Hangs on an etcd lease that is about to be revoked. While it is there nothing else comes to hang on it.
+    pub(crate) fn revoked(&self, lease: i64) -> String {
+        format!("{}/x/{lease:x}", self.root)
     }
 
     /// Which resource and slot a key is of, below one of the prefixes of many.

@@ -46,26 +46,49 @@ const AHEAD: Duration = Duration::from_millis(10);
 /// The largest answer: what an owner of very many leases has.
 const LARGEST: usize = 256 << 20;
 
-/// Etcd leases that nothing hangs on any more. Whoever has the connection revokes them when there is time; if nobody does they expire.
+/// Etcd leases that nothing hangs on any more, or perhaps not. Whoever has the connection revokes them when there is time; if nobody does
+/// they expire.
 #[derive(Debug, Default)]
 pub(crate) struct Leftovers {
-    leases: Mutex<Vec<i64>>,
+    leases: Mutex<Vec<Leftover>>,
     come: Notify,
 }
 
+#[derive(Debug)]
+struct Leftover {
+    lease: i64,
+    /// Whether it is or was there. Otherwise it was asked for, and nobody has heard what came of that.
+    is_granted: bool,
+    /// If nobody has heard what came of the transaction that was to use it.
+    doubt: Option<Doubt>,
+}
+
+/// What an etcd lease was asked for.
+#[derive(Debug)]
+struct Doubt {
+    /// Which was to hang on it.
+    resource: Resource,
+    /// On which etcd lease it hung before. 0: on none.
+    before: i64,
+}
+
 impl Leftovers {
-    fn lock(&self) -> MutexGuard<'_, Vec<i64>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Leftover>> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn add(&self, lease: i64) {
-        if lease != 0 {
-            self.lock().push(lease);
+        self.push(Leftover { lease, is_granted: true, doubt: None });
+    }
+
+    fn push(&self, leftover: Leftover) {
+        if leftover.lease != 0 {
+            self.lock().push(leftover);
             self.come.notify_one();
         }
     }
 
-    async fn take(&self) -> Vec<i64> {
+    async fn take(&self) -> Vec<Leftover> {
         loop {
             let come = self.come.notified();
             {
@@ -80,22 +103,49 @@ impl Leftovers {
     }
 }
 
-/// An etcd lease on which nothing hangs yet. Dropped, it is left over.
-pub(crate) struct Unused<'a> {
-    pub(crate) leftovers: &'a Leftovers,
-    pub(crate) lease: i64,
+/// An etcd lease for a tenure. Dropped, it is left over: with a doubt, if a transaction that has not been heard of may have used it.
+pub(crate) struct Granted<'a> {
+    leftovers: &'a Leftovers,
+    left: Leftover,
 }
 
-impl Unused<'_> {
-    /// Something may hang on it from now on.
-    pub(crate) fn used(mut self) -> i64 {
-        std::mem::take(&mut self.lease)
+impl<'a> Granted<'a> {
+    /// It is about to be asked for. With 0: there is none.
+    pub(crate) fn new(leftovers: &'a Leftovers, lease: i64) -> Self {
+        Granted { leftovers, left: Leftover { lease, is_granted: false, doubt: None } }
+    }
+
+    pub(crate) fn lease(&self) -> i64 {
+        self.left.lease
+    }
+
+    /// It is there.
+    pub(crate) fn heard(&mut self) {
+        self.left.is_granted = true;
+    }
+
+    /// From now on a transaction may use it.
+    fn asked(&mut self, resource: &Resource, before: i64) {
+        self.left.doubt = Some(Doubt { resource: resource.clone(), before });
+    }
+
+    /// This is what came of that transaction.
+    fn settle(mut self, changed: &Result<Changed, Trouble>) {
+        match changed {
+            Ok(Changed::Yes(_)) => {
+                let before = self.left.doubt.take().map_or(0, |doubt| doubt.before);
+                self.left = Leftover { lease: before, is_granted: true, doubt: None };
+            }
+            Ok(Changed::No(_)) | Err(Trouble::Refused(_) | Trouble::NoLease) => self.left.doubt = None,
+            Err(Trouble::Broken(_) | Trouble::Full(_)) => {}
+        }
     }
 }
 
-impl Drop for Unused<'_> {
+impl Drop for Granted<'_> {
     fn drop(&mut self) {
-        self.leftovers.add(self.lease);
+        let Leftover { lease, is_granted, doubt } = &mut self.left;
+        self.leftovers.push(Leftover { lease: *lease, is_granted: *is_granted, doubt: doubt.take() });
     }
 }
 
@@ -194,8 +244,8 @@ impl Session {
         Arc::clone(&self.ended)
     }
 
-    pub(crate) fn lease_client(&self) -> LeaseClient {
-        self.lease.clone()
+    pub(crate) fn revoker(&self) -> Revoker {
+        Revoker { place: Arc::clone(&self.place), kv: self.kv.clone(), lease: self.lease.clone() }
     }
 
     /// What the stopwatch shows, in seconds.
@@ -341,6 +391,18 @@ impl Session {
     /// A tenure begins when nobody has the resource; a fresh one also as one of the same owner ends. Its etcd lease, which begins with it, is
     /// asked for at the same time.
     pub(crate) async fn begin(&self, new: &mut Draft<'_>, is_fresh: bool) -> Result<Changed, Trouble> {
+        let mut granted = Granted::new(&self.leftovers, new.lease);
+        let changed = self.begin_with(&mut granted, new, is_fresh).await;
+        granted.settle(&changed);
+        changed
+    }
+
+    async fn begin_with(
+        &self,
+        granted: &mut Granted<'_>,
+        new: &mut Draft<'_>,
+        is_fresh: bool,
+    ) -> Result<Changed, Trouble> {
         let (lease, seconds, options) = (new.lease, new.value.seconds, LeaseGrantOptions::new().with_id(new.lease));
         let grant = async {
             if lease != 0 {
@@ -349,7 +411,6 @@ impl Session {
             Ok(())
         };
         let (mut grant, ahead) = (pin!(grant), pin!(sleep(AHEAD)));
-        let unused = Unused { leftovers: &self.leftovers, lease };
         let mut early = None;
         new.value.since = match self.about() {
             Some(since) => since,
@@ -362,7 +423,7 @@ impl Session {
         let is_free = Compare::create_revision(self.place.lock(new.resource), CompareOp::Equal, 0).with_prefix();
         let get = TxnOp::get(self.place.lock(new.resource), prefixed());
         let otherwise = if is_fresh { self.instead(new, 0, self.instead(new, 1, get)) } else { get };
-        let txn = Txn::new().when([is_free]).and_then(self.puts(new)).or_else([otherwise]);
+        let txn = Txn::new().when([self.is_wanted(new), is_free]).and_then(self.puts(new)).or_else([otherwise]);
         let ask = || async {
             let answer = self.kv.clone().txn(txn.clone()).await?;
             self.changed(answer)
@@ -376,22 +437,23 @@ impl Session {
                 Either::Right(((), grant)) => Err(grant),
             },
         };
-        let (granted, changed) = match first {
-            Ok(granted) => {
+        let (is_granted, changed) = match first {
+            Ok(is_granted) => {
                 // Otherwise the transaction is not sent.
-                granted.map_err(|trouble| match trouble {
+                is_granted.map_err(|trouble| match trouble {
                     Trouble::Full(error) => Trouble::Refused(error),
                     trouble => trouble,
                 })?;
-                unused.used();
+                granted.heard();
+                granted.asked(new.resource, 0);
                 return ask().await;
             }
             Err(grant) => {
-                unused.used();
+                granted.asked(new.resource, 0);
                 join(grant, ask()).await
             }
         };
-        match (granted, changed) {
+        match (is_granted, changed) {
             // It overtook its etcd lease.
             (Ok(()), Err(Trouble::NoLease)) => ask().await,
             (Err(Trouble::Full(error)), Err(Trouble::NoLease)) => Err(Trouble::Refused(error)),
@@ -400,10 +462,16 @@ impl Session {
         }
     }
 
+    /// Its etcd lease is not about to be revoked.
+    fn is_wanted(&self, new: &Draft<'_>) -> Compare {
+        Compare::create_revision(self.place.revoked(new.lease), CompareOp::Equal, 0)
+    }
+
     /// If the owner has it in that slot: a tenure in the other one, instead.
     fn instead(&self, new: &Draft<'_>, slot: u8, otherwise: TxnOp) -> TxnOp {
         let keys = self.keys(new.resource, &new.value.owner, slot);
-        let when = keys.clone().map(|key| Compare::create_revision(key, CompareOp::Greater, 0));
+        let is_held = keys.clone().map(|key| Compare::create_revision(key, CompareOp::Greater, 0));
+        let when: Vec<_> = is_held.into_iter().chain([self.is_wanted(new)]).collect();
         let options = DeleteOptions::new().with_prev_key();
         let deletes = keys.map(|key| TxnOp::delete(key, Some(options.clone())));
         let puts = self.puts(&Draft { slot: 1 - slot, value: new.value.clone(), ..*new });
@@ -411,10 +479,22 @@ impl Session {
         TxnOp::txn(Txn::new().when(when).and_then(then).or_else([otherwise]))
     }
 
-    /// A tenure hangs on another etcd lease, or has another policy, from now on; unless it has changed since it was read.
-    pub(crate) async fn alter(&self, new: &Draft<'_>, old: &Lock) -> Result<Changed, Trouble> {
-        let when = Compare::mod_revision(self.key(old), CompareOp::Equal, old.modified);
-        self.change(new.resource, vec![when], self.puts(new).into()).await
+    /// A tenure hangs on another etcd lease, if one was granted, and has that policy from now on; unless it has changed since it was read.
+    pub(crate) async fn alter(
+        &self,
+        new: &Draft<'_>,
+        old: &Lock,
+        mut granted: Option<Granted<'_>>,
+    ) -> Result<Changed, Trouble> {
+        if let Some(granted) = &mut granted {
+            granted.asked(&old.resource, old.lease);
+        }
+        let when = vec![Compare::mod_revision(self.key(old), CompareOp::Equal, old.modified), self.is_wanted(new)];
+        let changed = self.change(new.resource, when, self.puts(new).into()).await;
+        if let Some(granted) = granted {
+            granted.settle(&changed);
+        }
+        changed
     }
 
     /// A tenure is what it was when it was read, and stays so: it is written again. Somebody may be about to move it to a shorter etcd lease
@@ -528,15 +608,70 @@ impl Ended {
     }
 }
 
-impl Leftovers {
+/// What revokes the etcd leases that are left over.
+pub(crate) struct Revoker {
+    place: Arc<Place>,
+    kv: KvClient,
+    lease: LeaseClient,
+}
+
+impl Revoker {
     /// For ever.
-    pub(crate) async fn revoke(&self, lease: &LeaseClient) -> ! {
+    pub(crate) async fn run(&self, leftovers: &Leftovers) -> ! {
         loop {
-            let revokes = self.take().await.into_iter().map(|id| {
-                let mut lease = lease.clone();
-                async move { lease.revoke(id).await }
-            });
-            join_all(revokes).await; // what cannot be revoked expires
+            // What cannot be revoked expires.
+            join_all(leftovers.take().await.into_iter().map(|leftover| self.revoke(leftover))).await;
         }
+    }
+
+    async fn revoke(&self, Leftover { lease, is_granted, doubt }: Leftover) -> Result<(), Trouble> {
+        let Some(Doubt { resource, before }) = doubt else {
+            if is_granted || !self.take(lease).await? {
+                self.revoke_one(lease).await?;
+            }
+            return Ok(());
+        };
+        if !self.is_used(lease, &resource).await? {
+            self.revoke_one(lease).await?;
+        }
+        // What has left an etcd lease does not come back to it.
+        if before != 0 && !self.hangs_on(before, &resource).await? {
+            self.revoke_one(before).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes the ID of an etcd lease, so that a request for it that is under way yet comes too late: for the shortest time, and then it expires.
+    /// Whether it was free.
+    async fn take(&self, lease: i64) -> Result<bool, Trouble> {
+        match self.lease.clone().grant(1, Some(LeaseGrantOptions::new().with_id(lease))).await.map_err(Trouble::from) {
+            Ok(_) => Ok(true),
+            Err(Trouble::Refused(_)) => Ok(false),
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    async fn revoke_one(&self, lease: i64) -> Result<(), Trouble> {
+        match self.lease.clone().revoke(lease).await.map_err(Trouble::from) {
+            Ok(_) | Err(Trouble::NoLease) => Ok(()),
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    /// Whether a resource has come to hang on the etcd lease. If not it never will: the transaction that was to do it may be under way yet, and
+    /// fails.
+    async fn is_used(&self, lease: i64, resource: &Resource) -> Result<bool, Trouble> {
+        let when = Compare::lease(self.place.lock(resource), CompareOp::Equal, lease).with_prefix();
+        let put = TxnOp::put(self.place.revoked(lease), "", Some(PutOptions::new().with_lease(lease)));
+        match self.kv.clone().txn(Txn::new().when([when]).or_else([put])).await.map_err(Trouble::from) {
+            Ok(answer) => Ok(answer.succeeded()),
+            Err(Trouble::NoLease) => Ok(false),
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    async fn hangs_on(&self, lease: i64, resource: &Resource) -> Result<bool, Trouble> {
+        let got = self.kv.clone().get(self.place.lock(resource), prefixed()).await?;
+        Ok(got.kvs().iter().any(|kv| kv.lease() == lease))
     }
 }

@@ -4,12 +4,17 @@ mod common;
 
 use std::{
     collections::BTreeSet,
+    future::poll_fn,
+    pin::pin,
     sync::Arc,
+    task::Poll,
     time::{Duration, Instant},
 };
 
 use common::{Server, namespace, on_tokio, shared};
-use etcd_client::{Client, ConnectOptions, GetOptions, Permission, PermissionType, Txn, TxnOp, WatchOptions};
+use etcd_client::{
+    Client, ConnectOptions, GetOptions, Permission, PermissionType, Txn, TxnOp, WatchFilterType, WatchOptions,
+};
 use keylatch_lease::{
     AcquireError, Expiry, Leases, LookError, Lost, Owner, ReleaseError, RenewError, Resource, Term, Token,
     engine::{Answer, Ask, Engine, Gone, Left, Record, Renewal, Want},
@@ -82,6 +87,22 @@ fn at_desk<F: Future<Output = ()>>(test: impl FnOnce(Desk) -> F) {
 /// On a server of its own, with which it can do as it likes.
 fn at_desk_of_its_own<F: Future<Output = ()>>(test: impl FnOnce(Desk) -> F) {
     at(&Arc::new(Server::start()), test);
+}
+
+/// What the future gives, unless it is not ready when it has been polled so often: then it is dropped.
+async fn after_polls<F: Future>(polls: u32, future: F) -> Option<F::Output> {
+    let (mut future, mut count) = (pin!(future), 0);
+    poll_fn(|cx| {
+        if count == polls {
+            return Poll::Ready(None);
+        }
+        count += 1;
+        match future.as_mut().poll(cx) {
+            Poll::Pending if count == polls => Poll::Ready(None),
+            polled => polled.map(Some),
+        }
+    })
+    .await
 }
 
 async fn record(leases: &Leases<Etcd>, resource: impl Into<Resource>) -> Option<Record> {
@@ -193,6 +214,44 @@ fn what_is_refused_leaves_no_etcd_lease() {
             desk.there.acquire("form", &bob, LONG).until(tokio::time::sleep(PAUSE)).await.unwrap_err();
         }
         desk.until_nothing_is_left_over(&before).await;
+    });
+}
+
+#[test]
+fn what_is_given_up_at_any_point_leaves_no_etcd_lease_that_nothing_hangs_on() {
+    at_desk_of_its_own(|desk| async move {
+        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
+        let before = desk.leases().await;
+        desk.here.try_acquire("form", &ann, LONG).await.unwrap();
+        let prefix = format!("keylatch-lease/{}/l/free/", desk.namespace);
+        let options = WatchOptions::new().with_prefix().with_filters([WatchFilterType::NoPut]);
+        let (_watcher, mut deleted) = desk.client.watch_client().watch(prefix.clone(), Some(options)).await.unwrap();
+        let mut given_up = [0; 3];
+        for round in 0_u32..60 {
+            let polls = round % 12;
+            let longer = LONG + Duration::from_secs(round.into());
+            let refused = after_polls(polls, desk.there.try_acquire("form", &bob, LONG)).await;
+            let moved = after_polls(polls, desk.there.try_acquire("form", &ann, longer)).await;
+            // Begun unheard, or not at all.
+            let free = Resource::new("free", round.to_string());
+            let begun = after_polls(polls, desk.there.try_acquire(&free, &ann, LONG)).await;
+            desk.there.try_acquire(&free, &ann, LONG).await.unwrap();
+            let ends = [refused.is_none(), moved.is_none(), begun.is_none()];
+            given_up.iter_mut().zip(ends).for_each(|(count, is_given_up)| *count += u32::from(is_given_up));
+        }
+        assert!(given_up.iter().all(|count| (1..60).contains(count)), "{given_up:?}");
+        desk.until_nothing_is_left_over(&before).await;
+        assert_eq!(record(&desk.here, "form").await.unwrap().owner, ann);
+        // What was begun unheard was found by who asked again: nothing has been deleted before this.
+        desk.here.release_as(("free", "7"), &ann).await.unwrap();
+        let first = deleted.message().await.unwrap().unwrap();
+        let keys: Vec<_> = first.events().iter().map(|event| event.kv().unwrap().key_str().unwrap()).collect();
+        assert_eq!(keys, [format!("{prefix}7/0")]);
+        // A new one is not taken for one that was given up.
+        desk.here.release_as("form", &ann).await.unwrap();
+        desk.there.try_acquire("form", &bob, LONG).await.unwrap();
+        desk.until_nothing_is_left_over(&before).await;
+        assert!(desk.keys().await.iter().all(|(key, _)| !key.contains("/x/")));
     });
 }
 
