@@ -12,8 +12,9 @@ use keylatch_lease_remote::{BoxError, Driving};
 
 use crate::{
     error::{Error, Trouble, unusable},
+    leftovers::Leftovers,
     place::Place,
-    session::{Leftovers, Session},
+    session::Session,
 };
 
 /// Runs until nobody has the engine any more.

@@ -106,9 +106,10 @@ pub(crate) enum Trouble {
     NoLease,
 }
 
+/// What the server says. What the connection ended with has a code as well, but nobody knows what was done.
 fn code(error: &etcd_client::Error) -> Option<i32> {
     match error {
-        etcd_client::Error::GRpcStatus(status) => Some(i32::from(status.code())),
+        etcd_client::Error::GRpcStatus(status) if status.source().is_none() => Some(i32::from(status.code())),
         _ => None,
     }
 }

@@ -18,9 +18,10 @@ use keylatch_lease_remote::{Handle, Limit, Live, Policy, Tenure, sleep};
 
 use crate::{
     error::{Error, Trouble},
-    lock::{Lock, Value, seconds, token, whole},
+    leftovers::{Granted, Leftovers},
+    lock::{Changed, Lock, Value, seconds, token, whole},
     place::Place,
-    session::{Changed, Draft, Granted, Leftovers, MOST, Session},
+    session::{Draft, MOST, Session},
 };
 
 /// When to look again at what is about to go.

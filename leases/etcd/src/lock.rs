@@ -79,6 +79,14 @@ impl Lock {
     }
 }
 
+/// What came of a transaction.
+pub(crate) enum Changed {
+    /// Made, and at which revision.
+    Yes(i64),
+    /// Not made: what the resource has instead.
+    No(Option<Lock>),
+}
+
 pub(crate) fn token(revision: i64) -> Option<Token> {
     Token::new(u64::try_from(revision).ok()?)
 }

@@ -10,7 +10,7 @@ use std::{
 use etcd_client::{Client, ConnectOptions};
 use keylatch_lease_remote::{BoxError, Link};
 
-use crate::{driver::drive, etcd::Etcd, place::Place, session::Leftovers};
+use crate::{driver::drive, etcd::Etcd, leftovers::Leftovers, place::Place};
 
 /// Settings of the engine, and how it connects: see [`Etcd::in_namespace`].
 ///

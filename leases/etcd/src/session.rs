@@ -14,14 +14,15 @@ use etcd_client::{
     LeaseTimeToLiveResponse, PutOptions, Txn, TxnOp, TxnOpResponse, TxnResponse, WatchFilterType, WatchOptions,
     WatchStream, Watcher,
 };
-use futures_util::future::{Either, join, join_all, select, try_join_all};
+use futures_util::future::{Either, join, select, try_join_all};
 use keylatch_lease::{Clock, Owner, Resource, StdClock, Token};
 use keylatch_lease_remote::{Tenure, sleep};
 use tokio::sync::Notify;
 
 use crate::{
     error::{self, Error, Trouble},
-    lock::{Lock, Value, revision},
+    leftovers::{Granted, Leftovers, Revoker},
+    lock::{Changed, Lock, Value, revision},
     place::Place,
 };
 
@@ -37,117 +38,11 @@ const UNCOUNTED: i64 = i64::MAX / 1_000_000_000;
 /// For so long what the stopwatch has shown tells what it shows.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// How many etcd leases are revoked at a time.
-const REVOKES: usize = 64;
-
 /// So much earlier a request is asked that another one needs.
 const AHEAD: Duration = Duration::from_millis(10);
 
 /// The largest answer: what an owner of very many leases has.
 const LARGEST: usize = 256 << 20;
-
-/// Etcd leases that nothing hangs on any more, or perhaps not. Whoever has the connection revokes them when there is time; if nobody does
-/// they expire.
-#[derive(Debug, Default)]
-pub(crate) struct Leftovers {
-    leases: Mutex<Vec<Leftover>>,
-    come: Notify,
-}
-
-#[derive(Debug)]
-struct Leftover {
-    lease: i64,
-    /// Whether it is or was there. Otherwise it was asked for, and nobody has heard what came of that.
-    is_granted: bool,
-    /// If nobody has heard what came of the transaction that was to use it.
-    doubt: Option<Doubt>,
-}
-
-/// What an etcd lease was asked for.
-#[derive(Debug)]
-struct Doubt {
-    /// Which was to hang on it.
-    resource: Resource,
-    /// On which etcd lease it hung before. 0: on none.
-    before: i64,
-}
-
-impl Leftovers {
-    fn lock(&self) -> MutexGuard<'_, Vec<Leftover>> {
-        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn add(&self, lease: i64) {
-        self.push(Leftover { lease, is_granted: true, doubt: None });
-    }
-
-    fn push(&self, leftover: Leftover) {
-        if leftover.lease != 0 {
-            self.lock().push(leftover);
-            self.come.notify_one();
-        }
-    }
-
-    async fn take(&self) -> Vec<Leftover> {
-        loop {
-            let come = self.come.notified();
-            {
-                let mut leases = self.lock();
-                if !leases.is_empty() {
-                    let rest = leases.len().saturating_sub(REVOKES);
-                    return leases.split_off(rest);
-                }
-            }
-            come.await;
-        }
-    }
-}
-
-/// An etcd lease for a tenure. Dropped, it is left over: with a doubt, if a transaction that has not been heard of may have used it.
-pub(crate) struct Granted<'a> {
-    leftovers: &'a Leftovers,
-    left: Leftover,
-}
-
-impl<'a> Granted<'a> {
-    /// It is about to be asked for. With 0: there is none.
-    pub(crate) fn new(leftovers: &'a Leftovers, lease: i64) -> Self {
-        Granted { leftovers, left: Leftover { lease, is_granted: false, doubt: None } }
-    }
-
-    pub(crate) fn lease(&self) -> i64 {
-        self.left.lease
-    }
-
-    /// It is there.
-    pub(crate) fn heard(&mut self) {
-        self.left.is_granted = true;
-    }
-
-    /// From now on a transaction may use it.
-    fn asked(&mut self, resource: &Resource, before: i64) {
-        self.left.doubt = Some(Doubt { resource: resource.clone(), before });
-    }
-
-    /// This is what came of that transaction.
-    fn settle(mut self, changed: &Result<Changed, Trouble>) {
-        match changed {
-            Ok(Changed::Yes(_)) => {
-                let before = self.left.doubt.take().map_or(0, |doubt| doubt.before);
-                self.left = Leftover { lease: before, is_granted: true, doubt: None };
-            }
-            Ok(Changed::No(_)) | Err(Trouble::Refused(_) | Trouble::NoLease) => self.left.doubt = None,
-            Err(Trouble::Broken(_) | Trouble::Full(_)) => {}
-        }
-    }
-}
-
-impl Drop for Granted<'_> {
-    fn drop(&mut self) {
-        let Leftover { lease, is_granted, doubt } = &mut self.left;
-        self.leftovers.push(Leftover { lease: *lease, is_granted: *is_granted, doubt: doubt.take() });
-    }
-}
 
 /// What a resource has: the first that is a lease, and whether there is something else.
 fn lock_of(prefix: &str, kvs: &[KeyValue]) -> Result<Option<Lock>, Trouble> {
@@ -169,14 +64,6 @@ pub(crate) struct Draft<'a> {
     /// On which etcd lease it hangs. 0: none.
     pub(crate) lease: i64,
     pub(crate) value: Value,
-}
-
-/// What came of a transaction.
-pub(crate) enum Changed {
-    /// Made, and at which revision.
-    Yes(i64),
-    /// Not made: what the resource has instead.
-    No(Option<Lock>),
 }
 
 pub(crate) struct Session {
@@ -245,7 +132,7 @@ impl Session {
     }
 
     pub(crate) fn revoker(&self) -> Revoker {
-        Revoker { place: Arc::clone(&self.place), kv: self.kv.clone(), lease: self.lease.clone() }
+        Revoker::new(Arc::clone(&self.place), self.kv.clone(), self.lease.clone())
     }
 
     /// What the stopwatch shows, in seconds.
@@ -359,10 +246,6 @@ impl Session {
     fn puts(&self, Draft { resource, slot, lease, value }: &Draft<'_>) -> [TxnOp; 2] {
         let options = || Some(PutOptions::new().with_lease(*lease));
         self.keys(resource, &value.owner, *slot).map(|key| TxnOp::put(key, value.to_text(), options()))
-    }
-
-    fn deletes(&self, lock: &Lock) -> [TxnOp; 2] {
-        self.keys(&lock.resource, &lock.value.owner, lock.slot).map(|key| TxnOp::delete(key, None))
     }
 
     async fn change(&self, of: &Resource, when: Vec<Compare>, then: Vec<TxnOp>) -> Result<Changed, Trouble> {
@@ -543,6 +426,8 @@ impl Session {
 
     /// All of these tenures end, or none. They are all that the owner has up to this revision, if there is one; otherwise they are some.
     pub(crate) async fn end_all(&self, owner: &Owner, locks: &[Lock], at: Option<i64>) -> Result<bool, Trouble> {
+        // Each key says on which etcd lease it hung: it may have moved since it was read.
+        let delete = |key, options: DeleteOptions| TxnOp::delete(key, Some(options.with_prev_key()));
         let is_it = |lock: &Lock| Compare::create_revision(self.key(lock), CompareOp::Equal, revision(lock.token));
         let mut when: Vec<_> = locks.iter().map(is_it).collect();
         let then: Vec<_> = match at {
@@ -550,14 +435,20 @@ impl Session {
                 let owned = self.place.owned(owner);
                 when.push(Compare::create_revision(owned.clone(), CompareOp::Less, at + 1).with_prefix());
                 let all = TxnOp::delete(owned, Some(DeleteOptions::new().with_prefix()));
-                locks.iter().map(|lock| TxnOp::delete(self.key(lock), None)).chain([all]).collect()
+                locks.iter().map(|lock| delete(self.key(lock), DeleteOptions::new())).chain([all]).collect()
             }
-            None => locks.iter().flat_map(|lock| self.deletes(lock)).collect(),
+            None => {
+                let keys = locks.iter().map(|lock| self.keys(&lock.resource, &lock.value.owner, lock.slot));
+                keys.flat_map(|[lock, owned]| [delete(lock, DeleteOptions::new()), TxnOp::delete(owned, None)])
+                    .collect()
+            }
         };
         let answer = self.kv.clone().txn(Txn::new().when(when).and_then(then)).await?;
-        if answer.succeeded() {
-            locks.iter().for_each(|lock| self.leftovers.add(lock.lease));
-        }
+        let deleted = answer.op_responses().into_iter().filter_map(|response| match response {
+            TxnOpResponse::Delete(deleted) => Some(deleted),
+            _ => None,
+        });
+        deleted.for_each(|deleted| deleted.prev_kvs().iter().for_each(|kv| self.leftovers.add(kv.lease())));
         Ok(answer.succeeded())
     }
 }
@@ -605,73 +496,5 @@ impl Ended {
             self.told.notified().await;
         }
         Error::Unconnected { source: None }
-    }
-}
-
-/// What revokes the etcd leases that are left over.
-pub(crate) struct Revoker {
-    place: Arc<Place>,
-    kv: KvClient,
-    lease: LeaseClient,
-}
-
-impl Revoker {
-    /// For ever.
-    pub(crate) async fn run(&self, leftovers: &Leftovers) -> ! {
-        loop {
-            // What cannot be revoked expires.
-            join_all(leftovers.take().await.into_iter().map(|leftover| self.revoke(leftover))).await;
-        }
-    }
-
-    async fn revoke(&self, Leftover { lease, is_granted, doubt }: Leftover) -> Result<(), Trouble> {
-        let Some(Doubt { resource, before }) = doubt else {
-            if is_granted || !self.take(lease).await? {
-                self.revoke_one(lease).await?;
-            }
-            return Ok(());
-        };
-        if !self.is_used(lease, &resource).await? {
-            self.revoke_one(lease).await?;
-        }
-        // What has left an etcd lease does not come back to it.
-        if before != 0 && !self.hangs_on(before, &resource).await? {
-            self.revoke_one(before).await?;
-        }
-        Ok(())
-    }
-
-    /// Takes the ID of an etcd lease, so that a request for it that is under way yet comes too late: for the shortest time, and then it expires.
-    /// Whether it was free.
-    async fn take(&self, lease: i64) -> Result<bool, Trouble> {
-        match self.lease.clone().grant(1, Some(LeaseGrantOptions::new().with_id(lease))).await.map_err(Trouble::from) {
-            Ok(_) => Ok(true),
-            Err(Trouble::Refused(_)) => Ok(false),
-            Err(trouble) => Err(trouble),
-        }
-    }
-
-    async fn revoke_one(&self, lease: i64) -> Result<(), Trouble> {
-        match self.lease.clone().revoke(lease).await.map_err(Trouble::from) {
-            Ok(_) | Err(Trouble::NoLease) => Ok(()),
-            Err(trouble) => Err(trouble),
-        }
-    }
-
-    /// Whether a resource has come to hang on the etcd lease. If not it never will: the transaction that was to do it may be under way yet, and
-    /// fails.
-    async fn is_used(&self, lease: i64, resource: &Resource) -> Result<bool, Trouble> {
-        let when = Compare::lease(self.place.lock(resource), CompareOp::Equal, lease).with_prefix();
-        let put = TxnOp::put(self.place.revoked(lease), "", Some(PutOptions::new().with_lease(lease)));
-        match self.kv.clone().txn(Txn::new().when([when]).or_else([put])).await.map_err(Trouble::from) {
-            Ok(answer) => Ok(answer.succeeded()),
-            Err(Trouble::NoLease) => Ok(false),
-            Err(trouble) => Err(trouble),
-        }
-    }
-
-    async fn hangs_on(&self, lease: i64, resource: &Resource) -> Result<bool, Trouble> {
-        let got = self.kv.clone().get(self.place.lock(resource), prefixed()).await?;
-        Ok(got.kvs().iter().any(|kv| kv.lease() == lease))
     }
 }

@@ -1,0 +1,271 @@
+//! Etcd leases on which nothing hangs any more, or perhaps not.
+//!
+//! An operation whose future is dropped, or that gets no answer, may leave one behind: it was granted, and the transaction that was to use
+//! it has been made, has not been made, or is under way yet. To revoke it would end a tenure that somebody relies on; to leave it would
+//! be a leak for as long as it lasts. So the doubt is ended first, by a transaction that either finds that the resource hangs on it, or
+//! leaves a mark with which the other transaction fails, whenever it comes.
+
+use std::{
+    collections::VecDeque,
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use etcd_client::{Compare, CompareOp, GetOptions, KvClient, LeaseClient, LeaseGrantOptions, PutOptions, Txn, TxnOp};
+use futures_util::{
+    future::{Either, select},
+    stream::{FuturesUnordered, StreamExt},
+};
+use keylatch_lease::Resource;
+use keylatch_lease_remote::{Limit, sleep};
+use tokio::sync::Notify;
+
+use crate::{
+    error::{Error, Trouble},
+    lock::Changed,
+    place::Place,
+};
+
+/// How many are revoked at the same time.
+const TOGETHER: usize = 64;
+
+/// How often one is tried, and how long each try may take; and how long after one that failed the next one comes.
+const TRIES: u32 = 5;
+const LIMIT: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Whoever has the connection revokes them when there is time; if nobody does they expire.
+#[derive(Debug, Default)]
+pub(crate) struct Leftovers {
+    leases: Mutex<VecDeque<Leftover>>,
+    come: Notify,
+}
+
+#[derive(Debug)]
+struct Leftover {
+    /// 0: none; but the resource may have left another one.
+    lease: i64,
+    /// Whether it is or was there. Otherwise it was asked for, and nobody has heard what came of that.
+    is_granted: bool,
+    /// If nobody has heard what came of the transaction that was to use it.
+    doubt: Option<Doubt>,
+    /// How often it was tried in vain.
+    tries: u32,
+}
+
+/// What an etcd lease was asked for.
+#[derive(Debug)]
+struct Doubt {
+    /// Which was to hang on it.
+    resource: Resource,
+    /// On which etcd lease it hung before. 0: on none.
+    before: i64,
+}
+
+impl Leftovers {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Leftover>> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn add(&self, lease: i64) {
+        self.push(Leftover { lease, is_granted: true, doubt: None, tries: 0 });
+    }
+
+    fn push(&self, leftover: Leftover) {
+        let before = leftover.doubt.as_ref().map_or(0, |doubt| doubt.before);
+        if leftover.tries < TRIES && (leftover.lease, before) != (0, 0) {
+            self.lock().push_back(leftover);
+            self.come.notify_one();
+        }
+    }
+
+    async fn next(&self) -> Leftover {
+        loop {
+            let come = self.come.notified();
+            if let Some(leftover) = self.lock().pop_front() {
+                return leftover;
+            }
+            come.await;
+        }
+    }
+}
+
+/// An etcd lease for a tenure. Dropped, it is left over: with a doubt, if a transaction that has not been heard of may have used it.
+pub(crate) struct Granted<'a> {
+    leftovers: &'a Leftovers,
+    left: Option<Leftover>,
+    lease: i64,
+}
+
+impl<'a> Granted<'a> {
+    /// It is about to be asked for. With 0: there is none.
+    pub(crate) fn new(leftovers: &'a Leftovers, lease: i64) -> Self {
+        Granted { leftovers, left: Some(Leftover { lease, is_granted: false, doubt: None, tries: 0 }), lease }
+    }
+
+    pub(crate) fn lease(&self) -> i64 {
+        self.lease
+    }
+
+    /// It is there.
+    pub(crate) fn heard(&mut self) {
+        if let Some(left) = &mut self.left {
+            left.is_granted = true;
+        }
+    }
+
+    /// From now on a transaction may use it.
+    pub(crate) fn asked(&mut self, resource: &Resource, before: i64) {
+        if let Some(left) = &mut self.left {
+            left.doubt = Some(Doubt { resource: resource.clone(), before });
+        }
+    }
+
+    /// This is what came of that transaction.
+    pub(crate) fn settle(mut self, changed: &Result<Changed, Trouble>) {
+        let Some(mut left) = self.left.take() else { return };
+        match changed {
+            Ok(Changed::Yes(_)) => return self.leftovers.add(left.doubt.map_or(0, |doubt| doubt.before)),
+            Ok(Changed::No(_)) | Err(Trouble::NoLease | Trouble::Refused(Error::Unreadable)) => left.doubt = None,
+            // To look is cheap.
+            Err(Trouble::Refused(_) | Trouble::Broken(_) | Trouble::Full(_)) => {}
+        }
+        self.leftovers.push(left);
+    }
+}
+
+impl Drop for Granted<'_> {
+    fn drop(&mut self) {
+        if let Some(left) = self.left.take() {
+            self.leftovers.push(left);
+        }
+    }
+}
+
+/// One that is being revoked. Dropped, it is left over as before.
+struct InHand<'a> {
+    leftovers: &'a Leftovers,
+    left: Option<Leftover>,
+}
+
+impl Drop for InHand<'_> {
+    fn drop(&mut self) {
+        if let Some(left) = self.left.take() {
+            self.leftovers.push(left);
+        }
+    }
+}
+
+/// What revokes them.
+pub(crate) struct Revoker {
+    place: Arc<Place>,
+    kv: KvClient,
+    lease: LeaseClient,
+}
+
+impl Revoker {
+    pub(crate) fn new(place: Arc<Place>, kv: KvClient, lease: LeaseClient) -> Self {
+        Revoker { place, kv, lease }
+    }
+
+    /// For ever.
+    pub(crate) async fn run(&self, leftovers: &Leftovers) -> ! {
+        let mut under_way = FuturesUnordered::new();
+        loop {
+            let next = match under_way.len() {
+                0 => Some(leftovers.next().await),
+                TOGETHER.. => {
+                    under_way.next().await;
+                    None
+                }
+                _ => match select(pin!(leftovers.next()), under_way.next()).await {
+                    Either::Left((next, _)) => Some(next),
+                    Either::Right(_) => None,
+                },
+            };
+            if let Some(left) = next {
+                under_way.push(self.try_one(InHand { leftovers, left: Some(left) }));
+            }
+        }
+    }
+
+    async fn try_one(&self, mut hand: InHand<'_>) {
+        let Some(left) = &mut hand.left else { return };
+        match Limit::after(LIMIT).of(self.revoke(left)).await {
+            Some(Ok(())) => hand.left = None,
+            failed => {
+                if failed.is_some() {
+                    sleep(PAUSE).await;
+                }
+                left.tries += 1;
+            }
+        }
+    }
+
+    async fn revoke(&self, Leftover { lease, is_granted, doubt, .. }: &Leftover) -> Result<(), Trouble> {
+        let Some(Doubt { resource, before }) = doubt else {
+            if *is_granted || !self.take(*lease).await? {
+                self.revoke_one(*lease).await?;
+            }
+            return Ok(());
+        };
+        let is_settled = if *lease == 0 { Ok(()) } else { self.revoke_unused(*lease, *is_granted, resource).await };
+        // What has left an etcd lease does not come back to it.
+        if *before != 0 && !self.hangs_on(*before, resource).await? {
+            self.revoke_one(*before).await?;
+        }
+        is_settled
+    }
+
+    /// Takes the ID of an etcd lease, so that a request for it that is under way yet comes too late: for the shortest time, and then it expires.
+    /// Whether it was free. Only if nothing else that is under way could come to hang on it.
+    async fn take(&self, lease: i64) -> Result<bool, Trouble> {
+        match self.lease.clone().grant(1, Some(LeaseGrantOptions::new().with_id(lease))).await.map_err(Trouble::from) {
+            Ok(_) => Ok(true),
+            Err(Trouble::Refused(_) | Trouble::Full(_)) => Ok(false),
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    /// Revokes an etcd lease unless a resource has come to hang on it.
+    async fn revoke_unused(&self, lease: i64, is_granted: bool, resource: &Resource) -> Result<(), Trouble> {
+        match self.is_used(lease, resource).await {
+            Ok(true) => Ok(()),
+            Ok(false) => self.revoke_one(lease).await,
+            // Otherwise the request for it may be under way yet.
+            Err(Trouble::NoLease) if is_granted => Ok(()),
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    async fn revoke_one(&self, lease: i64) -> Result<(), Trouble> {
+        match self.lease.clone().revoke(lease).await.map_err(Trouble::from) {
+            Ok(_) | Err(Trouble::NoLease) => Ok(()),
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    /// Whether a resource has come to hang on the etcd lease. If not it never will: the transaction that was to do it may be under way yet, and
+    /// fails.
+    async fn is_used(&self, lease: i64, resource: &Resource) -> Result<bool, Trouble> {
+        let (lock, mark) = (self.place.lock(resource), self.place.revoked(lease));
+        // This holds of none.
+        let is_unused = Compare::lease(lock, CompareOp::NotEqual, lease).with_prefix();
+        let put = TxnOp::put(mark.clone(), "", Some(PutOptions::new().with_lease(lease)));
+        match self.kv.clone().txn(Txn::new().when([is_unused]).and_then([put])).await.map_err(Trouble::from) {
+            Ok(answer) => Ok(!answer.succeeded()),
+            // The mark may be there all the same.
+            Err(Trouble::Full(error)) => {
+                let marks = self.kv.clone().get(mark, None).await?;
+                if marks.count() == 0 { Err(Trouble::Full(error)) } else { Ok(false) }
+            }
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    async fn hangs_on(&self, lease: i64, resource: &Resource) -> Result<bool, Trouble> {
+        let got = self.kv.clone().get(self.place.lock(resource), Some(GetOptions::new().with_prefix())).await?;
+        Ok(got.kvs().iter().any(|kv| kv.lease() == lease))
+    }
+}
