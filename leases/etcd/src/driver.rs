@@ -41,7 +41,7 @@ where
                 let (revoked, ended) = (pin!(revoker.run(&leftovers)), pin!(ended.wait()));
                 match select(select(heard, ended), revoked).await {
                     Either::Left((error, _)) => error.factor_first().0,
-                    Either::Right((never, _)) => never,
+                    Either::Right((error, _)) => error,
                 }
             };
             Ok((session, moves))

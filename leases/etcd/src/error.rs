@@ -37,8 +37,8 @@ pub enum Error {
         /// How.
         source: Arc<etcd_client::Error>,
     },
-    /// etcd has refused the request: for want of permission, for example, and nothing was changed; or of space, and what was asked may have
-    /// been done all the same.
+    /// etcd has refused the request, for want of permission for example, and nothing was changed. For want of space it says the same, and what
+    /// was asked may have been done.
     Refused {
         /// What it says.
         source: Arc<etcd_client::Error>,
@@ -106,7 +106,7 @@ pub(crate) enum Trouble {
     NoLease,
 }
 
-/// What the server says. What the connection ended with has a code as well, but nobody knows what was done.
+/// What the server says. An error of the connection has a code as well, but does not tell what was done.
 fn code(error: &etcd_client::Error) -> Option<i32> {
     match error {
         etcd_client::Error::GRpcStatus(status) if status.source().is_none() => Some(i32::from(status.code())),

@@ -231,7 +231,7 @@ impl Etcd {
     async fn grant(&self, limit: &mut Limit, time: Option<Duration>) -> Result<(Granted<'_>, i64), Fail<Error>> {
         let granted = |id| Granted::new(&self.shared.leftovers, id);
         let Some(whole) = time.and_then(whole) else { return Ok((granted(0), 0)) };
-        // One that is granted unheard is left over.
+        // One whose grant is not heard of is left over.
         let grant = |session: Arc<Live<Session>>| async move {
             let mut granted = granted(self.shared.id());
             let (_, seconds) = session.grant(granted.lease(), whole).await?;

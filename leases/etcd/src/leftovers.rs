@@ -1,7 +1,7 @@
-//! Etcd leases on which nothing hangs any more, or perhaps not.
+//! Etcd leases on which nothing hangs any more, or perhaps nothing.
 //!
 //! An operation whose future is dropped, or that gets no answer, may leave one behind: it was granted, and the transaction that was to use
-//! it has been made, has not been made, or is under way yet. To revoke it would end a tenure that somebody relies on; to leave it would
+//! it has been made, has not been made, or is still under way. To revoke it would end a tenure that somebody relies on; to leave it would
 //! be a leak for as long as it lasts. So the doubt is ended first, by a transaction that either finds that the resource hangs on it, or
 //! leaves a mark with which the other transaction fails, whenever it comes.
 
@@ -35,7 +35,10 @@ const TRIES: u32 = 5;
 const LIMIT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Whoever has the connection revokes them when there is time; if nobody does they expire.
+/// How many may wait to be revoked. The oldest ones, which are the first to expire, make room.
+const MOST: usize = 1 << 16;
+
+/// Whoever has the connection revokes them when there is time; if nobody does, they expire.
 #[derive(Debug, Default)]
 pub(crate) struct Leftovers {
     leases: Mutex<VecDeque<Leftover>>,
@@ -57,7 +60,7 @@ struct Leftover {
 /// What an etcd lease was asked for.
 #[derive(Debug)]
 struct Doubt {
-    /// Which was to hang on it.
+    /// The resource that was to hang on it.
     resource: Resource,
     /// On which etcd lease it hung before. 0: on none.
     before: i64,
@@ -75,7 +78,12 @@ impl Leftovers {
     fn push(&self, leftover: Leftover) {
         let before = leftover.doubt.as_ref().map_or(0, |doubt| doubt.before);
         if leftover.tries < TRIES && (leftover.lease, before) != (0, 0) {
-            self.lock().push_back(leftover);
+            let mut leases = self.lock();
+            if leases.len() == MOST {
+                leases.pop_front();
+            }
+            leases.push_back(leftover);
+            drop(leases);
             self.come.notify_one();
         }
     }
@@ -169,38 +177,38 @@ impl Revoker {
         Revoker { place, kv, lease }
     }
 
-    /// For ever.
-    pub(crate) async fn run(&self, leftovers: &Leftovers) -> ! {
+    /// Until the connection is of no use any more.
+    pub(crate) async fn run(&self, leftovers: &Leftovers) -> Error {
         let mut under_way = FuturesUnordered::new();
         loop {
-            let next = match under_way.len() {
-                0 => Some(leftovers.next().await),
-                TOGETHER.. => {
-                    under_way.next().await;
-                    None
-                }
+            let event = match under_way.len() {
+                0 => Either::Left(leftovers.next().await),
+                TOGETHER.. => Either::Right(under_way.next().await),
                 _ => match select(pin!(leftovers.next()), under_way.next()).await {
-                    Either::Left((next, _)) => Some(next),
-                    Either::Right(_) => None,
+                    Either::Left((next, _)) => Either::Left(next),
+                    Either::Right((tried, _)) => Either::Right(tried),
                 },
             };
-            if let Some(left) = next {
-                under_way.push(self.try_one(InHand { leftovers, left: Some(left) }));
+            match event {
+                Either::Left(left) => under_way.push(self.try_one(InHand { leftovers, left: Some(left) })),
+                Either::Right(Some(Err(error))) => return error,
+                Either::Right(_) => {}
             }
         }
     }
 
-    async fn try_one(&self, mut hand: InHand<'_>) {
-        let Some(left) = &mut hand.left else { return };
-        match Limit::after(LIMIT).of(self.revoke(left)).await {
+    /// Fails if the connection has.
+    async fn try_one(&self, mut hand: InHand<'_>) -> Result<(), Error> {
+        let Some(left) = &mut hand.left else { return Ok(()) };
+        let tried = Limit::after(LIMIT).of(self.revoke(left)).await;
+        left.tries += 1;
+        match tried {
             Some(Ok(())) => hand.left = None,
-            failed => {
-                if failed.is_some() {
-                    sleep(PAUSE).await;
-                }
-                left.tries += 1;
-            }
+            Some(Err(Trouble::Broken(error))) => return Err(error),
+            Some(Err(_)) => sleep(PAUSE).await,
+            None => {}
         }
+        Ok(())
     }
 
     async fn revoke(&self, Leftover { lease, is_granted, doubt, .. }: &Leftover) -> Result<(), Trouble> {
@@ -212,14 +220,18 @@ impl Revoker {
         };
         let is_settled = if *lease == 0 { Ok(()) } else { self.revoke_unused(*lease, *is_granted, resource).await };
         // What has left an etcd lease does not come back to it.
-        if *before != 0 && !self.hangs_on(*before, resource).await? {
-            self.revoke_one(*before).await?;
+        if *before != 0 {
+            if !self.hangs_on(*before, resource).await? {
+                self.revoke_one(*before).await?;
+            } else if *lease == 0 {
+                return Err(Trouble::NoLease); // there is nothing to mark, and the transaction may still be under way
+            }
         }
         is_settled
     }
 
-    /// Takes the ID of an etcd lease, so that a request for it that is under way yet comes too late: for the shortest time, and then it expires.
-    /// Whether it was free. Only if nothing else that is under way could come to hang on it.
+    /// Takes the ID of an etcd lease, so that a request for it that is still under way comes too late: for the shortest time, and then it expires.
+    /// Whether it was free. Only if nothing that is still under way could come to hang on it.
     async fn take(&self, lease: i64) -> Result<bool, Trouble> {
         match self.lease.clone().grant(1, Some(LeaseGrantOptions::new().with_id(lease))).await.map_err(Trouble::from) {
             Ok(_) => Ok(true),
@@ -233,7 +245,7 @@ impl Revoker {
         match self.is_used(lease, resource).await {
             Ok(true) => Ok(()),
             Ok(false) => self.revoke_one(lease).await,
-            // Otherwise the request for it may be under way yet.
+            // Otherwise the request for it may still be under way.
             Err(Trouble::NoLease) if is_granted => Ok(()),
             Err(trouble) => Err(trouble),
         }
@@ -246,11 +258,11 @@ impl Revoker {
         }
     }
 
-    /// Whether a resource has come to hang on the etcd lease. If not it never will: the transaction that was to do it may be under way yet, and
+    /// Whether a resource has come to hang on the etcd lease. If not it never will: the transaction that was to do it may still be under way, and
     /// fails.
     async fn is_used(&self, lease: i64, resource: &Resource) -> Result<bool, Trouble> {
         let (lock, mark) = (self.place.lock(resource), self.place.revoked(lease));
-        // This holds of none.
+        // This also holds if there is no key.
         let is_unused = Compare::lease(lock, CompareOp::NotEqual, lease).with_prefix();
         let put = TxnOp::put(mark.clone(), "", Some(PutOptions::new().with_lease(lease)));
         match self.kv.clone().txn(Txn::new().when([is_unused]).and_then([put])).await.map_err(Trouble::from) {

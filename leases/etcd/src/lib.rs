@@ -29,7 +29,7 @@
 //! keylatch-lease/NAMESPACE/o/OWNER/ENTITY/KEY/SLOT    what somebody has
 //! ```
 //!
-//! For a moment there may be a third, `keylatch-lease/NAMESPACE/x/ETCD LEASE`: the mark of an etcd lease that somebody asked for, and then gave up.
+//! For a moment there may be a third, `keylatch-lease/NAMESPACE/x/ETCD LEASE`: the mark of an etcd lease that somebody asked for and then gave up.
 //!
 //! All but letters, digits and `-_.~:@+=,` is escaped as in URLs; the slot is 0 or 1. `etcdctl get --prefix keylatch-lease/shop/l/` shows who has
 //! what, and `etcdctl lease revoke` of a key's lease frees it by force. A user needs a role with the permission to read and write the
@@ -74,7 +74,7 @@
 //! | a leader that stood still and was succeeded | 2: when it goes on it may revoke leases that were renewed meanwhile (etcd #15247; rare since 3.4.31 and 3.5.12); who writes with a token is refused (3) |
 //! | an owner of more than 127 leases, or of more than 64 who acquires meanwhile | 7: `release_all` takes several instants |
 //! | an operation is given up after its timeout, or its future is dropped | 11: a lease that was granted unheard stays until it expires, or its owner asks again; with `Expiry::Never`, until its owner asks again or is released by name |
-//! | a program ends, or loses its connection, right after a release; the future of a release, or of an acquire with `fresh_token`, is dropped | 12: an etcd lease, on which nothing hangs any more, may be there until its time is over |
+//! | a program ends, etcd does not answer in time, or has no space, right after a release or an acquire; the future of a release, or of an acquire with `fresh_token`, is dropped | 12: an etcd lease on which nothing hangs any more may be there until its time is over |
 //! | many processes wait for one resource | 9: in each process in order of arrival; among them who is first to ask |
 //! | a snapshot is restored | 1, 3: what has happened since is forgotten, and revisions are given out again. Use a new namespace, and fences that begin anew |
 //! | clocks of the nodes | nothing: no two are compared |

@@ -311,7 +311,7 @@ impl Session {
             let answer = self.kv.clone().txn(txn.clone()).await?;
             self.changed(answer)
         };
-        // The transaction does not wait for the etcd lease's answer if that takes its time, or got lost: it is enough to come behind.
+        // The transaction does not wait for the etcd lease's answer if that takes its time, or is lost: it need only arrive after the request.
         let first = match early {
             Some(granted) => Ok(granted),
             None if lease == 0 => Ok(Ok(())),
@@ -333,7 +333,11 @@ impl Session {
             }
             Err(grant) => {
                 granted.asked(new.resource, 0);
-                join(grant, ask()).await
+                let (is_granted, changed) = join(grant, ask()).await;
+                if is_granted.is_ok() {
+                    granted.heard();
+                }
+                (is_granted, changed)
             }
         };
         match (is_granted, changed) {

@@ -279,6 +279,9 @@ fn what_a_silent_server_has_not_answered_leaves_no_etcd_lease_that_nothing_hangs
         );
         assert!(refused.is_err() && moved.is_err(), "{refused:?} {moved:?}");
         desk.server.run("resume");
+        // What was under way has arrived when something later has.
+        let other = desk.there.try_acquire("other", &ann, LONG).await.unwrap();
+        desk.there.release(&other).await.unwrap();
         desk.until_nothing_is_left_over(&before).await;
         assert_eq!(record(&desk.here, "form").await.unwrap().owner, ann);
     });
