@@ -135,6 +135,7 @@ macro_rules! writer {
     };
 }
 
+#[cfg(target_has_atomic = "ptr")] // for those who are tracked
 pub(crate) use writer;
 
 writer! {
