@@ -2,6 +2,7 @@
 //!
 //! All of them hash with foldhash where one can say so: lockable cannot.
 
+use std::hash::BuildHasher;
 use std::hint::black_box;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, RwLock};
@@ -33,9 +34,9 @@ pub trait Values: Send + Sync + 'static {
     fn get_or_insert_with(&self, key: &u64, init: impl FnOnce() -> u64) -> u64;
 }
 
-impl Values for LockMap<u64, u64> {
+impl<S: BuildHasher + Default + Send + Sync + 'static> Values for LockMap<u64, u64, S> {
     fn empty() -> Self {
-        LockMap::new()
+        LockMap::with_hasher(S::default())
     }
 
     fn get(&self, key: &u64) -> Option<u64> {
@@ -142,9 +143,9 @@ macro_rules! lockable {
 lockable!(LockableHashMap);
 lockable!(LockableLruCache);
 
-impl Values for DashMap<u64, u64, RandomState> {
+impl<S: BuildHasher + Clone + Default + Send + Sync + 'static> Values for DashMap<u64, u64, S> {
     fn empty() -> Self {
-        DashMap::default()
+        DashMap::with_hasher(S::default())
     }
 
     fn get(&self, key: &u64) -> Option<u64> {
