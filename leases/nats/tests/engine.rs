@@ -132,10 +132,10 @@ fn a_lease_that_is_taken_and_given_back_again_and_again_is_one_message_each_time
 fn a_renewal_that_is_stored_after_the_end_revives_nothing() {
     at_desk(|desk| async move {
         let Desk { here, there, jane, joe, .. } = &desk;
-        let grant = here.try_acquire("report", jane, SECOND).await.unwrap();
+        let grant = here.try_acquire("report", jane, 3 * SECOND).await.unwrap();
         let grant = here.renew(&grant).await.unwrap();
         // So long that it no longer knows what time it is there, and has to send it.
-        sleep(millis(2500)).await;
+        sleep(millis(4500)).await;
         let before = desk.last_sequence().await;
         let engine = here.engine();
         let mut batch = [keylatch_lease::engine::Renewal {
@@ -165,9 +165,9 @@ fn who_comes_back_after_its_end_does_not_take_it_from_a_successor() {
     at_desk(|desk| async move {
         let Desk { here, there, jane, joe, .. } = &desk;
         for pause in [0, 2500] {
-            let grant = here.try_acquire("report", jane, SECOND).await.unwrap();
+            let grant = here.try_acquire("report", jane, 3 * SECOND).await.unwrap();
             here.renew(&grant).await.unwrap();
-            sleep(SECOND + millis(200)).await;
+            sleep(3 * SECOND + millis(200)).await;
             let next = there.try_acquire("report", joe, MINUTE).await.unwrap();
             sleep(millis(pause)).await;
             let again = here.try_acquire("report", jane, MINUTE).await;

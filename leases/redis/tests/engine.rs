@@ -125,7 +125,7 @@ fn sliding(time: Duration) -> (Expiry, Option<Term>) {
 }
 
 fn is_about(remaining: Option<Duration>, expected: Duration) -> bool {
-    remaining.is_some_and(|remaining| remaining <= expected && remaining + 5 * SECOND > expected)
+    remaining.is_some_and(|remaining| remaining <= expected && remaining + 10 * SECOND > expected)
 }
 
 fn is_quarantined<T>(answer: &Result<T, AcquireError<Error>>) -> bool {
@@ -187,7 +187,7 @@ fn a_term_is_counted_from_now_and_from_the_start_and_no_end_is_brought_forward()
         desk.pass(50 * SECOND);
         let (left, held) = remaining(up_to(MINUTE, 2 * MINUTE), capped).await;
         assert_eq!(left, Some(MINUTE));
-        assert!(is_about(Some(held), 54 * SECOND), "{held:?}");
+        assert!(is_about(Some(held), 58 * SECOND), "{held:?}");
         desk.pass(50 * SECOND);
         assert!(is_about(remaining(up_to(MINUTE, 2 * MINUTE), capped).await.0, 20 * SECOND));
         // Shorter: it stays.
@@ -739,13 +739,13 @@ fn a_restart_that_is_trusted_stops_nothing() {
 fn what_is_older_than_it_says_grants_nothing_for_a_while() {
     let server = Server::start_with(Some("save \"\"\nappendonly no\n"));
     on_tokio(async {
-        let desk = desk(server, options().quarantine(3 * SECOND)).await;
+        let desk = desk(server, options().quarantine(6 * SECOND)).await;
         let Desk { here, there, jane, joe, server } = &desk;
-        let kept = here.try_acquire("kept", jane, 2 * SECOND).await.unwrap();
+        let kept = here.try_acquire("kept", jane, 5 * SECOND).await.unwrap();
         let () = server.ask(&["SAVE"]);
         here.release(&kept).await.unwrap();
-        let taken = there.hold("kept", joe, 2 * SECOND).await.unwrap();
-        let lost = there.hold("lost", joe, 2 * SECOND).await.unwrap();
+        let taken = there.hold("kept", joe, 5 * SECOND).await.unwrap();
+        let lost = there.hold("lost", joe, 5 * SECOND).await.unwrap();
         server.run("kill");
         server.run("start");
         // Both leases of joe's are forgotten, and the first, the server believes, is jane's.
@@ -1306,9 +1306,9 @@ fn it_runs_on_another_runtime() {
     });
     assert!(next.token() > grant.token());
     smol::block_on(async {
-        let mut held = leases.hold("job", &jane, millis(600)).await.unwrap();
+        let mut held = leases.hold("job", &jane, 3 * SECOND).await.unwrap();
         // Beyond its first end.
-        let done = held.run(smol::Timer::after(millis(1500))).await;
+        let done = held.run(smol::Timer::after(4 * SECOND)).await;
         assert!(done.is_ok(), "{done:?}");
         held.release().await.unwrap();
         // The connection is cut, and made again.
