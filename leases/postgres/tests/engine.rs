@@ -195,7 +195,7 @@ fn a_term_is_counted_from_now_and_from_the_start_and_no_end_is_brought_forward()
         desk.pass(50 * SECOND).await;
         let (left, held) = remaining(up_to(MINUTE, 2 * MINUTE), capped).await;
         assert_eq!(left, Some(MINUTE));
-        assert!(is_about(Some(held), 58 * SECOND), "{held:?}");
+        assert!(is_about(Some(held), MINUTE), "{held:?}");
         desk.pass(50 * SECOND).await;
         assert!(is_about(remaining(up_to(MINUTE, 2 * MINUTE), capped).await.0, 20 * SECOND));
         // Shorter: it stays.
@@ -938,6 +938,7 @@ fn a_guarded_transaction_keeps_the_tenure_from_ending() {
         here.engine().guard(&transaction, &grant).await.unwrap();
 
         // Renewals go on, and nothing else is held up.
+        let started = Instant::now();
         assert!(here.renew(&grant).await.is_ok());
         assert!(here.try_acquire(("a", "report"), jane, MINUTE).await.unwrap().is_resumed());
         assert!(matches!(there.try_acquire(("a", "report"), joe, MINUTE).await, Err(AcquireError::Busy { .. })));
@@ -950,6 +951,7 @@ fn a_guarded_transaction_keeps_the_tenure_from_ending() {
             "{busy:?}"
         );
         assert_eq!(here.release_expired().await.unwrap(), 0);
+        assert!(started.elapsed() < 15 * SECOND);
 
         let late = desk.server.leases(options(&desk.namespace).fallback(LATE));
         let mut waiting = late.acquire(("a", "report"), joe, MINUTE);
@@ -1253,9 +1255,11 @@ fn a_row_that_is_locked_by_hand_is_an_error_in_time() {
         desk.client.batch_execute("BEGIN").await.unwrap();
         let lock = "SELECT FROM keylatch_lease WHERE ns = $1 AND key = 'report' FOR UPDATE";
         desk.client.execute(lock, &[&desk.namespace]).await.unwrap();
+        let started = Instant::now();
         let (renewed, others) = zip(leases.renew(&grant), leases.renew(&other)).await;
         assert!(matches!(renewed, Err(RenewError::Engine(Error::Timeout))), "{renewed:?}");
         assert!(others.is_ok(), "{others:?}");
+        assert!(started.elapsed() < 15 * SECOND);
         // It can be looked at.
         assert!(matches!(leases.try_acquire("report", &desk.joe, MINUTE).await, Err(AcquireError::Busy { .. })));
         desk.client.batch_execute("ROLLBACK").await.unwrap();
