@@ -3,7 +3,8 @@
 mod common;
 
 use std::cell::RefCell;
-use std::hash::{BuildHasher, Hasher};
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 
@@ -123,6 +124,49 @@ fn the_keys_of_a_map_go_with_it_though_its_values_own_nothing() {
     left.next();
     drop(left);
     assert_eq!(Arc::strong_count(&name), 1);
+}
+
+/// A key whose drop is counted, and panics.
+#[derive(PartialEq, Eq, Hash)]
+struct Bomb(u64, Counter);
+
+#[derive(Clone)]
+struct Counter(Arc<AtomicUsize>);
+
+impl PartialEq for Counter {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Counter {}
+
+impl Hash for Counter {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        self.1.0.fetch_add(1, SeqCst);
+        resume_unwind(Box::new(self.0));
+    }
+}
+
+#[test]
+fn keys_that_panic_in_their_drop_go_with_the_map_though_its_values_own_nothing() {
+    let counter = Counter(Arc::default());
+    let map = || {
+        let mut map = LockMap::<Bomb, u64>::builder().shards(1).build();
+        map.extend((0..5).map(|n| (Bomb(n, counter.clone()), n)));
+        map
+    };
+    let all = map();
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(all))).is_err());
+    assert_eq!(counter.0.swap(0, SeqCst), 5);
+    let mut left = map().into_iter();
+    std::mem::forget(left.next());
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(left))).is_err());
+    assert_eq!(counter.0.swap(0, SeqCst), 4);
 }
 
 #[test]
