@@ -26,6 +26,7 @@ use crate::{
     Clock, Expiry, ExpiryPolicy, Owner, Resource, Term, Token,
     engine::{Answer, Ask, Engine, Fail, Gone, Left, Owned, Record, Renewal, Want},
     index::Index,
+    panics,
     slab::Slab,
     sync::{
         Mutex,
@@ -207,12 +208,11 @@ impl<C: Clock> Engine for Memory<C> {
 
     fn tidy(&self) {
         if self.dead.load(Relaxed) > 0 {
-            let dead = {
-                let mut book = self.book.lock();
-                self.dead.store(0, Relaxed);
-                core::mem::take(&mut book.dead)
-            };
-            drop(dead);
+            // The drop of a policy that calls the table comes here again, and leaves the rest to the call that is here already:
+            // so they are not nested, however many there are.
+            if let Some(burial) = Burial::begin(self) {
+                panics::each(burial, drop);
+            }
         }
     }
 
@@ -256,6 +256,53 @@ impl<C: Clock> Engine for Memory<C> {
 
 /// What must be dropped where no lock is held: the policies of users.
 type Dead = Vec<Arc<dyn ExpiryPolicy>>;
+
+/// The policies that are to be dropped, until there are none. One call at a time has them.
+struct Burial<'a, C> {
+    memory: &'a Memory<C>,
+    batch: Dead,
+    is_over: bool,
+}
+
+impl<'a, C> Burial<'a, C> {
+    /// `None`: another call has them.
+    fn begin(memory: &'a Memory<C>) -> Option<Self> {
+        let mut book = memory.book.lock();
+        if core::mem::replace(&mut book.is_burying, true) {
+            return None;
+        }
+        drop(book);
+        Some(Burial { memory, batch: Dead::new(), is_over: false })
+    }
+}
+
+impl<C> Iterator for Burial<'_, C> {
+    type Item = Arc<dyn ExpiryPolicy>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.batch.is_empty() && !self.is_over {
+            let mut book = self.memory.book.lock();
+            self.memory.dead.store(0, Relaxed);
+            self.batch = core::mem::take(&mut book.dead);
+            if self.batch.is_empty() {
+                book.is_burying = false; // under the same lock, so that nothing is left behind
+                self.is_over = true;
+            }
+        }
+        self.batch.pop()
+    }
+}
+
+impl<C> Drop for Burial<'_, C> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let mut book = self.memory.book.lock();
+            book.is_burying = false;
+            book.dead.append(&mut self.batch);
+            self.memory.dead.store(book.dead.len(), Relaxed);
+        }
+    }
+}
 
 /// No owner, or none before or behind in an owner's list.
 const NONE: u32 = u32::MAX;
@@ -308,6 +355,8 @@ struct Book {
     recent: u32,
     wheel: Wheel,
     dead: Dead,
+    /// Whether a call is dropping them.
+    is_burying: bool,
 }
 
 impl Nodes for Slab<Lease> {
@@ -333,6 +382,7 @@ impl Book {
             recent: NONE,
             wheel: Wheel::new(),
             dead: Dead::new(),
+            is_burying: false,
         }
     }
 
