@@ -18,14 +18,11 @@ use crate::{
     index::Index,
     later::Later,
     slab::Slab,
+    sync::MOST_ATTENDING,
     wheel::{Links, Nodes, Wheel},
 };
 
 const NONE: u32 = u32::MAX;
-
-/// How many calls attend to what is due at the same time. A policy that is asked then may call the table, which attends to what is
-/// due, and asks the next policy: without a limit these calls would be nested in each other as deep as there are resources.
-const MOST_ATTENDING: usize = 8;
 
 /// Where a list of requests begins and ends.
 #[derive(Clone, Copy)]

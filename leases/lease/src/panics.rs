@@ -89,7 +89,7 @@ pub(crate) fn each<T>(items: impl IntoIterator<Item = T>, mut act: impl FnMut(T)
         }
         let mut items = items.into_iter();
         let rest = Rest(&mut items, &mut act);
-        while let Some(item) = rest.0.next() {
+        for item in rest.0.by_ref() {
             (rest.1)(item);
         }
     }
