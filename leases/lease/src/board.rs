@@ -490,8 +490,9 @@ impl Board {
         if let State::Done(Outcome::Granted(grant)) = wait.state {
             grant.expiry.into_iter().for_each(|expiry| later.bury_policy(expiry));
         }
-        if was_first {
-            // Whatever this one knew.
+        // The next one takes over what this one was to find out. Where the engine is in this process there is nothing: each has a timer
+        // of its own, and the call that frees the resource serves the next.
+        if was_first && !self.is_local {
             self.places[place].look = Look::Now;
             self.wake_first(place, later);
         }

@@ -144,6 +144,8 @@ pub(crate) struct Request {
     pub(crate) owner: Owner,
     pub(crate) expiry: Expiry,
     pub(crate) is_fresh: bool,
+    /// Whether a tenure of its own owner is in its way as anybody else's. Only for requests that do not wait.
+    pub(crate) is_new: bool,
 }
 
 /// What came of asking.
@@ -305,7 +307,7 @@ impl Request {
     #[track_caller]
     pub(crate) fn new(resource: Resource, owner: Owner, expiry: Expiry) -> Self {
         expiry.assert_not_zero();
-        Request { resource, owner, expiry, is_fresh: false }
+        Request { resource, owner, expiry, is_fresh: false, is_new: false }
     }
 
     fn check(&self) -> Result<(), Invalid> {
@@ -318,8 +320,8 @@ impl Request {
     fn want(&self, turn: Turn) -> Want {
         match (self.is_fresh, turn) {
             (false, _) => Want::Any,
-            (true, Turn::Outside) => Want::Fresh,
-            (true, Turn::First) => Want::New,
+            (true, Turn::Outside) if !self.is_new => Want::Fresh,
+            (true, _) => Want::New,
         }
     }
 
@@ -502,7 +504,7 @@ impl<E: Engine> Leases<E> {
                         board.ended(place, later);
                         has_served = true;
                     }
-                    let request = Request { resource: resource.clone(), owner, expiry, is_fresh: false };
+                    let request = Request { resource: resource.clone(), owner, expiry, is_fresh: false, is_new: false };
                     let facts = Facts::new(&answer, at, E::LOCAL);
                     facts.map_or(Outcome::AskAlone, |facts| Outcome::Granted(request.into_grant(facts)))
                 }

@@ -44,7 +44,7 @@ enum Step {
 
 impl<'a, E: Engine> Ticket<'a, E> {
     fn join(leases: &'a Leases<E>, request: &'a Request) -> Self {
-        let Request { resource, owner, expiry, is_fresh } = request;
+        let Request { resource, owner, expiry, is_fresh, .. } = request;
         let wait = leases.with_board(|board, _| board.join(resource, owner, expiry, *is_fresh));
         Ticket { leases, request, wait: Some(wait), timer: Timer::new() }
     }

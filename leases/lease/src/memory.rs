@@ -46,8 +46,11 @@ macro_rules! memory {
     ($($default:tt)*) => {
         /// Leases in the memory of this process.
         ///
-        /// Tokens grow over all resources. With the feature `std` the first is the system's time in microseconds since 1970, so that
-        /// they go on growing when the process starts anew; without it, it is 1.
+        /// Tokens grow over all resources. With the feature `std` the first is the system's time in microseconds since 1970, and no token
+        /// is given before the time that it stands for has come: so they go on growing when the process starts anew, however much was
+        /// leased before, unless the system's clock was set back meanwhile. (A table that begins more than a million tenures in each
+        /// second since it was made waits for its clock, up to a microsecond for each.) Without `std` the first token is 1, and
+        /// tokens begin again with the process.
         ///
         /// # Examples
         /// ```
@@ -346,6 +349,7 @@ struct Book {
     now: Duration,
     /// The greatest token so far.
     last: u64,
+    token_clock: TokenClock,
     hasher: DefaultHashBuilder,
     records: Slab<Lease>,
     by_resource: Index,
@@ -371,9 +375,11 @@ impl Nodes for Slab<Lease> {
 
 impl Book {
     fn new() -> Self {
+        let token_clock = TokenClock::new();
         Book {
             now: Duration::ZERO,
-            last: before_the_first_token(),
+            last: token_clock.passed,
+            token_clock,
             hasher: DefaultHashBuilder::default(),
             records: Slab::new(),
             by_resource: Index::new(),
@@ -458,6 +464,7 @@ impl Book {
     #[inline]
     fn begin(&mut self, ask: &Ask<'_>, term: &Term, hash: u64) -> Answer {
         self.last += 1;
+        self.token_clock.wait_for(self.last);
         let Some(token) = Token::new(self.last) else { unreachable!("it has grown") };
         let start = self.now;
         let end = term.end(start, start);
@@ -633,11 +640,72 @@ impl Book {
     }
 }
 
-/// The number before the first token of an engine.
-fn before_the_first_token() -> u64 {
+/// The time that tokens stand for: the system's, in microseconds since 1970, as it was when the table was made, and from then on
+/// by a clock that is not set.
+///
+/// A token that is greater than the time would be greater than the first of the next process, too, if that starts soon enough. Mostly
+/// tokens are far behind, and the clock is read once in very many tenures.
+struct TokenClock {
+    /// A time that has passed.
+    passed: u64,
     #[cfg(feature = "std")]
-    if let Ok(since) = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH) {
-        return u64::try_from(since.as_micros()).unwrap_or(0);
+    start: (u64, std::time::Instant),
+}
+
+#[cfg(feature = "std")]
+impl TokenClock {
+    fn new() -> Self {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let passed = u64::try_from(since.as_micros()).unwrap_or(0);
+        TokenClock { passed, start: (passed, std::time::Instant::now()) }
     }
-    0
+
+    #[inline]
+    fn wait_for(&mut self, token: u64) {
+        if token > self.passed {
+            self.read_until(token);
+        }
+    }
+
+    #[cold]
+    fn read_until(&mut self, token: u64) {
+        while token > self.passed {
+            let (start, at) = self.start;
+            self.passed = start.saturating_add(u64::try_from(at.elapsed().as_micros()).unwrap_or(u64::MAX));
+            core::hint::spin_loop();
+        }
+    }
+}
+
+/// Without the system's time there is nothing to wait for.
+#[cfg(not(feature = "std"))]
+impl TokenClock {
+    fn new() -> Self {
+        TokenClock { passed: 0 }
+    }
+
+    #[inline]
+    fn wait_for(&mut self, _: u64) {}
+}
+
+#[cfg(all(test, feature = "std"))]
+mod tests {
+    use super::*;
+    use crate::ManualClock;
+
+    #[test]
+    fn a_token_is_not_given_before_its_time() {
+        let memory = Memory::new(ManualClock::new());
+        // As after very many tenures in a short time.
+        memory.book.lock().last += 3_000;
+        let (resource, owner, expiry) = (Resource::from("r"), Owner::named("ann"), Expiry::Never);
+        let term = expiry.term();
+        let at = Duration::ZERO;
+        let ask = Ask { resource: &resource, owner: &owner, want: Want::Any, term, expiry: &expiry, waiting: false, at };
+        let Answer::Granted { token, .. } = memory.acquire_at_once(&ask) else { panic!("it is free") };
+        // The first token of a table that is made now, by this or another process, is greater.
+        let next = Memory::new(ManualClock::new());
+        let Answer::Granted { token: later, .. } = next.acquire_at_once(&ask) else { panic!("it is free") };
+        assert!(later > token);
+    }
 }

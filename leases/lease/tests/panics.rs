@@ -484,3 +484,28 @@ fn kept(leases: &Table) -> usize {
     let digits = text.split("kept: ").nth(1).unwrap().chars().take_while(char::is_ascii_digit);
     digits.collect::<String>().parse().unwrap()
 }
+
+#[test]
+fn waiters_that_give_up_wake_no_crowd() {
+    let clock = Real::default();
+    let leases = Leases::in_memory_with(clock.clone());
+    let [ann] = owners();
+    leases.try_acquire_now("r", &ann, secs(600)).unwrap();
+    const CROWD: usize = 200;
+    let mut crowd: Vec<_> = (0..CROWD)
+        .map(|n| {
+            let (bell, waker) = Bell::new();
+            (Some(waiting_with(leases.acquire("r", &format!("{n}").as_str().into(), secs(60)), &waker)), bell, waker)
+        })
+        .collect();
+    let mut polls = 0;
+    for first in 0..CROWD {
+        crowd[first].0 = None; // it gives up
+        while let Some((request, _, waker)) = crowd.iter_mut().find(|(_, bell, _)| bell.take() > 0) {
+            let Some(request) = request else { continue };
+            polls += 1;
+            assert!(common::poll_with(request, waker).is_pending());
+        }
+    }
+    assert!(polls <= CROWD, "{polls} polls");
+}
