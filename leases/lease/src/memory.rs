@@ -701,7 +701,8 @@ mod tests {
         let (resource, owner, expiry) = (Resource::from("r"), Owner::named("ann"), Expiry::Never);
         let term = expiry.term();
         let at = Duration::ZERO;
-        let ask = Ask { resource: &resource, owner: &owner, want: Want::Any, term, expiry: &expiry, waiting: false, at };
+        let ask =
+            Ask { resource: &resource, owner: &owner, want: Want::Any, term, expiry: &expiry, waiting: false, at };
         let Answer::Granted { token, .. } = memory.acquire_at_once(&ask) else { panic!("it is free") };
         // The first token of a table that is made now, by this or another process, is greater.
         let next = Memory::new(ManualClock::new());
