@@ -109,6 +109,7 @@ mod driver;
 mod error;
 mod known;
 mod listing;
+mod mark;
 mod nats;
 mod options;
 mod record;
