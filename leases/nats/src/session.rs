@@ -372,8 +372,8 @@ impl Session {
         }
     }
 
-    fn is_marked(&self) -> bool {
-        self.mark.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    fn known_mark(&self) -> Option<Mark> {
+        self.mark.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn keep_mark(&self, mark: Mark) {
@@ -406,8 +406,7 @@ impl Session {
     /// The mark as it is now, if nothing has been forgotten since it was first read.
     async fn same_mark(&self) -> Result<(u64, Mark), Error> {
         let (sequence, found) = self.find_mark().await?;
-        let known = self.mark.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match (found, known) {
+        match (found, self.known_mark()) {
             (Some(found), Some(known)) if found.is_same(&known) => Ok((sequence, found)),
             _ => Err(self.is_another()),
         }
@@ -435,20 +434,24 @@ impl Session {
     /// The mark as it was read last. If it could not be written because there was no room, that is tried again.
     async fn marked(&self) -> Result<Mark, Error> {
         loop {
-            let known = self.mark.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            match known {
-                Some(mark) => return Ok(mark),
-                None => self.recall(self.last_sequence().await?).await?,
+            if let Some(mark) = self.known_mark() {
+                return Ok(mark);
             }
+            // What is seldom done is in a box: it would make all futures large.
+            Box::pin(async { self.recall(self.last_sequence().await?).await }).await?;
         }
     }
 
     /// For how long nothing is granted, if that is so.
     async fn quarantined(&self) -> Result<Option<Duration>, Error> {
-        if self.marked().await?.until == 0 {
-            return Ok(None);
+        match self.marked().await?.until {
+            0 => Ok(None),
+            _ => Box::pin(self.quarantine_left()).await,
         }
-        // Somebody may have ended it.
+    }
+
+    /// Somebody may have ended it meanwhile.
+    async fn quarantine_left(&self) -> Result<Option<Duration>, Error> {
         let (_, mut mark) = self.same_mark().await?;
         let now = self.now().await?.earliest;
         let left = Duration::from_nanos(mark.until.saturating_sub(now));
@@ -469,7 +472,7 @@ impl Session {
     async fn next_token(&self, last: u64) -> Result<u64, Error> {
         let now = match self.time.about(self.clock.now(), ABOUT) {
             Some(now) => now,
-            None => self.now_anew().await?,
+            None => Box::pin(self.now_anew()).await?,
         };
         Ok(self.marked().await?.token(last, now.earliest))
     }
@@ -521,13 +524,17 @@ impl Session {
     /// A question about the stream.
     async fn api<T: serde::de::DeserializeOwned>(&self, what: &str, about: &serde_json::Value) -> Result<T, Error> {
         let subject = format!("$JS.API.STREAM.{what}.{}", self.place.stream);
-        Self::read(&self.request(subject, HeaderMap::new(), about.to_string().into_bytes()).await?)
+        // In a box, or each step of each operation makes the futures of users larger.
+        Self::read(&Box::pin(self.request(subject, HeaderMap::new(), about.to_string().into_bytes())).await?)
     }
 
     async fn message(&self, which: &serde_json::Value) -> Result<Option<RawMessage>, Error> {
         const NONE: u64 = 10037;
         match self.api("MSG.GET", which).await {
-            Ok(Found { message }) => Ok(Some(message)),
+            Ok(Found { message }) => {
+                self.seen.sees(message.sequence);
+                Ok(Some(message))
+            }
             Err(Error::Refused { source }) if source.error_code().0 == NONE => Ok(None),
             Err(error) => Err(error),
         }
@@ -544,7 +551,7 @@ impl Session {
             headers.insert(FREED, "1");
         }
         let before = self.seen.get();
-        let answer = self.request(subject, headers, payload).await?;
+        let answer = Box::pin(self.request(subject, headers, payload)).await?;
         match Self::read(&answer) {
             Ok(Acknowledged { seq }) if seq <= before => {
                 self.seen.went_back();
@@ -695,8 +702,7 @@ impl Session {
                         if let Some(remaining) = self.quarantined().await.map_err(not_done)? {
                             return Ok(Answer::Quarantined { remaining });
                         }
-                        let goes_on = self.go_on(resource, behind, &tenure, term, Some(ask.expiry)).await?;
-                        match goes_on {
+                        match self.go_on(resource, behind, &tenure, term, Some(ask.expiry)).await? {
                             On::Goes { tenure, at } => {
                                 self.same_mark().await.map_err(Fail::Unknown)?;
                                 return Ok(granted(&tenure, true, at, at));
@@ -932,7 +938,7 @@ impl Session {
         }
         old.truncate(limit);
         // Before they go: whoever is granted something meanwhile looks there. Without a mark nobody is.
-        let (greatest, is_marked) = (old.iter().map(|(token, _)| *token).max(), self.is_marked());
+        let (greatest, is_marked) = (old.iter().map(|(token, _)| *token).max(), self.known_mark().is_some());
         if let Some(greatest) = greatest.filter(|_| is_marked) {
             self.change_mark(|mark| mark.swept = mark.swept.max(greatest)).await?;
         }

@@ -168,6 +168,9 @@ async fn forgets<F: Fixture>(
         if trial.caps.is_ttl_fixed { trial.ttl() } else { trial.caps.quarantine.min(4 * trial.ttl()).max(trial.ttl()) };
     let held = here.hold(form, &ann, long).await?;
     greatest = greatest.max(Some(held.token()));
+    // Who has been away meanwhile may know nothing that the copy has not.
+    let known = holder(trial, there, form).await?;
+    ensure!(trial, 1, known.as_ref() == Some(&ann), "{ann} has it, and {known:?} is said to");
     match how {
         Forgets::Restarted => server.forget()?,
         Forgets::Emptied => server.empty()?,
