@@ -152,7 +152,7 @@ impl Subject for InNats {
 
     async fn connect(address: &str, namespace: &str) -> Result<Nats, Error> {
         let nats = Nats::in_namespace(namespace).timeout(TIMEOUT).connect(address, ConnectOptions::new)?;
-        nats.ready().await?;
+        nats.init().await?; // nobody has used the namespace before
         Ok(nats)
     }
 }
