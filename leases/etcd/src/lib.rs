@@ -105,6 +105,7 @@ mod etcd;
 mod guard;
 mod leftovers;
 mod lock;
+mod mark;
 mod options;
 mod place;
 mod session;

@@ -131,7 +131,7 @@ impl Subject for InEtcd {
 
     async fn connect(address: &str, namespace: &str) -> Result<Etcd, Error> {
         let etcd = Etcd::in_namespace(namespace).timeout(TIMEOUT).connect([address], None);
-        etcd.ready().await?;
+        etcd.init().await?; // nobody has used the namespace before
         Ok(etcd)
     }
 }
