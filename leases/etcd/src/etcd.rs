@@ -121,7 +121,7 @@ impl Etcd {
     /// # }
     /// ```
     pub async fn init(&self) -> Result<(), Error> {
-        let question = |session: Arc<Live<Session>>| async move { session.end_quarantine().await };
+        let question = |session: Arc<Live<Session>>| Box::pin(async move { session.end_quarantine().await });
         self.read(&mut self.limit(), question).await.map_err(Fail::into_cause)
     }
 
@@ -291,14 +291,15 @@ impl Etcd {
             }
             // Of one that is in doubt another one begins.
             let is_fresh = ask.want == Want::Fresh || is_in_doubt;
-            let changed = session.begin(&mut new, is_fresh).await?;
+            // In a box, or each future that acquires is large.
+            let changed = Box::pin(session.begin(&mut new, is_fresh)).await?;
             let is_kept_out = match &changed {
                 Changed::Yes(_) => false,
                 Changed::No(None) => true,
                 Changed::No(Some(found)) => is_fresh && found.value.owner == *ask.owner,
             };
             if is_kept_out {
-                if let Standing::Quarantined(remaining) = session.standing().await? {
+                if let Standing::Quarantined(remaining) = Box::pin(session.standing()).await? {
                     return Ok(Ok(Err(remaining)));
                 }
             }
@@ -455,12 +456,9 @@ impl Engine for Etcd {
         };
         loop {
             // Its owner may have released it, and somebody else may have had a greater token, in what was forgotten.
-            let is_in_doubt = match &found {
-                Some(lock) if lock.value.owner == *ask.owner => {
-                    self.read(&mut limit, |session| async move { Ok(session.base()) }).await? != lock.value.base
-                }
-                _ => false,
-            };
+            let base = self.place().base();
+            let is_in_doubt =
+                found.as_ref().is_some_and(|lock| lock.value.owner == *ask.owner && lock.value.base != base);
             found = match (found, ask.want, ask.term) {
                 (None, Want::Mine, _) | (None, _, None) => return Ok(Answer::Free),
                 (Some(lock), want, _) if lock.value.owner != *ask.owner || want == Want::New => {
