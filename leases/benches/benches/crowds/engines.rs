@@ -89,7 +89,7 @@ impl Subject for InPostgres {
     async fn connect(address: &str, namespace: &str) -> Result<Postgres, Error> {
         let options = Postgres::in_namespace(namespace).timeout(TIMEOUT);
         let postgres = options.connect(address.parse()?, NoTls);
-        postgres.ready().await?;
+        postgres.init().await?; // nobody has used the table before
         Ok(postgres)
     }
 }
