@@ -66,6 +66,8 @@ impl Postgres {
 
     /// Creates what is missing of the table, its index and its functions, by running [`SCHEMA`]. Several may do so at the same time.
     ///
+    /// One that is new grants nothing in its first minute, unless it is [opened](Postgres::init).
+    ///
     /// The role needs the right to create in the first schema of its `search_path`. Programs need less: `SELECT`, `INSERT`, `UPDATE` and
     /// `DELETE` on the table.
     ///
