@@ -80,7 +80,7 @@
 //! |---|---|---|---|
 //! | 1 | `a_free_resource_is_granted` | status and list of the owner say who, which token and how long | 1, 2, 7 |
 //! | 2 | `a_second_owner_is_told_who_has_it` | and for how long; being refused changes nothing | 1 |
-//! | 3 | `resources_and_owners_do_not_collide` | prefixes, empty names, zero bytes, quotes, wildcards, 1 KiB, unicode | 1, 7 |
+//! | 3 | `resources_and_owners_do_not_collide` | prefixes, empty names, zero bytes, quotes, wildcards, 1 KiB, unicode; and 300 names of whatever means something to some server | 1, 7 |
 //! | 4 | `asking_again_resumes` | at once, from any client, with the same token and no earlier end | 4 |
 //! | 5 | `a_fresh_token_makes_the_old_grant_stale` | it neither renews nor releases; nobody else gets one | 3, 5 |
 //! | 6 | `tokens_grow_from_tenure_to_tenure` | a hundred times, whoever had it and however it ended | 3 |

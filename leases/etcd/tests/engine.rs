@@ -6,7 +6,10 @@ use std::{
     collections::BTreeSet,
     future::poll_fn,
     pin::pin,
-    sync::Arc,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
     task::Poll,
     time::{Duration, Instant},
 };
@@ -15,6 +18,7 @@ use common::{Server, namespace, on_tokio, shared};
 use etcd_client::{
     Client, ConnectOptions, GetOptions, Permission, PermissionType, Txn, TxnOp, WatchFilterType, WatchOptions,
 };
+use futures_util::future::{Either, join_all, select};
 use keylatch_lease::{
     AcquireError, Expiry, Grant, Leases, LookError, Lost, Owner, ReleaseError, RenewError, Resource, Term, Token,
     engine::{Answer, Ask, Engine, Gone, Left, Record, Renewal, Want},
@@ -1091,5 +1095,44 @@ fn a_cluster_that_was_restored_from_a_snapshot_is_noticed_by_all() {
             assert!(next.token() > grant.token());
             desk.here.release(&next).await.unwrap();
         }
+    });
+}
+
+#[test]
+fn a_cluster_that_is_compacted_and_defragmented_all_the_time_goes_on() {
+    at_desk_of_its_own(|desk| async move {
+        let inside = &AtomicUsize::new(0);
+        let tokens = &Mutex::new(Vec::new());
+        let workers = (0..4).map(|at| {
+            let leases = if at % 2 == 0 { &desk.here } else { &desk.there };
+            async move {
+                let owner = Owner::named(format!("owner {at}"));
+                for _ in 0..40 {
+                    let grant = leases.acquire("form", &owner, LONG).await.unwrap();
+                    assert_eq!(inside.fetch_add(1, SeqCst), 0);
+                    tokens.lock().unwrap().push(grant.token());
+                    leases.renew(&grant).await.unwrap();
+                    inside.fetch_sub(1, SeqCst);
+                    leases.release(&grant).await.unwrap();
+                }
+            }
+        });
+        let mut client = desk.client.clone();
+        let (mut rounds, mut work) = (0, pin!(join_all(workers)));
+        loop {
+            let harm = async {
+                let put = client.put("elsewhere", "x", None).await.unwrap();
+                client.compact(put.header().unwrap().revision(), None).await.unwrap();
+                client.defragment().await.unwrap();
+            };
+            // Both go on side by side, until the work is done.
+            if let Either::Left(_) = select(work.as_mut(), pin!(harm)).await {
+                break;
+            }
+            rounds += 1;
+        }
+        assert!(rounds > 0);
+        let tokens = tokens.lock().unwrap();
+        assert!(tokens.len() == 160 && tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
     });
 }
