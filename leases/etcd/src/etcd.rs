@@ -20,8 +20,8 @@ use crate::{
     error::{Error, Trouble},
     leftovers::{Granted, Leftovers},
     lock::{Changed, Lock, Value, seconds, token, whole},
-    mark::Standing,
     place::Place,
+    recall::Standing,
     session::{Draft, MOST, Session},
 };
 

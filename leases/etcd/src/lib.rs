@@ -141,6 +141,7 @@ mod lock;
 mod mark;
 mod options;
 mod place;
+mod recall;
 mod session;
 
 pub use error::Error;

@@ -10,7 +10,13 @@ use std::{
 use etcd_client::{Client, ConnectOptions};
 use keylatch_lease_remote::{BoxError, Link};
 
-use crate::{driver::drive, etcd::Etcd, leftovers::Leftovers, place::Place};
+use crate::{
+    driver::drive,
+    etcd::Etcd,
+    leftovers::Leftovers,
+    lock::{LONGEST, whole},
+    place::Place,
+};
 
 /// Settings of the engine, and how it connects: see [`Etcd::in_namespace`].
 ///
@@ -143,7 +149,8 @@ impl Options {
         F: Future<Output = Result<Client, BoxError>> + Send,
     {
         let Options { namespace, timeout, fallback, quarantine } = self;
-        let (place, leftovers) = (Arc::new(Place::new(namespace, quarantine)), Arc::new(Leftovers::default()));
+        let (place, leftovers) =
+            (Arc::new(Place::new(namespace, whole(quarantine).unwrap_or(LONGEST))), Arc::new(Leftovers::default()));
         let (link, driving) = Link::new(timeout, None);
         let driver = drive(driving, Arc::clone(&place), Arc::clone(&leftovers), dial);
         (Etcd::new(link, place, leftovers, fallback), driver)

@@ -12,14 +12,11 @@
 //! create revision is the token. A fresh tenure begins as the old one ends: in the other of two slots, as etcd refuses to delete and
 //! to put the same key in one transaction.
 
-use std::{fmt::Write, sync::Mutex, time::Duration};
+use std::{fmt::Write, sync::Mutex};
 
 use keylatch_lease::{Owner, Resource};
 
-use crate::{
-    lock::{LONGEST, whole},
-    mark::Before,
-};
+use crate::mark::Before;
 
 const ROOT: &str = "keylatch-lease";
 
@@ -36,13 +33,12 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn new(namespace: String, quarantine: Duration) -> Self {
+    pub(crate) fn new(namespace: String, quarantine: i64) -> Self {
         let root = format!("{ROOT}/{}", escape(&namespace));
         let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         let hash = root.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
         // From the upper half, where etcd does not look first for an ID of its own.
         let stopwatch = i64::try_from(hash >> 2 | 1 << 62).unwrap_or(1);
-        let quarantine = whole(quarantine).unwrap_or(LONGEST);
         Place { namespace, root, stopwatch, quarantine, before: Mutex::default() }
     }
 
@@ -128,7 +124,6 @@ pub(crate) fn unescape(escaped: &str) -> Option<String> {
 mod tests {
     use super::{Place, escape, unescape};
     use keylatch_lease::{Owner, Resource};
-    use std::time::Duration;
 
     #[test]
     fn what_is_escaped_comes_back() {
@@ -144,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_key_says_what_it_is_of() {
-        let place = Place::new("shop/1".into(), Duration::ZERO);
+        let place = Place::new("shop/1".into(), 60);
         let owner = Owner::named("a/b");
         for resource in [("", ""), ("a", "b/c"), ("a/b", "c"), ("l", "o"), ("a", "0")].map(Resource::from) {
             for slot in [0, 1] {
@@ -158,7 +153,7 @@ mod tests {
 
     #[test]
     fn keys_of_others_are_of_nothing() {
-        let place = Place::new("shop".into(), Duration::ZERO);
+        let place = Place::new("shop".into(), 60);
         let prefix = place.locks();
         for rest in ["", "mark", "quarantine", "a", "a/b", "a/b/", "a/b/2", "a/b/00", "a/b/0/", "a/b/c/0", "%zz/b/0"] {
             assert_eq!(Place::resource(&prefix, format!("{prefix}{rest}").as_bytes()), None, "{rest}");
@@ -169,7 +164,7 @@ mod tests {
 
     #[test]
     fn namespaces_have_keys_and_stopwatches_of_their_own() {
-        let (one, other) = (Place::new("a/l".into(), Duration::ZERO), Place::new("a".into(), Duration::ZERO));
+        let (one, other) = (Place::new("a/l".into(), 60), Place::new("a".into(), 60));
         assert!(!one.locks().starts_with(&other.locks()));
         assert_ne!(one.stopwatch, other.stopwatch);
         assert!(one.stopwatch > 0);
