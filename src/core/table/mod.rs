@@ -44,7 +44,6 @@ pub(super) use self::lookup::full;
 pub(crate) use self::lookup::{Ask, Key, OwnedKey, Source};
 pub(crate) use self::observer::Observer;
 pub(crate) use self::payload::Payload;
-pub(crate) use self::retire::Whereabouts;
 pub(crate) use self::slot::{Claim, Hold, Live, TypedAccess};
 pub(crate) use self::tag::Tag;
 pub(crate) use self::value::Valued;
@@ -77,6 +76,8 @@ pub struct Core<K, V: Payload> {
     shift: u32,
     recycle_keys: bool,
     excess: V::Excess,
+    /// Whether there may be only so many values.
+    is_bounded: bool,
     observer: Option<Observer<K>>,
     #[cfg(target_has_atomic = "ptr")]
     number: usize,
@@ -120,6 +121,7 @@ impl<K, V: Payload> Core<K, V> {
             shift: u32::BITS - shards.trailing_zeros(),
             recycle_keys,
             excess: V::Excess::default(),
+            is_bounded: values.is_some(),
             observer,
             #[cfg(target_has_atomic = "ptr")]
             number: next_number(),
