@@ -612,7 +612,7 @@ fn a_waker_that_panics_when_the_time_is_up_keeps_nothing_locked() {
             Poll::Ready(_) => None,
             Poll::Pending => Some(reader),
         });
-        let outcome = catch_unwind(AssertUnwindSafe(|| waits()));
+        let outcome = catch_unwind(AssertUnwindSafe(&mut *waits));
         assert!(outcome.is_err(), "the waker's panic reaches the caller");
         drop((kept_out.map(ready), reader));
         assert!(!latch.is_locked());
