@@ -314,6 +314,8 @@ impl<'a, M: Mode> Wait for Requests<'a, M> {
 
 impl<M: Mode> Requests<'_, M> {
     /// Gives up all, and then wakes.
+    #[cold]
+    #[inline(never)]
     fn give_up(&mut self) {
         let mut batch = WakeBatch::default();
         for guard in self.guards.take().into_iter().flatten() {
@@ -327,8 +329,11 @@ impl<M: Mode> Requests<'_, M> {
 }
 
 impl<M: Mode> Drop for Requests<'_, M> {
+    #[inline]
     fn drop(&mut self) {
-        self.give_up();
+        if self.guards.is_some() {
+            self.give_up();
+        }
     }
 }
 
