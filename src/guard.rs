@@ -1,12 +1,12 @@
-use alloc::vec::Vec;
 use core::fmt;
 
 #[cfg(target_has_atomic = "ptr")]
 use crate::core::Identity;
-use crate::core::{For, Live, Payload, WakeBatch, Whereabouts};
+use crate::core::{For, Live, Payload, WakeBatch};
+use crate::list::List;
 use crate::mode::{HandOver, Mode, Permit};
 use crate::panics::run_all;
-use crate::plumbing::{CoreOf, HoldOf, PayloadOf, TablePtr};
+use crate::plumbing::{ClaimOf, CoreOf, HoldOf, PayloadOf, TablePtr};
 
 const HELD: &str = "a guard has its hold until it is dropped";
 
@@ -190,16 +190,10 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
         Guard { held: None }
     }
 
-    /// Releases the hold, if there is one, together with others.
-    #[inline]
-    pub(crate) fn release_into(mut self, released: &mut Released<P>) {
-        if let Some((table, hold)) = self.held.take() {
-            let left = table.core().whereabouts(hold.live());
-            M::release(table.core(), hold, Some(&mut released.batch));
-            if let Some(left) = table.core().to_settle(left) {
-                released.left.push((table, left));
-            }
-        }
+    /// Takes the hold out, if there is one.
+    #[inline(always)]
+    fn into_held(self) -> Option<(P, HoldOf<P, M>)> {
+        core::mem::ManuallyDrop::new(self).held.take()
     }
 
     /// Releases the hold for the next that waits.
@@ -358,37 +352,83 @@ impl<P: TablePtr> Guard<P, Permit> {
     }
 }
 
-/// Holds that are released together. When it is dropped, whoever is to be woken is woken, and values that nobody uses any more
-/// may go.
+/// All that one call gives up, in the one order in which no user code meets what is still held, or handed to somebody who does not
+/// know:
+/// 1. All holds are released, and positions in queues are given up, while this collects what comes of it: nobody is woken yet, and
+///    nothing is dropped.
+/// 2. When this is dropped, those are woken who were let in.
+/// 3. Then keys go that nobody uses any more, and values that are too many. Their drops may wait for any key.
 pub(crate) struct Released<P: TablePtr> {
+    /// Before the entries: fields are dropped in their order.
     batch: WakeBatch,
-    left: Vec<(P, Whereabouts)>,
+    entries: Entries<P>,
 }
+
+/// Claims that keep entries, until this is dropped.
+struct Entries<P: TablePtr>(List<(P, ClaimOf<P>)>);
 
 impl<P: TablePtr> Default for Released<P> {
     #[inline]
     fn default() -> Self {
-        Released { batch: WakeBatch::default(), left: Vec::new() }
+        Released { batch: WakeBatch::default(), entries: Entries(List::default()) }
     }
 }
 
-impl<P: TablePtr> Drop for Released<P> {
+impl<P: TablePtr> Released<P> {
+    /// Releases the holds of these guards.
+    #[inline]
+    pub(crate) fn release<M: Mode>(&mut self, guards: List<Guard<P, M>>) {
+        let drops_nothing =
+            |guard: &Guard<P, M>| guard.held.as_ref().is_some_and(|(table, _)| table.core().drops_nothing());
+        if guards.as_slice().first().is_some_and(drops_nothing) {
+            for (table, hold) in guards.into_iter().filter_map(Guard::into_held) {
+                table.core().release(hold, Some(&mut self.batch));
+            }
+        } else {
+            self.unlock(guards);
+        }
+    }
+
+    /// Releases holds, and keeps the entries.
+    #[inline(never)]
+    fn unlock<M: Mode>(&mut self, guards: List<Guard<P, M>>) {
+        let entries = guards.filter_map(|guard| {
+            let (table, hold) = guard.into_held()?;
+            let claim = table.core().unlock(hold, For::Anybody, &mut self.batch)?;
+            Some((table, claim))
+        });
+        self.entries.0.append(entries);
+    }
+
+    /// Gives up a claim.
+    pub(crate) fn withdraw(&mut self, table: &P, claim: ClaimOf<P>) {
+        if table.core().drops_nothing() {
+            table.core().withdraw(claim);
+        } else {
+            self.entries.0.push((table.clone(), claim));
+        }
+    }
+
+    /// For those who are to be woken.
+    pub(crate) fn batch(&mut self) -> &mut WakeBatch {
+        &mut self.batch
+    }
+}
+
+impl<P: TablePtr> Drop for Entries<P> {
     #[inline]
     fn drop(&mut self) {
-        // Else the wakers run when the batch goes with its field.
-        if !self.left.is_empty() {
-            // Those who are woken first: the drop of a value may wait for a key that one of them has been handed.
-            let wakes = core::iter::once((Some(core::mem::take(&mut self.batch)), None));
-            let left = core::mem::take(&mut self.left).into_iter().map(|left| (None, Some(left)));
-            run_all(wakes.chain(left).map(|(wakes, left)| {
-                move || {
-                    drop(wakes);
-                    if let Some((table, left)) = left {
-                        table.core().settle_now(left);
-                    }
-                }
-            }));
+        if !self.0.as_slice().is_empty() {
+            self.withdraw();
         }
+    }
+}
+
+impl<P: TablePtr> Entries<P> {
+    #[inline(never)]
+    fn withdraw(&mut self) {
+        let entries = core::mem::take(&mut self.0).into_iter();
+        run_all(entries.map(|(table, claim)| move || table.core().withdraw(claim)));
     }
 }
 
@@ -396,7 +436,7 @@ impl<P: TablePtr, M: Mode> Drop for Guard<P, M> {
     #[inline]
     fn drop(&mut self) {
         if let Some((table, hold)) = self.held.take() {
-            M::release(table.core(), hold, None);
+            M::release(table.core(), hold);
         }
     }
 }

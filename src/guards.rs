@@ -1,4 +1,3 @@
-use core::cell::RefCell;
 use core::fmt;
 
 use equivalent::Equivalent;
@@ -6,7 +5,6 @@ use equivalent::Equivalent;
 use crate::guard::{Guard, Released};
 use crate::list::{self, List};
 use crate::mode::{Exclusive, Mode, Permit, ReadOrWrite, Shared};
-use crate::panics::run_all;
 use crate::plumbing::TablePtr;
 
 /// The guards of several keys that were acquired at once, in the order in which the keys were first mentioned.
@@ -66,6 +64,12 @@ impl<P: TablePtr, M: Mode> Guards<P, M> {
     #[inline]
     pub(crate) fn push(&mut self, guard: Guard<P, M>) {
         self.list.push(guard);
+    }
+
+    /// Takes all of them out, to be released together with others.
+    #[inline]
+    pub(crate) fn take_all(&mut self) -> List<Guard<P, M>> {
+        core::mem::take(&mut self.list)
     }
 
     #[inline]
@@ -157,23 +161,15 @@ impl<P: TablePtr, M: Mode> Guards<P, M> {
 impl<P: TablePtr, M: Mode> Drop for Guards<P, M> {
     #[inline]
     fn drop(&mut self) {
-        if let List::Many(guards) = &mut self.list {
-            release_all(core::mem::take(guards).into_iter());
+        if let List::Many(_) = &self.list {
+            release_all(self.take_all());
         } // else the one goes with its field
     }
 }
 
-/// Releases all, and wakes who is to be woken when all are released.
 #[inline(never)]
-fn release_all<P: TablePtr, M: Mode>(guards: impl Iterator<Item = Guard<P, M>>) {
-    let mut released = Released::default();
-    if core::mem::needs_drop::<P::Key>() {
-        // The drop of a key may panic.
-        let released = RefCell::new(released);
-        run_all(guards.map(|guard| || guard.release_into(&mut released.borrow_mut())));
-    } else {
-        guards.for_each(|guard| guard.release_into(&mut released));
-    }
+fn release_all<P: TablePtr, M: Mode>(guards: List<Guard<P, M>>) {
+    Released::default().release(guards);
 }
 
 impl<P: TablePtr, M: Mode> IntoIterator for Guards<P, M> {
@@ -181,7 +177,7 @@ impl<P: TablePtr, M: Mode> IntoIterator for Guards<P, M> {
     type IntoIter = IntoIter<P, M>;
 
     fn into_iter(mut self) -> IntoIter<P, M> {
-        IntoIter { guards: core::mem::take(&mut self.list).into_iter() }
+        IntoIter { guards: self.take_all().into_iter() }
     }
 }
 
@@ -240,7 +236,9 @@ impl<P: TablePtr, M: Mode> core::iter::FusedIterator for IntoIter<P, M> {}
 
 impl<P: TablePtr, M: Mode> Drop for IntoIter<P, M> {
     fn drop(&mut self) {
-        release_all(self.guards.by_ref());
+        if self.guards.len() > 0 {
+            release_all(self.guards.take_rest());
+        }
     }
 }
 

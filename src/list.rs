@@ -51,6 +51,26 @@ impl<T> List<T> {
         }
     }
 
+    /// Adds those of another list behind these. Where there are none yet, in the memory of that list.
+    #[inline]
+    pub(crate) fn append(&mut self, other: List<T>) {
+        if self.as_slice().is_empty() {
+            *self = other;
+            return;
+        }
+        self.expect(other.as_slice().len());
+        other.into_iter().for_each(|value| self.push(value));
+    }
+
+    /// What `f` makes of these, in the same memory where it is large enough.
+    #[inline]
+    pub(crate) fn filter_map<U>(self, mut f: impl FnMut(T) -> Option<U>) -> List<U> {
+        match self {
+            List::Few(few) => List::Few(few.and_then(f)),
+            List::Many(many) => List::Many(many.into_iter().filter_map(&mut f).collect()),
+        }
+    }
+
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<T> {
         match self {
@@ -115,6 +135,14 @@ pub enum IntoIter<T> {
 }
 
 impl<T> IntoIter<T> {
+    /// What is left.
+    pub(crate) fn take_rest(&mut self) -> List<T> {
+        match core::mem::replace(self, IntoIter::Few(None)) {
+            IntoIter::Few(few) => List::Few(few),
+            IntoIter::Many(many) => List::Many(many.collect()),
+        }
+    }
+
     pub(crate) fn as_slice(&self) -> &[T] {
         match self {
             IntoIter::Few(few) => few.as_slice(),

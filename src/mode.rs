@@ -8,17 +8,17 @@ use crate::wait_event::WaitId;
 
 /// What the public trait can do. Nobody outside can implement it, nor name it.
 pub(crate) mod sealed {
-    use super::{Core, Hold, Payload, TypedAccess, WakeBatch};
+    use super::{Core, Hold, Payload, TypedAccess};
 
     #[allow(unreachable_pub)] // the supertrait of a public trait
     pub trait ModeInside: TypedAccess {
         /// One hold of this mode, as it is acquired.
         const ONE: Self;
 
-        /// Releases a hold of this mode. Whoever is to be woken is left in the batch, if there is one.
+        /// Releases a hold of this mode.
         #[inline]
-        fn release<K, V: Payload>(core: &Core<K, V>, hold: Hold<K, V, Self>, batch: Option<&mut WakeBatch>) {
-            core.release(hold, batch);
+        fn release<K, V: Payload>(core: &Core<K, V>, hold: Hold<K, V, Self>) {
+            core.release(hold, None);
         }
     }
 }
@@ -173,12 +173,12 @@ impl sealed::ModeInside for Shared {
 impl sealed::ModeInside for Upgradable {
     const ONE: Self = Upgradable::NEW;
 
-    /// Releases what the hold is by now, and what it waits for. Its own wakers run at once.
-    fn release<K, V: Payload>(core: &Core<K, V>, mut hold: Hold<K, V, Self>, others: Option<&mut WakeBatch>) {
+    /// Releases what the hold is by now, and what it waits for.
+    fn release<K, V: Payload>(core: &Core<K, V>, mut hold: Hold<K, V, Self>) {
         let Upgradable { upgrading, told } = hold.mode();
         let ticket = match upgrading {
             Upgrading::Waiting(ticket) => ticket,
-            _ if told.is_none() => return core.release(hold, others),
+            _ if told.is_none() => return core.release(hold, None),
             // A waker has panicked before the end was told of.
             _ => Ticket::NONE,
         };

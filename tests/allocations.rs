@@ -291,6 +291,8 @@ fn several_keys_allocate_their_lists_and_no_more() {
     let locks = Arc::new(KeyedMutex::<u64>::builder().shards(1).capacity(500).build());
     let pages = KeyedRwLock::<u64>::builder().shards(1).capacity(500).build();
     let hosts = KeyedSemaphore::<u64>::builder(2).shards(1).capacity(500).build();
+    let named = KeyedMutex::<String>::builder().shards(1).build();
+    let bounded = LockMap::<u64, u64>::builder().shards(1).capacity(500).max_values(1).build();
     // One key: nothing, also if it has to wait.
     assert_eq!(allocations(|key| drop(locks.lock_many_blocking([&key]))), 0);
     assert_eq!(allocations(|key| drop(locks.try_lock_many([&key]))), 0);
@@ -316,6 +318,12 @@ fn several_keys_allocate_their_lists_and_no_more() {
         assert_eq!(allocations(|_| drop(ready(locks.lock_many(&keys)))), 200);
         assert_eq!(allocations(|_| drop(pages.read_many_blocking(&keys))), 100);
         assert_eq!(allocations(|_| drop(hosts.acquire_many_blocking(&keys))), 100);
+        // Nor does it need more to release entries that own memory, or have values that may be too many.
+        let names: Vec<String> = keys.iter().map(u64::to_string).collect();
+        let handles: Vec<_> = names.iter().map(|name| named.handle(name)).collect();
+        assert_eq!(allocations(|_| drop(named.lock_many_blocking(&names))), 100);
+        assert_eq!(allocations(|_| drop(bounded.write_many_blocking(&keys))), 100);
+        drop(handles);
         // Where somebody has to wait there are some more, as many for two keys as for many.
         let waits = |key: &u64| {
             allocations(|_| {

@@ -4,18 +4,18 @@
 mod common;
 
 use std::borrow::{Borrow, Cow};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::hash::{BuildHasher, Hash, Hasher};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 
-use common::hostile::{Hostile, LIVE, disarm, maybe_panic, panic_in};
-use common::{pending, poll, ready};
-use keylatch::{Equivalent, KeyedMutex, KeyedRwLock, KeyedSemaphore, MutexGuard, ToKey};
+use common::hostile::{Hostile, LIVE, disarm, hook, maybe_panic, panic_in};
+use common::{Bell, pending, poll, poll_with, ready};
+use keylatch::{Equivalent, Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore, MutexGuard, ToKey};
 use proptest::prelude::*;
 
 #[test]
@@ -121,6 +121,68 @@ fn a_key_may_use_the_table_in_hash_clone_and_drop() {
             assert_eq!(locks.len(), 0);
         }
     }
+}
+
+type Locks = KeyedMutex<Hostile>;
+
+/// Calls `release`, which releases some of the keys 1 to 3, while somebody waits for the key `handed`. Each drop of a key that this
+/// leads to finds as many of the three free, and the waiter woken.
+fn drops_find(locks: &Rc<Locks>, free: usize, handed: u32, release: impl FnOnce()) {
+    let keys = Rc::new([1, 2, 3].map(Hostile::new));
+    let (bell, waker) = Bell::new();
+    let mut waiter = locks.lock(&keys[handed as usize - 1]);
+    assert!(poll_with(&mut waiter, &waker).is_pending());
+    let found = Rc::new(RefCell::new(Vec::new()));
+    let (inside, finds, asked) = (Rc::clone(locks), Rc::clone(&found), Rc::clone(&keys));
+    hook(Some(Rc::new(move |place| {
+        if place == "drop" {
+            let free = asked.iter().filter(|key| inside.try_lock(*key).is_some()).count();
+            finds.borrow_mut().push((free, bell.take()));
+        }
+    })));
+    release();
+    hook(None);
+    let mut found = found.take().into_iter();
+    assert_eq!(found.next(), Some((free, 1)));
+    assert!(found.all(|others| others == (free, 0)), "the waiter is woken once");
+    drop(ready(waiter));
+    assert!(locks.len() <= 1);
+}
+
+/// A call releases all keys that it holds, then it wakes, and then keys are dropped. Their drops could wait for what is still held, or
+/// for what has been handed to somebody who does not know.
+#[test]
+fn keys_are_dropped_when_their_call_holds_nothing_and_all_have_been_woken() {
+    let locks: Rc<Locks> = Rc::new(KeyedMutex::builder().shards(1).pool_capacity(0).fairness(Fairness::Fifo).build());
+    let keys = [1, 2, 3].map(Hostile::new);
+    for handed in 1..=3 {
+        let guards = locks.lock_many_blocking(&keys);
+        drops_find(&locks, 2, handed, || drop(guards));
+        let mut rest = locks.lock_many_blocking(&keys).into_iter();
+        let one = if handed == 1 { rest.next_back() } else { rest.next() };
+        drops_find(&locks, 1, handed, || drop(rest));
+        drop(one);
+        let guards = locks.lock_many_blocking(&keys);
+        let panics = || {
+            let _guards = guards;
+            resume_unwind(Box::new(()));
+        };
+        drops_find(&locks, 2, handed, || assert!(catch_unwind(AssertUnwindSafe(panics)).is_err()));
+    }
+    let mut held = 0;
+    for last in &keys {
+        // The entries are there before one of them is locked, so that each of them is the last in turn.
+        let mut future = locks.lock_many(&keys);
+        let other = locks.try_lock(last).unwrap();
+        pending(&mut future);
+        if let Some(handed) = keys.iter().find(|key| key.0 != last.0 && locks.is_locked(*key)) {
+            held += 1;
+            drops_find(&locks, 1, handed.0, || drop(future));
+        }
+        drop(other);
+    }
+    assert!(held > 0);
+    assert_eq!(locks.len(), 0);
 }
 
 /// Sends everything to one shard and one bucket, or hashes not at all.

@@ -4,8 +4,9 @@ mod common;
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::iter;
 use std::mem::{self, ManuallyDrop};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Wake, Waker};
@@ -520,6 +521,120 @@ fn a_future_of_several_that_goes_has_given_up_all_before_it_wakes() {
     drop(both);
     assert_eq!(looks.2.load(SeqCst), 1);
     drop(ready(waiting));
+}
+
+/// The key of the lowest stripe of eight, and that of the highest.
+fn low_and_high(striped: &Striped<u64, Weak>) -> [u64; 2] {
+    [0, 7].map(|stripe| (0..).find(|key| striped.stripe_of(key) == stripe).unwrap())
+}
+
+/// Also when those who are woken wait for the stripe that it has not got.
+#[test]
+fn a_future_of_several_that_goes_has_released_all_before_those_behind_it_are_woken() {
+    struct Looks(Arc<Striped<u64, Weak>>, u64, AtomicUsize);
+    impl Wake for Looks {
+        fn wake(self: Arc<Self>) {
+            self.2.fetch_add(1 + 10 * usize::from(self.0.is_locked(&self.1)), SeqCst);
+        }
+    }
+    let striped = Striped::builder(8).hasher(Weak::default()).fairness(Fairness::Fifo).build();
+    let striped = Arc::new(striped);
+    let [low, high] = low_and_high(&striped);
+    let reader = striped.read_blocking(&high);
+    let mut both = striped.write_many([&low, &high]);
+    pending(&mut both);
+    assert!(striped.is_locked(&low));
+    let looks = Arc::new(Looks(Arc::clone(&striped), low, AtomicUsize::new(0)));
+    let mut kept_out = striped.read(&high);
+    assert!(poll_with(&mut kept_out, &Waker::from(Arc::clone(&looks))).is_pending());
+    drop(both);
+    assert_eq!(looks.2.load(SeqCst), 1);
+    drop((ready(kept_out), reader));
+}
+
+/// A waker that panics, when it is woken or when it is dropped.
+struct Grenade {
+    woken: bool,
+}
+
+impl Grenade {
+    fn waker(woken: bool) -> Waker {
+        Waker::from(Arc::new(Grenade { woken }))
+    }
+}
+
+impl Wake for Grenade {
+    fn wake(self: Arc<Self>) {
+        if self.woken {
+            resume_unwind(Box::new("woken"));
+        }
+    }
+}
+
+impl Drop for Grenade {
+    fn drop(&mut self) {
+        if !self.woken {
+            resume_unwind(Box::new("dropped"));
+        }
+    }
+}
+
+#[test]
+fn a_future_of_several_whose_poll_has_panicked_holds_nothing_though_it_is_kept() {
+    let striped = Striped::<u64, Weak>::with_hasher(8, Weak::default());
+    let [low, high] = low_and_high(&striped);
+    let other = striped.write_blocking(&high);
+    let mut both = striped.write_many([&low, &high]);
+    assert!(poll_with(&mut both, &Grenade::waker(false)).is_pending());
+    assert!(striped.is_locked(&low));
+    let (bell, waker) = Bell::new();
+    let mut next = striped.write(&low);
+    assert!(poll_with(&mut next, &waker).is_pending());
+    assert!(catch_unwind(AssertUnwindSafe(|| poll(&mut both).is_pending())).is_err());
+    assert_eq!(bell.take(), 1);
+    drop(ready(next));
+    drop(other);
+    assert!(!striped.is_locked(&low) && !striped.is_locked(&high));
+    assert!(catch_unwind(AssertUnwindSafe(|| poll(&mut both).is_pending())).is_err(), "it is done");
+}
+
+/// The output of a limit is not leaked when a waker panics while the request gives up, for which there was no time left.
+#[test]
+fn a_waker_that_panics_when_the_time_is_up_keeps_nothing_locked() {
+    // When the limit is ready it has locked another latch, with a guard as its output; and there is a waiter for the first one whose
+    // waker panics.
+    let gives_up = |latch: &dyn Lock, waits: &mut dyn FnMut() -> bool| {
+        let reader = latch.try_read().unwrap();
+        assert!(waits());
+        // The first readers pass a waiting writer.
+        let mut readers = iter::repeat_with(|| latch.read());
+        let kept_out = readers.find_map(|mut reader| match poll_with(&mut reader, &Grenade::waker(true)) {
+            Poll::Ready(_) => None,
+            Poll::Pending => Some(reader),
+        });
+        let outcome = catch_unwind(AssertUnwindSafe(&mut *waits));
+        assert!(outcome.is_err(), "the waker's panic reaches the caller");
+        drop((kept_out.map(ready), reader));
+        assert!(!latch.is_locked());
+    };
+    let (latch, other) = (Latch::new(), Latch::new());
+    let limit = |is_ready: &mut bool| {
+        if std::mem::replace(is_ready, true) { Poll::Ready(other.try_write().unwrap()) } else { Poll::Pending }
+    };
+    let mut is_ready = false;
+    let mut one = Box::pin(latch.write().until(future::poll_fn(|_| limit(&mut is_ready))));
+    gives_up(&latch, &mut || poll(&mut one).is_pending());
+    assert!(!other.is_locked());
+    drop(one);
+
+    let striped = Striped::<str>::new(8);
+    let another =
+        (0..100).map(|n| n.to_string()).find(|key| striped.stripe_of(&**key) != striped.stripe_of("key")).unwrap();
+    let mut is_ready = false;
+    let mut both = Box::pin(striped.write_many(["key", &*another]).until(future::poll_fn(|_| limit(&mut is_ready))));
+    gives_up(&striped, &mut || poll(&mut both).is_pending());
+    assert!(!other.is_locked() && !striped.is_locked(&*another));
+    drop(both);
 }
 
 #[test]

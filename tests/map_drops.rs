@@ -2,13 +2,16 @@
 
 mod common;
 
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
+use std::time::Duration;
 
 use common::{Bell, poll, poll_with, ready};
-use keylatch::{Fairness, LockMap, MapUpgradableGuardArc};
+use keylatch::{Fairness, KeyHandleArc, LockMap, MapUpgradableGuardArc, WaitEvent, WaitPhase};
 
 /// What happens when the value is dropped.
 struct Value(Option<Box<dyn FnOnce() + Send + Sync>>);
@@ -93,14 +96,20 @@ fn who_waits_for_one_of_several_keys_is_woken_before_a_value_is_dropped() {
 /// Two values where there is room for one. The second, whose key is 1, has just been inserted, and goes as soon as somebody leaves
 /// key 2, of which a guard is given. When it goes it counts how often the bell has been rung.
 fn one_too_many(bell: &Arc<Bell>) -> (Arc<Map>, MapUpgradableGuardArc<u64, Value>, Arc<AtomicUsize>) {
-    let map: Arc<Map> = Arc::new(LockMap::builder().max_values(1).shards(1).fairness(Fairness::Fifo).build());
-    let (rung, bell) = (Arc::new(AtomicUsize::new(0)), Arc::clone(bell));
-    let count = Arc::clone(&rung);
+    let map = Arc::new(LockMap::builder().max_values(1).shards(1).fairness(Fairness::Fifo).build());
     map.insert_blocking(&2, QUIET);
     let reader = map.upgradable_read_arc_blocking(&2);
+    let rung = put_one_too_many(&map, bell);
+    (map, reader, rung)
+}
+
+/// The value of key 1, beside that of key 2, which somebody reads.
+fn put_one_too_many(map: &Map, bell: &Arc<Bell>) -> Arc<AtomicUsize> {
+    let (rung, bell) = (Arc::new(AtomicUsize::new(0)), Arc::clone(bell));
+    let count = Arc::clone(&rung);
     map.insert_blocking(&1, Value(Some(Box::new(move || _ = count.fetch_add(bell.take(), SeqCst)))));
     assert_eq!(map.len(), 2);
-    (map, reader, rung)
+    rung
 }
 
 #[test]
@@ -130,6 +139,111 @@ fn those_whom_a_dropped_upgrade_kept_out_are_woken_before_a_value_is_dropped() {
     assert!(!map.contains_key(&1));
     assert_eq!(rung.load(SeqCst), 1);
     drop((ready(waiter), reader));
+}
+
+/// Of some keys, one that a request for it and for key 2 holds while it waits for key 2: it is the map that says which of two comes
+/// first. All have handles, which are given too, so that the order stays.
+fn before_2(map: &Arc<Map>) -> (u64, Vec<KeyHandleArc<Map>>) {
+    let handles: Vec<_> = (3..30).chain([2]).chain(30..50).map(|key| map.handle_arc(&key)).collect();
+    let _writer = map.write_blocking(&2);
+    let first = (3..50).find(|key| {
+        let mut both = map.write_many(&[*key, 2]);
+        assert!(poll(&mut both).is_pending());
+        map.is_locked(key)
+    });
+    (first.expect("key 2 comes before all others"), handles)
+}
+
+/// Releases all that it holds before it wakes anybody, and lets values go after that. Else the drop of a value could wait for a key
+/// that has been handed to somebody who does not know.
+#[test]
+fn who_is_handed_a_key_by_a_dropped_request_for_several_is_woken_before_a_value_is_dropped() {
+    type Request<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+    let requests: [fn(&Map, u64) -> Request<'_>; 2] = [
+        |map, key| Box::pin(async move { drop(map.write_many(&[key, 2]).await) }),
+        |map, key| {
+            let batch = map.batch().insert(&key, QUIET).insert(&2, QUIET);
+            Box::pin(async move { drop(batch.commit().await) })
+        },
+    ];
+    for request in requests {
+        let (bell, waker) = Bell::new();
+        let map = Arc::new(LockMap::builder().max_values(1).shards(1).fairness(Fairness::Fifo).build());
+        let (key, handles) = before_2(&map);
+        map.insert_blocking(&2, QUIET);
+        let reader = map.read_blocking(&2);
+        let mut request = request(&map, key);
+        assert!(poll(&mut request).is_pending() && map.is_locked(&key));
+        let mut waiter = map.read(&key);
+        assert!(poll_with(&mut waiter, &waker).is_pending());
+        let rung = put_one_too_many(&map, &bell);
+        drop(request);
+        assert!(!map.contains_key(&1));
+        assert_eq!(rung.load(SeqCst), 1);
+        drop((ready(waiter), reader, handles));
+    }
+}
+
+#[test]
+fn who_is_handed_a_key_by_a_call_for_several_that_times_out_is_woken_before_a_value_is_dropped() {
+    type Come = Box<dyn FnOnce() + Send>;
+    let come = Arc::new(Mutex::new(None::<Come>));
+    let comes = Arc::clone(&come);
+    // In the middle of the call, when that begins to wait.
+    let observer = move |event: &WaitEvent<'_, u64>| {
+        let come = comes.lock().unwrap().take_if(|_| event.phase() == WaitPhase::Started);
+        come.into_iter().for_each(|come| come());
+    };
+    let map: Arc<Map> =
+        Arc::new(LockMap::builder().max_values(1).shards(1).fairness(Fairness::Fifo).on_wait(observer).build());
+    let (key, handles) = before_2(&map);
+    map.insert_blocking(&2, QUIET);
+    let reader = map.read_blocking(&2);
+    let came = Arc::new(Mutex::new(None));
+    *come.lock().unwrap() = Some(Box::new({
+        let (map, came) = (Arc::clone(&map), Arc::clone(&came));
+        move || {
+            let (bell, waker) = Bell::new();
+            let mut waiter = map.read_arc(&key);
+            assert!(poll_with(&mut waiter, &waker).is_pending());
+            *came.lock().unwrap() = Some((waiter, put_one_too_many(&map, &bell)));
+        }
+    }));
+    assert!(map.try_write_many_for(&[key, 2], Duration::from_millis(1)).is_none());
+    let (waiter, rung) = came.lock().unwrap().take().expect("the call has waited");
+    assert!(!map.contains_key(&1));
+    assert_eq!(rung.load(SeqCst), 1);
+    drop((ready(waiter), reader, handles));
+}
+
+/// All keys of a batch are free when the values go that have to: those that it only looked at as well.
+#[test]
+fn a_value_that_a_batch_evicts_is_dropped_when_all_its_keys_are_free() {
+    type Commit = fn(&Map);
+    let commits: [Commit; 4] = [
+        |map| drop(map.batch().check_absent(&4).insert(&3, QUIET).check_absent(&5).commit_blocking()),
+        |map| drop(ready(pin!(map.batch().insert(&3, QUIET).check_absent(&4).check_absent(&5).commit()))),
+        |map| drop(map.batch().check_absent(&4).remove(&3).check_absent(&5).try_commit()),
+        // One that is in conflict.
+        |map| drop(map.batch().insert(&3, QUIET).check_absent(&4).check_absent(&2).try_commit()),
+    ];
+    for (n, commit) in commits.into_iter().enumerate() {
+        let map: Arc<Map> = Arc::new(LockMap::builder().max_values(1).shards(1).build());
+        map.insert_blocking(&2, QUIET);
+        let reader = map.read_arc_blocking(&2);
+        let (weak, free) = (Arc::downgrade(&map), Arc::new(Mutex::new(Vec::new())));
+        let counted = Arc::clone(&free);
+        let happens = move || {
+            let map = weak.upgrade().expect("nothing goes with the map");
+            *counted.lock().unwrap() = (3..=5).filter(|key| map.try_write(key).is_some()).collect();
+        };
+        map.insert_blocking(&1, Value(Some(Box::new(happens))));
+        assert!(map.contains_key(&1));
+        commit(&map);
+        assert!(!map.contains_key(&1));
+        assert_eq!((&free.lock().unwrap()[..], map.contains_key(&2)), (&[3, 4, 5][..], true), "{n}");
+        drop(reader);
+    }
 }
 
 #[test]

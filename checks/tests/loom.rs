@@ -804,6 +804,36 @@ fn a_future_for_two_keys_is_dropped_while_another_wants_both() {
     }
 }
 
+/// Who leaves two entries at once keeps them until both are free and all have been woken; then their keys are dropped. Meanwhile
+/// somebody locks one of them, who finds that entry, or makes another.
+#[test]
+fn two_keys_that_own_memory_are_left_at_once() {
+    for waits in [false, true] {
+        model(move || {
+            let locks: Arc<KeyedMutex<Arc<u64>, Hasher>> =
+                Arc::new(KeyedMutex::builder().shards(1).capacity(2).pool_capacity(0).hasher(Hasher::default()).build());
+            let (keys, shared) = ([Arc::new(1), Arc::new(2)], Shared::new());
+            let held = if waits { locks.try_lock(&keys[1]) } else { None };
+            let mut future = locks.lock_many(&keys);
+            let guards = poll(&mut future);
+            assert_eq!(guards.is_pending(), waits);
+            let other = {
+                let (locks, key, shared) = (Arc::clone(&locks), Arc::clone(&keys[0]), Arc::clone(&shared));
+                thread::spawn(move || {
+                    let guard = block_on(locks.lock(&key));
+                    assert_eq!(**guard.key(), 1);
+                    shared.bump();
+                })
+            };
+            drop((guards, future, held));
+            other.join().unwrap();
+            assert!(locks.is_empty());
+            drop(locks);
+            assert!(keys.iter().all(|key| Arc::strong_count(key) == 1), "a copy of a key was not dropped, or dropped twice");
+        });
+    }
+}
+
 /// Beside those who lock one key, hold nothing else, and try the other.
 #[test]
 fn a_call_for_two_keys_beside_calls_for_one() {

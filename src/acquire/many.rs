@@ -9,7 +9,6 @@
 //! which for keys that are free is all there is to do; and when something is not free they give it up again, and line up.
 
 use alloc::boxed::Box;
-use core::cell::RefCell;
 use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
@@ -345,32 +344,23 @@ impl<P: TablePtr, M: Mode> Drop for Requests<P, M> {
 }
 
 impl<P: TablePtr, M: Mode> Requests<P, M> {
-    /// All of it, whatever panics.
+    /// All of it at once: see [`Released`]. Then its observer is told of the end of the request that waited.
     #[cold]
     #[inline(never)]
     fn give_up(&mut self) {
-        enum Part<P: TablePtr, M: Mode> {
-            Held(Guard<P, M>),
-            Wanted(ClaimOf<P>),
-            Current(Request<P, M>),
+        let (mut released, mut ending, mut panics) = (Released::default(), None, Panics::default());
+        if let Some(mut guards) = self.guards.take() {
+            released.release(guards.take_all());
         }
-        let table = &self.table;
-        // Wakers run when all is given up, but for those of the request that waited; and then its observer.
-        let (released, ending) = (RefCell::new(Released::default()), RefCell::new(None));
-        let held = self.guards.take().into_iter().flatten().map(Part::Held);
-        let wanted = core::mem::take(&mut self.wanted).into_iter().map(|wanted| Part::Wanted(wanted.claim));
-        let current = self.current.take().into_iter().map(|(request, _)| Part::Current(request));
-        let parts = held.chain(wanted).chain(current).map(|part| {
-            || match part {
-                Part::Held(guard) => guard.release_into(&mut released.borrow_mut()),
-                Part::Wanted(claim) => table.core().withdraw(claim),
-                Part::Current(mut request) => *ending.borrow_mut() = request.take_ending(table.core()),
-            }
-        });
-        let mut panics = Panics::default();
-        panics.run(|| run_all(parts));
-        panics.run(|| drop(released.take()));
-        panics.run(|| ending.take().map_or((), Ending::tell));
+        for Wanted { claim, .. } in core::mem::take(&mut self.wanted) {
+            released.withdraw(&self.table, claim);
+        }
+        if let Some((mut request, _)) = self.current.take() {
+            panics.run(|| ending = request.take_ending(self.table.core()));
+            request.give_up_into(&mut released);
+        }
+        panics.run(|| drop(released));
+        panics.run(|| ending.map_or((), Ending::tell));
         panics.resume();
     }
 }

@@ -7,10 +7,10 @@ use core::task::Poll;
 
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::core::Outlook;
-use crate::core::{Access, Ending, Entered, Presence, Source, Ticket, Waiter, WakeBatch, Want};
+use crate::core::{Access, Ending, Entered, For, Presence, Source, Ticket, Waiter, WakeBatch, Want};
 #[cfg(target_has_atomic = "ptr")]
 use crate::core::{Identity, Live, Place};
-use crate::guard::Guard;
+use crate::guard::{Guard, Released};
 use crate::mode::Mode;
 use crate::panics::Panics;
 use crate::plumbing::{ClaimOf, CoreOf, EndingOf, PayloadOf, TablePtr};
@@ -218,6 +218,22 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         panics.run(|| self.give_up());
         panics.run(|| ending.map_or((), Ending::tell));
         panics.resume();
+    }
+
+    /// Gives up all that the request waits for or has been granted, together with what else its call gives up: see
+    /// [`Released`].
+    pub(super) fn give_up_into(mut self, released: &mut Released<P>) {
+        let Some((table, claim)) = self.claim.take() else { return };
+        let left = match table.core().leave_queue(claim.live(), self.ticket, released.batch()) {
+            // What was reserved for this one is for the next one that waits, not for whoever comes first.
+            Some(entered) => {
+                table.core().unlock(claim.into_hold(entered, self.mode), For::NextWaiter, released.batch())
+            }
+            None => Some(claim),
+        };
+        if let Some(claim) = left {
+            released.withdraw(&table, claim);
+        }
     }
 
     /// The claim of a request that has not been polled.

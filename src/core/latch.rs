@@ -232,13 +232,11 @@ impl LatchWord {
         debug_assert!(left.is_ok());
     }
 
-    /// A claim is given up, by somebody who has waited with this ticket, if it has.
-    pub(crate) fn cancel(&self, access: Access, ticket: Ticket, fairness: Fairness) {
-        // Dropped last: wakers run when everything is in order.
-        let mut batch = WakeBatch::default();
-        if waits(fairness).leave_queue(self, ticket, &mut batch).is_some() {
+    /// A claim is given up, by somebody who has waited with this ticket, if it has. Whoever is to be woken is left in the batch.
+    pub(crate) fn cancel(&self, access: Access, ticket: Ticket, fairness: Fairness, batch: &mut WakeBatch) {
+        if waits(fairness).leave_queue(self, ticket, batch).is_some() {
             // What was reserved for this one is for the next one that waits, not for whoever comes first.
-            self.release(access, For::NextWaiter, fairness, Some(&mut batch));
+            self.release(access, For::NextWaiter, fairness, Some(batch));
         }
         self.leave_claim();
     }

@@ -53,6 +53,7 @@
 //! | enqueue | a claim, or an upgrade, that is kept out | queue lock | sets `QUEUED`, or finds it set |
 //! | bypass | a newcomer that finds the key free and others waiting, if the policy lets it; an upgrade | queue lock | as enter |
 //! | admit | a waiter that enters or gives up, a holder that leaves others waiting | queue lock | holds and grants; clears `QUEUED` behind the last |
+//! | unlock | who holds several entries, and leaves them all at once; with others waiting it is an admit | none; queue lock | hold → claim |
 //! | downgrade | a writer or an upgradable reader; with others waiting it is an admit | none; queue lock | hold → weaker hold |
 //! | leave | who is not the last and, if it held, leaves nobody waiting | none | − unit |
 //! | retire | the last | shard lock | one unit → dead, plain store |
@@ -119,7 +120,7 @@ pub(crate) use self::{
     latch::{Kept, LatchWord, Users},
     table::{
         Ask, Busy, Claim, Config, Core, Ending, Hold, Key, Live, Observer, OwnedKey, Payload, Source, Tag, TypedAccess,
-        Valued, Whereabouts,
+        Valued,
     },
     wait::word::MAX_UNITS,
     wait::{Access, Counted, Entered, For, Presence, Rules, Snapshot, Ticket, Waiter, WakeBatch, Want},

@@ -246,12 +246,21 @@ impl<'a, M: Mode> Requests<'a, M> {
         self.guards.take()
     }
 
+    /// If a waker panics, all is given up on the way out.
     fn poll(&mut self, waiter: Waiter<'_>) -> Poll<List<LatchGuard<'a, M>>> {
+        struct Polled<'r, 'a, M: Mode>(&'r mut Requests<'a, M>);
+        impl<M: Mode> Drop for Polled<'_, '_, M> {
+            fn drop(&mut self) {
+                self.0.give_up();
+            }
+        }
         assert!(self.guards.is_some(), "keylatch: a lock future was polled after it had finished");
-        let guards = self.proceed(|request| match request.poll(waiter) {
+        let polled = Polled(self);
+        let guards = polled.0.proceed(|request| match request.poll(waiter) {
             Poll::Ready(guard) => Some(guard),
             Poll::Pending => None,
         });
+        core::mem::forget(polled);
         guards.map_or(Poll::Pending, Poll::Ready)
     }
 
@@ -303,27 +312,42 @@ impl<'a, M: Mode> Wait for Requests<'a, M> {
     }
 }
 
-impl<M: Mode> Drop for Requests<'_, M> {
+impl<M: Mode> Requests<'_, M> {
     /// Gives up all, and then wakes.
-    fn drop(&mut self) {
+    #[cold]
+    #[inline(never)]
+    fn give_up(&mut self) {
         let mut batch = WakeBatch::default();
         for guard in self.guards.take().into_iter().flatten() {
             guard.release_into(&mut batch);
         }
-        self.current = None;
+        if let Some(mut request) = self.current.take() {
+            request.give_up_into(&mut batch);
+        }
+        self.wanted = List::default();
+    }
+}
+
+impl<M: Mode> Drop for Requests<'_, M> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.guards.is_some() {
+            self.give_up();
+        }
     }
 }
 
 /// Acquires several stripes, all or none: the future of [`Striped::write_many`](crate::Striped::write_many) and its like. Its
 /// output is the guards.
 ///
-/// It keeps what it has acquired while it waits for the rest, so keep polling it.
+/// It keeps what it has acquired while it waits for the rest, so keep polling it. If a poll panics (because a waker does), it holds
+/// nothing any more, and waits for nothing.
 ///
 /// # Cancel safety
 /// It may be dropped at any moment, and then holds nothing. Nothing is acquired before it is polled for the first time.
 ///
 /// # Panics
-/// When it is polled after it has finished.
+/// When it is polled after it has finished, or after a poll that panicked.
 ///
 /// # Examples
 /// ```
@@ -365,7 +389,10 @@ impl<'a, M: Gathered> LatchAcquireMany<'a, M> {
     #[doc(alias = "timeout")]
     #[must_use = "bind it: `let result = …`; the guards may be in it (`let _ = …` releases them at once)"]
     pub async fn until<F: Future>(mut self, limit: F) -> Result<M::Guards<'a>, F::Output> {
-        race(&mut self, limit).await
+        let outcome = race(&mut self, limit).await;
+        // Not later: see `race`.
+        drop(self);
+        outcome
     }
 }
 

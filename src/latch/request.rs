@@ -127,13 +127,20 @@ impl<'a, M: Mode> Wait for Request<'a, M> {
     }
 }
 
+impl<M: Mode> Request<'_, M> {
+    /// Gives up what it waits for, and what has been passed to it. Whoever is to be woken is left in the batch.
+    pub(super) fn give_up_into(&mut self, batch: &mut WakeBatch) {
+        if let Some(word) = self.word.take().filter(|_| self.is_claimed) {
+            word.cancel(self.mode.access(), self.ticket, self.fairness, batch);
+        }
+    }
+}
+
 impl<M: Mode> Drop for Request<'_, M> {
     #[inline]
     fn drop(&mut self) {
         if self.is_claimed {
-            if let Some(word) = self.word {
-                word.cancel(self.mode.access(), self.ticket, self.fairness);
-            }
+            self.give_up_into(&mut WakeBatch::default());
         }
     }
 }
@@ -193,7 +200,10 @@ impl<'a, M: Mode> LatchAcquire<'a, M> {
     #[doc(alias = "timeout")]
     #[must_use = "bind it: `let result = …`; the guard may be in it (`let _ = …` releases it at once)"]
     pub async fn until<F: Future>(mut self, limit: F) -> Result<LatchGuard<'a, M>, F::Output> {
-        race(&mut self, limit).await
+        let outcome = race(&mut self, limit).await;
+        // Not later: see `race`.
+        drop(self);
+        outcome
     }
 }
 

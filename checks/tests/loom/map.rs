@@ -372,6 +372,7 @@ fn the_last_two_users_leave_while_a_value_too_many_is_stored() {
 #[test]
 fn several_guards_go_at_once_while_a_value_too_many_is_stored() {
     leaves_beside_an_insert(|map| map.try_read_many_arc([&1]).unwrap(), drop);
+    leaves_beside_an_insert(|map| map.try_read_many_arc([&1, &3]).unwrap(), drop);
 }
 
 /// Both leave, one of them by a waiter that gives up.

@@ -44,7 +44,6 @@ pub(super) use self::lookup::full;
 pub(crate) use self::lookup::{Ask, Key, OwnedKey, Source};
 pub(crate) use self::observer::Observer;
 pub(crate) use self::payload::Payload;
-pub(crate) use self::retire::Whereabouts;
 pub(crate) use self::slot::{Claim, Hold, Live, TypedAccess};
 pub(crate) use self::tag::Tag;
 pub(crate) use self::value::Valued;

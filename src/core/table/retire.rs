@@ -5,6 +5,7 @@ use super::payload::Payload;
 use super::shard::Shard;
 use super::slot::{Chunk, Claim, Hold, Live, Spare, TypedAccess, UnitOf};
 use super::tag::Tag;
+use super::value::Excess;
 use crate::core::wait::state::State;
 use crate::core::wait::word::{Unit, Word};
 use crate::core::wait::{Access, For, Left, Ticket, WakeBatch};
@@ -32,24 +33,59 @@ impl<K, V: Payload> Core<K, V> {
             (Ok(()), _) => {}
             (Err(unit), None) => self.leave(unit, access, For::Anybody),
             // Whoever releases several looks after the values in the end.
-            (Err(unit), Some(batch)) => self.leave_into(unit, access, batch),
+            (Err(unit), Some(batch)) => self.leave_into(unit, access, For::Anybody, batch),
         }
+    }
+
+    /// A holder leaves one of several entries: nobody is woken yet, and nothing dropped. Whoever is to be woken is left in the batch.
+    /// The claim keeps the entry until it is [withdrawn](Core::withdraw), when all are left and all have been woken. There is none if
+    /// nothing can go with this user; or if the entry has as many claims as can be counted: their owners see to it.
+    #[inline]
+    pub(crate) fn unlock<M: TypedAccess>(
+        &self,
+        hold: Hold<K, V, M>,
+        whom: For,
+        batch: &mut WakeBatch,
+    ) -> Option<Claim<K, V>> {
+        if whom == For::Anybody && !self.is_bounded() && V::is_present(hold.live().marks()) {
+            self.release(hold, Some(batch));
+            return None;
+        }
+        let (access, unit) = (hold.mode().access(), hold.into_unit());
+        if unit.live().state().update(|word| word.unlock(access)).is_ok() {
+            return Some(unit.into_claim());
+        }
+        let claim = unit.live().join(Word::claim);
+        self.leave_into(unit, access, whom, batch);
+        claim.ok().map(UnitOf::into_claim)
+    }
+
+    /// Whether nothing is ever dropped when somebody leaves an entry.
+    #[inline]
+    pub(crate) fn drops_nothing(&self) -> bool {
+        !core::mem::needs_drop::<K>() && !self.is_bounded()
+    }
+
+    /// Whether there may be only so many values.
+    #[inline]
+    fn is_bounded(&self) -> bool {
+        V::excess(&self.excess).is_some_and(Excess::is_bounded)
     }
 
     /// For somebody who is about to leave, and looks after the values by itself: it asks what is [to
     /// settle](Core::to_settle) when it has left, and [settles](Core::settle_now) when it has done all else.
     #[inline]
-    pub(crate) fn whereabouts(&self, entry: Live<'_, K, V>) -> Option<Whereabouts> {
+    fn whereabouts(&self, entry: Live<'_, K, V>) -> Option<Whereabouts> {
         V::VALUES.then(|| Whereabouts::of(entry))
     }
 
     #[inline]
-    pub(crate) fn to_settle(&self, left: Option<Whereabouts>) -> Option<Whereabouts> {
+    fn to_settle(&self, left: Option<Whereabouts>) -> Option<Whereabouts> {
         left.filter(|left| self.exceeds(left.tag))
     }
 
     #[inline(never)]
-    pub(crate) fn settle_now(&self, Whereabouts { tag, address }: Whereabouts) {
+    fn settle_now(&self, Whereabouts { tag, address }: Whereabouts) {
         self.settle(tag, address);
     }
 
@@ -86,8 +122,8 @@ impl<K, V: Payload> Core<K, V> {
 
     /// The same. Whoever is to be woken is left in the batch.
     #[inline(never)]
-    pub(super) fn leave_into(&self, hold: UnitOf<K, V>, access: Access, batch: &mut WakeBatch) {
-        self.leave_as(hold, access, |state| self.waits.hand_over_into(state, access, For::Anybody, batch));
+    pub(super) fn leave_into(&self, hold: UnitOf<K, V>, access: Access, whom: For, batch: &mut WakeBatch) {
+        self.leave_as(hold, access, |state| self.waits.hand_over_into(state, access, whom, batch));
     }
 
     #[inline(always)]
@@ -187,7 +223,7 @@ impl<K, V: Payload> Drop for Settling<'_, K, V> {
 
 /// Where the entry is that somebody leaves, who cannot ask it any more then.
 #[derive(Clone, Copy)]
-pub(crate) struct Whereabouts {
+struct Whereabouts {
     tag: Tag,
     address: usize,
 }

@@ -152,6 +152,12 @@ impl Excess {
         Excess((0..if is_bounded { shards } else { 0 }).map(|_| AtomicU32::new(0)).collect())
     }
 
+    /// Whether the table's values are bounded.
+    #[inline]
+    pub(super) fn is_bounded(&self) -> bool {
+        !self.0.is_empty()
+    }
+
     #[inline]
     pub(super) fn is_in(&self, shard: usize) -> bool {
         self.0.get(shard).is_some_and(|exceeds| exceeds.load(Ordering::Relaxed) != 0)

@@ -12,7 +12,7 @@ use super::slot::{Claim, Hold, Live, TypedAccess};
 use super::tag::Tag;
 use super::value::{Kept, Marks, Valued};
 use crate::core::wait::word::{Unit, Word};
-use crate::core::wait::{Access, Holds, WakeBatch};
+use crate::core::wait::{Access, For, Holds, WakeBatch};
 use crate::panics::Panics;
 
 /// Somebody uses the entry, or something has to be made first: so the caller has to acquire it.
@@ -296,7 +296,7 @@ impl<K, V: Payload> Core<K, V> {
             self.uncount(shard, tag, address);
             // While the shard is still locked, so that nobody who tries finds the key held. It is not the last unit: that is the claim.
             let mut batch = WakeBatch::default();
-            self.leave_into(hold.into_unit(), Access::Exclusive, &mut batch);
+            self.leave_into(hold.into_unit(), Access::Exclusive, For::Anybody, &mut batch);
             return Some((dead, Some((claim, batch))));
         }
     }

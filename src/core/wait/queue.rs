@@ -358,14 +358,11 @@ impl Queues {
         self.earlier(self.earlier(lines[WRITERS].head, lines[READERS].head), lines[UPGRADABLE].head)
     }
 
-    /// Whom to wake first of those of a line that sleep: who has come in vain, then who came first.
+    /// Returns the waiter of a line to wake first, of those that sleep: one that has come in vain, or else the first that came. One
+    /// that has come in vain came before all that sleep since they came, because these are woken in order.
     #[inline]
     fn first_asleep(&self, line: &Line) -> u32 {
-        match line.asleep[FIRST] {
-            NONE => line.fresh,
-            asleep if self.nodes[asleep].standing.has_come() => asleep,
-            asleep => self.earlier(asleep, line.fresh),
-        }
+        self.earlier(line.asleep[FIRST], line.fresh)
     }
 
     /// Which of two came first, where there may be one, or none.
@@ -1036,6 +1033,7 @@ impl Queues {
                 assert!(node.prev == before && node.kind.line() == kind);
                 assert!(before == NONE || self.nodes[before].arrival.is_before(node.arrival));
                 assert_eq!(node.waker.is_some(), node.standing.is_asleep(), "a waker is kept until it is used");
+                assert!(fresh == NONE || !node.standing.has_come(), "a waiter that came in vain was woken in its turn");
                 match node.list {
                     List::Fresh if fresh == NONE => fresh = at,
                     List::Fresh => {}

@@ -279,6 +279,15 @@ impl Word {
         Ok(self.admit(self.holds().without(from).with(to), 0, false))
     }
 
+    /// A hold becomes a claim. Never past a queue: whoever waits may get in.
+    #[inline]
+    pub(crate) const fn unlock(self, access: Access) -> Result<Word, Refusal> {
+        if self.is_queued() {
+            return Err(Refusal::Queued);
+        }
+        self.leave(Unit::Hold(access)).claim()
+    }
+
     /// The first waiter comes: `QUEUED`, unless the hold is possible after all.
     ///
     /// One compare-exchange of this move tests the holds and sets the flag, so no release slips in between.

@@ -10,11 +10,12 @@ use super::version::{Version, reason};
 use crate::acquire::many::Calls;
 use crate::builder::DefaultHashBuilder;
 use crate::core::{Key, Tag};
+use crate::guard::Released;
 use crate::guards::ReadWriteGuards;
 use crate::key::ToKey;
 use crate::mode::ReadOrWrite;
 use crate::panics::Panics;
-use crate::plumbing::TableRef;
+use crate::plumbing::{TablePtr, TableRef};
 
 /// Several changes of a [`LockMap`], which are made all together, or not at all.
 ///
@@ -308,8 +309,10 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
     fn apply(
         mut self,
         plan: Plan,
-        (reads, mut writes): ReadWriteGuards<TableRef<'a, LockMap<K, V, S>>>,
+        guards: ReadWriteGuards<TableRef<'a, LockMap<K, V, S>>>,
     ) -> Result<Vec<Option<Version>>, BatchConflict<K>> {
+        let mut held = Held(guards);
+        let Held((reads, writes)) = &mut held;
         assert!(reads.len() + writes.len() == plan.keys.len(), "keylatch: `Eq` of the keys contradicts itself");
         let (mut readers, mut writers) = (0..reads.len(), 0..writes.len());
         let draft = |planned: &Planned| {
@@ -350,7 +353,7 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
         });
         if let Some((step, found)) = conflict {
             let Step { key, change, .. } = self.steps.swap_remove(step);
-            self.end((reads, writes), change.into_value());
+            self.end(held, change.into_value());
             return Err(BatchConflict { key, step, found: found.map(Version::new) });
         }
 
@@ -372,26 +375,33 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
                 }
             }
         }
-        self.end((reads, writes), old);
+        self.end(held, old);
         Ok(versions)
     }
 
     /// Releases the keys, and drops values, and what was given for the steps: with no lock held, all of it whatever panics, and before
     /// anything is on its way to the caller.
-    fn end(
-        self,
-        (reads, writes): ReadWriteGuards<TableRef<'a, LockMap<K, V, S>>>,
-        values: impl IntoIterator<Item = V>,
-    ) {
+    fn end(self, held: Held<TableRef<'a, LockMap<K, V, S>>>, values: impl IntoIterator<Item = V>) {
         let mut panics = Panics::default();
-        panics.run(|| drop(writes));
-        panics.run(|| drop(reads));
+        panics.run(|| drop(held));
         values.into_iter().for_each(|value| panics.run(|| drop(value)));
         for Step { key, change, .. } in self.steps {
             panics.run(|| drop(change));
             panics.run(|| drop(key));
         }
         panics.resume();
+    }
+}
+
+/// The keys of a batch, which are released as one: those that are only checked with those that are written.
+struct Held<P: TablePtr>(ReadWriteGuards<P>);
+
+impl<P: TablePtr> Drop for Held<P> {
+    fn drop(&mut self) {
+        let Held((reads, writes)) = self;
+        let mut released = Released::default();
+        released.release(writes.take_all());
+        released.release(reads.take_all());
     }
 }
 

@@ -103,7 +103,8 @@ pub use self::version::{AddOrUpdate, Conflict, Version};
 /// # User code
 /// `V`'s `Drop` runs with no lock held for every value that the map itself drops: what was evicted, written over by `update_if`,
 /// `add_or_update` or a batch, refused by `retain`, cleared. If such a drop panics, the change stands, and the other
-/// values are still dropped. `V`'s `Clone` and `PartialEq`, and `init`, run under the lock of their key, and may use other keys; but
+/// values are still dropped. A call that releases several keys has released all of them by then, and woken those who got one.
+/// `V`'s `Clone` and `PartialEq`, and `init`, run under the lock of their key, and may use other keys; but
 /// the `clone` of a `V` that owns nothing must not use the map (see [`get`](LockMap::get)).
 ///
 /// # Panics

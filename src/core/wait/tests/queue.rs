@@ -110,6 +110,27 @@ fn bounded_lets_all_waiting_readers_in_when_a_writer_leaves() {
     admits(Fairness::Bounded(0), &[], Cause::WriterLeft, &[W, R, W], &[Head, Granted, Behind]);
 }
 
+/// Waiters that are handed what is free pass a head that wants more than that, as newcomers do: as often as the policy says.
+#[test]
+fn waiters_that_are_due_pass_the_head_within_the_bound() {
+    for (fairness, bound) in [(Fairness::Bounded(0), 0), (Fairness::Bounded(2), 2), (Fairness::Adaptive, 16)] {
+        let rules = Rules { fairness, counted: Counted::Permits(3) };
+        let mut queues = Queues::new();
+        let queue = queues.open_queue();
+        let head = push(&mut queues, queue, Access::Permits(3), Presence::Task, &rules, Waker::noop());
+        let due: Vec<Ticket> =
+            (0..20).map(|_| push(&mut queues, queue, P, Presence::LookingThread, &rules, Waker::noop())).collect();
+        // One permit of three is free, again and again.
+        for round in 0..due.len() {
+            let left = holds(&[P, P]);
+            let admitted = queues.admit(queue, left, &rules, Cause::Released, &mut WakeBatch::default());
+            assert_eq!(admitted.granted, usize::from(round < bound), "{fairness:?}, round {round}");
+        }
+        assert_eq!(position(&queues, queue, head), Head);
+        assert!(due.iter().enumerate().all(|(n, &due)| (position(&queues, queue, due) == Granted) == (n < bound)));
+    }
+}
+
 #[test]
 fn readers_get_in_when_the_writer_that_kept_them_out_gives_up() {
     for fairness in [Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(4)] {

@@ -166,6 +166,19 @@ fn entering_turns_one_claim_into_a_hold() {
 }
 
 #[test]
+fn unlocking_turns_a_hold_into_one_claim_and_never_past_a_queue() {
+    for access in ACCESSES {
+        for state in states().into_iter().filter(|state| state.has(Unit::Hold(access))) {
+            let mut expected = state;
+            expected.remove(Unit::Hold(access));
+            expected.claims += 1;
+            let unlocked = state.word().unlock(access).map(State::of);
+            assert_eq!(unlocked, if state.queued { Err(Refusal::Queued) } else { Ok(expected) }, "{access:?}");
+        }
+    }
+}
+
+#[test]
 fn only_the_last_unit_is_the_only_one() {
     let all = ACCESSES.map(Unit::Hold).into_iter().chain([Unit::Claim]);
     for unit in all {
@@ -211,6 +224,9 @@ fn a_full_entry_takes_no_more_units_and_may_still_change_those_it_has() {
     assert_eq!((writer.units(), writer.claim()), (MAX_UNITS, Err(Refusal::Full)));
     assert_eq!(writer.downgrade(Access::Exclusive, Access::Shared).unwrap().units(), MAX_UNITS);
     assert!(writer.leave(Unit::Claim).claim().is_ok());
+    // A hold becomes a claim, but beside those of others and of a value there is no room for another.
+    assert_eq!(writer.unlock(Access::Exclusive).unwrap().claims(), MAX_UNITS);
+    assert_eq!(writer.keep().unlock(Access::Exclusive), Err(Refusal::Full));
 }
 
 proptest! {
