@@ -1,11 +1,11 @@
 use std::{error::Error as StdError, fmt, sync::Arc};
 
-use keylatch_lease_remote::{BoxError, Failure};
+use keylatch_lease_remote::{BoxError, Causes, Failure};
 
 /// Why the engine could not do what it was asked.
 ///
-/// Its text names no address, user or password, so it may be shown. What is behind it is its [`source`](StdError::source), which may
-/// name them.
+/// Its text says what failed, why, and what to do about the commonest mistakes. It may name an address or a user, never a password. What
+/// is behind it is its [`source`](StdError::source).
 ///
 /// # Examples
 /// ```
@@ -51,17 +51,23 @@ pub enum Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Error::Unconnected { .. } => "there is no connection to etcd",
-            Error::Timeout => "etcd did not answer in time",
-            Error::Closed { .. } => "the connection to etcd broke before it answered",
-            Error::Refused { source } => {
-                let code = code(source).unwrap_or_default();
-                return write!(f, "etcd refused the request: gRPC status {code}");
+        match self {
+            Error::Unconnected { source: None } => f.write_str("etcd: there is no connection"),
+            Error::Unconnected { source: Some(source) } => {
+                write!(f, "etcd: there is no connection: {}", Causes(source))
             }
-            Error::Unreadable => "what etcd has in the place of the lease is none",
-            Error::Stopped => "the driver of the connection has been dropped",
-        })
+            Error::Timeout => f.write_str("etcd: there was no answer in time"),
+            Error::Closed { source } => {
+                write!(f, "etcd: the connection broke before there was an answer: {}", Causes(source))
+            }
+            Error::Refused { source } => write!(
+                f,
+                "etcd: the request was refused: {} (the rights that a user needs are listed on the page of keylatch-lease-etcd)",
+                Causes(source)
+            ),
+            Error::Unreadable => f.write_str("etcd: what is stored in the place of the lease is none"),
+            Error::Stopped => f.write_str("etcd: the driver of the connection has been dropped"),
+        }
     }
 }
 

@@ -225,7 +225,7 @@ impl fmt::Display for Lost {
     }
 }
 
-impl<X> fmt::Display for AcquireError<X> {
+impl<X: fmt::Display> fmt::Display for AcquireError<X> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Busy { resource, owner, remaining: Some(remaining) } => {
@@ -242,26 +242,26 @@ impl<X> fmt::Display for AcquireError<X> {
             Self::Quarantined { resource, remaining } => write!(
                 f,
                 "{resource} cannot be leased for another {remaining:?}: the engine may have forgotten leases that are \
-                 still in use, or its namespace is new"
+                 still in use, or its namespace is new (then call the engine's `init` once, before the first program)"
             ),
             Self::Invalid { argument } => write_invalid(f, argument),
-            Self::Engine(_) => write_engine(f),
+            Self::Engine(error) => write_engine(f, error),
         }
     }
 }
 
-impl<X> fmt::Display for RenewError<X> {
+impl<X: fmt::Display> fmt::Display for RenewError<X> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lost(lost) => fmt::Display::fmt(lost, f),
             Self::NotRenewable { resource } => write!(f, "the lease of {resource} cannot be renewed"),
             Self::Invalid { argument } => write_invalid(f, argument),
-            Self::Engine(_) => write_engine(f),
+            Self::Engine(error) => write_engine(f, error),
         }
     }
 }
 
-impl<X> fmt::Display for ReleaseError<X> {
+impl<X: fmt::Display> fmt::Display for ReleaseError<X> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotHeld { resource } => write!(f, "{resource} is not leased to anybody"),
@@ -269,16 +269,16 @@ impl<X> fmt::Display for ReleaseError<X> {
                 write!(f, "{resource} was not released: {owner} has it in another tenure")
             }
             Self::Invalid { argument } => write_invalid(f, argument),
-            Self::Engine(_) => write_engine(f),
+            Self::Engine(error) => write_engine(f, error),
         }
     }
 }
 
-impl<X> fmt::Display for LookError<X> {
+impl<X: fmt::Display> fmt::Display for LookError<X> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Invalid { argument } => write_invalid(f, argument),
-            Self::Engine(_) => write_engine(f),
+            Self::Engine(error) => write_engine(f, error),
         }
     }
 }
@@ -291,9 +291,9 @@ fn write_invalid(f: &mut fmt::Formatter<'_>, argument: &str) -> fmt::Result {
     }
 }
 
-// What exactly failed is for the source to say: who prints the chain would otherwise read it twice.
-fn write_engine(f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    f.write_str("the lease engine failed")
+// With what the engine says, though it is the source, too: most programs log the text and nothing else.
+fn write_engine(f: &mut fmt::Formatter<'_>, error: &impl fmt::Display) -> fmt::Result {
+    write!(f, "the lease engine failed: {error}")
 }
 
 impl Error for Lost {}

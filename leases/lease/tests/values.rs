@@ -569,7 +569,7 @@ mod error {
             LookError::Engine(Broken).into(),
         ];
         for error in failed {
-            assert_eq!(error.to_string(), "the lease engine failed");
+            assert_eq!(error.to_string(), format!("the lease engine failed: {Broken}"));
             assert_eq!(error.source().and_then(|source| source.downcast_ref()), Some(&Broken));
         }
 

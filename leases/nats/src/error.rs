@@ -1,12 +1,12 @@
 use std::{error::Error as StdError, fmt, sync::Arc};
 
 use async_nats::jetstream;
-use keylatch_lease_remote::{BoxError, Failure};
+use keylatch_lease_remote::{BoxError, Causes, Failure};
 
 /// Why the engine could not do what it was asked.
 ///
-/// Its text names no address, user or password, so it may be shown. What is behind it is its [`source`](StdError::source), which may
-/// name them.
+/// Its text says what failed, why, and what to do about the commonest mistakes. It may name an address or a user, never a password. What
+/// is behind it is its [`source`](StdError::source).
 ///
 /// # Examples
 /// ```
@@ -58,20 +58,27 @@ pub enum Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Error::Unconnected { .. } => "there is no connection to JetStream",
-            Error::Timeout => "the server did not answer in time",
-            Error::Closed => "the connection to the server broke before it answered",
-            Error::Missing { .. } => "the stream of the leases is missing, or JetStream is not enabled",
-            Error::Unsuitable { setting } => {
-                return write!(f, "the stream of the leases is not suitable: its setting {setting} must be another");
+        match self {
+            Error::Unconnected { source: None } => f.write_str("NATS: there is no connection to JetStream"),
+            Error::Unconnected { source: Some(source) } => {
+                write!(f, "NATS: there is no connection to JetStream: {}", Causes(source))
             }
-            Error::Refused { source } => {
-                return write!(f, "the server refused it: JetStream's error {}", source.error_code().0);
-            }
-            Error::Foreign => "the stream has a message for the resource that is not a lease",
-            Error::Stopped => "the runtime of the connection is gone",
-        })
+            Error::Timeout => f.write_str("NATS: the server did not answer in time"),
+            Error::Closed => f.write_str("NATS: the connection to the server broke before it answered"),
+            Error::Missing { source } => write!(
+                f,
+                "NATS: the stream of the leases (keylatch_lease, unless the options name another) is missing, or JetStream is not enabled: \
+                 make the stream once, with the configuration that Nats::stream gives ({})",
+                Causes(source)
+            ),
+            Error::Unsuitable { setting } => write!(
+                f,
+                "NATS: the stream of the leases is not suitable: change its setting {setting} to that which Nats::stream gives"
+            ),
+            Error::Refused { source } => write!(f, "NATS: the server refused it: {}", Causes(source)),
+            Error::Foreign => f.write_str("NATS: the stream has a message for the resource that is not a lease"),
+            Error::Stopped => f.write_str("NATS: the runtime of the connection is gone"),
+        }
     }
 }
 

@@ -1,13 +1,13 @@
 use std::{error::Error as StdError, fmt, sync::Arc};
 
 use keylatch_lease::engine::Fail;
-use keylatch_lease_remote::{BoxError, Failure};
+use keylatch_lease_remote::{BoxError, Causes, Failure};
 use tokio_postgres::error::{Severity, SqlState};
 
 /// Why the engine could not do what it was asked.
 ///
-/// Its text names no address, user or password, so it may be shown. What is behind it is its [`source`](StdError::source), which may
-/// name them.
+/// Its text says what failed, why, and what to do about the commonest mistakes. It may name an address, a database or a user, never a
+/// password. What is behind it is its [`source`](StdError::source).
 ///
 /// # Examples
 /// ```
@@ -45,6 +45,13 @@ pub enum Error {
         /// What the server says.
         source: Arc<tokio_postgres::Error>,
     },
+    /// The server does not let this user in, or do what it has to: a wrong password, a role that may not log in, no line in `pg_hba.conf`, no
+    /// such database, a missing right. Operations fail at once, without waiting for a better connection; one is still tried for, again
+    /// and again.
+    Denied {
+        /// What the server says.
+        source: Arc<tokio_postgres::Error>,
+    },
     /// The server has refused the statement, and changed nothing.
     Refused {
         /// What it says.
@@ -58,18 +65,39 @@ pub enum Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Error::Unconnected { .. } => "there is no connection to the database",
-            Error::Timeout => "the database did not answer in time",
-            Error::Closed { .. } => "the connection to the database broke before it answered",
-            Error::Missing { .. } => "the table keylatch_lease or its functions are missing in the database",
-            Error::Refused { source } => {
-                let code = source.code().map_or("", SqlState::code);
-                return write!(f, "the database refused the statement: SQLSTATE {code}");
+        match self {
+            Error::Unconnected { source: None } => f.write_str("Postgres: there is no connection to the database"),
+            Error::Unconnected { source: Some(source) } => {
+                write!(f, "Postgres: there is no connection to the database: {}", Causes(source))
             }
-            Error::Guarded => "a transaction is open that is guarded by the lease",
-            Error::Stopped => "the driver of the connection has been dropped",
-        })
+            Error::Timeout => f.write_str("Postgres: the database did not answer in time"),
+            Error::Closed { source } => {
+                write!(f, "Postgres: the connection broke before the database answered: {}", Causes(source))
+            }
+            Error::Missing { source } => write!(
+                f,
+                "Postgres: the table keylatch_lease or its functions are missing: run the statements of Postgres::SCHEMA once in this \
+                 database, or look at the search_path of the connection ({})",
+                told(source)
+            ),
+            Error::Denied { source } => write!(
+                f,
+                "Postgres: the database does not let this user in, or lacks a right for it: {} (the rights are listed on the page of \
+                 keylatch-lease-postgres)",
+                told(source)
+            ),
+            Error::Refused { source } => write!(f, "Postgres: the database refused the statement: {}", told(source)),
+            Error::Guarded => f.write_str("Postgres: a transaction is open that is guarded by the lease"),
+            Error::Stopped => f.write_str("Postgres: the driver of the connection has been dropped"),
+        }
+    }
+}
+
+/// What the database says, with its code.
+fn told(error: &tokio_postgres::Error) -> String {
+    match error.as_db_error() {
+        Some(told) => format!("{told}, SQLSTATE {}", told.code().code()),
+        None => Causes(error).to_string(),
     }
 }
 
@@ -77,7 +105,10 @@ impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
             Error::Unconnected { source } => source.as_ref().map(|source| &**source as _),
-            Error::Closed { source } | Error::Missing { source } | Error::Refused { source } => Some(&**source),
+            Error::Closed { source }
+            | Error::Missing { source }
+            | Error::Denied { source }
+            | Error::Refused { source } => Some(&**source),
             Error::Timeout | Error::Guarded | Error::Stopped => None,
         }
     }
@@ -97,7 +128,7 @@ impl Failure for Error {
     }
 
     fn is_lasting(&self) -> bool {
-        matches!(self, Error::Missing { .. })
+        matches!(self, Error::Missing { .. } | Error::Denied { .. })
     }
 }
 
@@ -119,7 +150,7 @@ pub(crate) fn judge(error: tokio_postgres::Error) -> Verdict {
         return Verdict::Failed(Fail::Unknown(Error::Closed { source: Arc::new(error) }));
     }
     let code = told.code().clone();
-    let is_missing = is_missing(&code);
+    let (is_missing, is_denied) = (is_missing(&code), is_denied(&code));
     let source = Arc::new(error);
     if code == SqlState::T_R_SERIALIZATION_FAILURE || code == SqlState::T_R_DEADLOCK_DETECTED {
         Verdict::Again(Error::Refused { source })
@@ -127,6 +158,8 @@ pub(crate) fn judge(error: tokio_postgres::Error) -> Verdict {
         Verdict::Failed(Fail::NotDone(Error::Timeout))
     } else if is_missing {
         Verdict::Failed(Fail::NotDone(Error::Missing { source }))
+    } else if is_denied {
+        Verdict::Failed(Fail::NotDone(Error::Denied { source }))
     } else {
         Verdict::Failed(Fail::NotDone(Error::Refused { source }))
     }
@@ -136,10 +169,18 @@ fn is_missing(code: &SqlState) -> bool {
     [&SqlState::UNDEFINED_TABLE, &SqlState::UNDEFINED_FUNCTION, &SqlState::UNDEFINED_COLUMN].contains(&code)
 }
 
+/// Whether it stays so until somebody changes a password, a right, or the connection string: class 28 (invalid authorization), no such
+/// database, no right.
+fn is_denied(code: &SqlState) -> bool {
+    code.code().starts_with("28")
+        || [&SqlState::INVALID_CATALOG_NAME, &SqlState::INSUFFICIENT_PRIVILEGE].contains(&code)
+}
+
 /// What kept a connection from being used.
 pub(crate) fn unusable(error: BoxError) -> Error {
     match error.downcast::<tokio_postgres::Error>() {
         Ok(error) if error.code().is_some_and(is_missing) => Error::Missing { source: Arc::new(*error) },
+        Ok(error) if error.code().is_some_and(is_denied) => Error::Denied { source: Arc::new(*error) },
         Ok(error) => Error::unconnected(Some(error)),
         Err(error) => Error::unconnected(Some(error)),
     }

@@ -88,6 +88,7 @@ impl Session {
              SET statement_timeout = {statement_timeout}; \
              SET lock_timeout = 0; \
              SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'; \
+             SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'; \
              LISTEN {}",
             place.channel
         );

@@ -1171,6 +1171,58 @@ fn a_table_that_is_missing_is_an_error_at_once_until_it_is_there() {
     });
 }
 
+/// It does not take up the time of the operation: nothing changes while that waits.
+#[test]
+fn who_is_not_let_in_is_told_at_once_and_why() {
+    let server = shared();
+    on_tokio(async {
+        let client = server.client().await;
+        client.batch_execute("CREATE ROLE visitor NOLOGIN; CREATE ROLE guest LOGIN").await.unwrap();
+        let config = |user: Option<&str>, database: Option<&str>| {
+            let mut config = server.config();
+            if let Some(user) = user {
+                config.user(user);
+            }
+            if let Some(database) = database {
+                config.dbname(database);
+            }
+            config
+        };
+        let cases = [
+            (config(None, Some("nowhere")), "nowhere", "3D000"),
+            (config(Some("visitor"), None), "visitor", "28000"),
+            (config(Some("nobody"), None), "nobody", "28000"),
+            (config(Some("guest"), None), "keylatch_lease", "42501"),
+        ];
+        for (config, what, code) in cases {
+            // Far longer than a test may take.
+            let leases = Leases::with_engine(options("n").timeout(Duration::from_secs(600)).connect(config, NoTls));
+            let denied = leases.try_acquire("report", &Owner::named("jane"), MINUTE).await.unwrap_err();
+            assert!(matches!(denied, AcquireError::Engine(Error::Denied { .. })), "{denied:?}");
+            let text = denied.to_string();
+            assert!(text.contains("Postgres") && text.contains(what) && text.contains(code), "{text}");
+        }
+        client.batch_execute("DROP ROLE visitor; DROP ROLE guest").await.unwrap();
+    });
+}
+
+#[test]
+fn a_session_does_not_end_because_its_role_lets_none_be_idle() {
+    let server = Server::start();
+    on_tokio(async {
+        server.create_table().await;
+        server.client().await.batch_execute("ALTER ROLE postgres SET idle_session_timeout = '200ms'").await.unwrap();
+        let leases = server.leases(options("n"));
+        leases.try_acquire("report", &Owner::named("jane"), MINUTE).await.unwrap();
+        let sessions = "SELECT pid FROM pg_stat_activity WHERE application_name = '' AND query LIKE '%keylatch%' AND pid <> pg_backend_pid()";
+        let before = server.client().await.query(sessions, &[]).await.unwrap();
+        sleep(SECOND).await; // far longer than the role allows
+        let after = server.client().await.query(sessions, &[]).await.unwrap();
+        let pids = |rows: &[tokio_postgres::Row]| rows.iter().map(|row| row.get::<_, i32>(0)).collect::<Vec<_>>();
+        assert!(!before.is_empty() && pids(&before) == pids(&after), "{before:?} {after:?}");
+    });
+}
+
 #[test]
 fn without_a_driver_nothing_is_done() {
     on_tokio(async {

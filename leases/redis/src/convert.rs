@@ -27,15 +27,21 @@ pub(crate) fn expiry(policy: &str) -> Option<Expiry> {
     Policy { kind, idle: number(), total: number() }.expiry()
 }
 
+fn escape(prefix: &mut String, char: char) {
+    for byte in char.encode_utf8(&mut [0; 4]).bytes() {
+        let _ = write!(prefix, "%{byte:02x}");
+    }
+}
+
 /// What all keys of a namespace begin with. In braces, so that a cluster has them in one slot.
 pub(crate) fn prefix(namespace: &str) -> String {
     let mut prefix = String::from("{keylatch:");
     for char in namespace.chars() {
         match char {
-            // The first closing brace ends what a cluster looks at, and must end the name.
-            '%' | '}' => {
-                let _ = write!(prefix, "%{:02x}", u32::from(char));
-            }
+            // The first closing brace ends what a cluster looks at, and must end the name. The others mean something in the pattern of an
+            // access control list, or end it: so the prefix can be pasted there as it is.
+            '%' | '}' | '*' | '?' | '[' | ']' | '\\' | '"' | '\'' => escape(&mut prefix, char),
+            char if char.is_whitespace() || char.is_control() => escape(&mut prefix, char),
             _ => prefix.push(char),
         }
     }
@@ -94,12 +100,34 @@ mod tests {
     #[test]
     fn namespaces_have_keys_of_their_own_in_one_slot() {
         assert_eq!(prefix("shop"), "{keylatch:shop}");
-        let mut all: Vec<_> = ["", "a", "a}", "a%7d", "a%", "}", "{", "{a}", "a}:leases"].map(prefix).to_vec();
+        let names = [
+            "",
+            "a",
+            "a}",
+            "a%7d",
+            "a%",
+            "}",
+            "{",
+            "{a}",
+            "a}:leases",
+            "*",
+            "?",
+            "[a]",
+            "a b",
+            "a\u{a0}b",
+            "\\",
+            "\"",
+            "\t",
+            "%20",
+        ];
+        let mut all: Vec<_> = names.map(prefix).to_vec();
         for prefix in &all {
             assert_eq!(prefix.find('}'), Some(prefix.len() - 1), "{prefix}");
+            assert!(!prefix.contains(['*', '?', '[', ']', '\\', '"', '\'']), "{prefix}: a pattern");
+            assert!(!prefix.contains(|char: char| char.is_whitespace() || char.is_control()), "{prefix}: two words");
         }
         all.sort();
         all.dedup();
-        assert_eq!(all.len(), 9);
+        assert_eq!(all.len(), names.len());
     }
 }

@@ -12,7 +12,7 @@ use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value, aio::MultiplexedCo
 
 use crate::{
     convert,
-    error::Error,
+    error::{Error, unusable},
     session::{Ended, Place, Session},
 };
 
@@ -26,7 +26,7 @@ where
         let (place, ended) = (Arc::clone(&place), Arc::new(Ended::default()));
         let dialled = dial(config(Arc::clone(link), Arc::clone(&ended)));
         async move {
-            let (connection, moves) = dialled.await.map_err(|error| Error::unconnected(Some(error)))?;
+            let (connection, moves) = dialled.await.map_err(unusable)?;
             let mut moves = Box::pin({
                 let ended = Arc::clone(&ended);
                 async move { ended.after(moves).await }

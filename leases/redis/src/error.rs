@@ -1,13 +1,13 @@
 use std::{error::Error as StdError, fmt, sync::Arc};
 
 use keylatch_lease::engine::Fail;
-use keylatch_lease_remote::{BoxError, Failure};
-use redis::RedisError;
+use keylatch_lease_remote::{BoxError, Causes, Failure};
+use redis::{ErrorKind, RedisError};
 
 /// Why the engine could not do what it was asked.
 ///
-/// Its text names no address, user or password, so it may be shown. What is behind it is its [`source`](StdError::source), which may
-/// name them.
+/// Its text says what failed, why, and what to do about the commonest mistakes. It may name an address or a user, never a password. What
+/// is behind it is its [`source`](StdError::source).
 ///
 /// # Examples
 /// ```
@@ -46,6 +46,12 @@ pub enum Error {
         /// What it is.
         policy: String,
     },
+    /// The server does not let this user in, or do what it has to: a wrong password, or a missing right. Operations fail at once, without
+    /// waiting for a better connection; one is still tried for, again and again.
+    Denied {
+        /// What the server says.
+        source: Arc<RedisError>,
+    },
     /// The server has refused the command, and changed nothing.
     Refused {
         /// What it says.
@@ -57,18 +63,37 @@ pub enum Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Error::Unconnected { .. } => "there is no connection to the server",
-            Error::Timeout => "the server did not answer in time",
-            Error::Closed { .. } => "the connection to the server broke before it answered",
-            Error::Evicts { policy } => {
-                return write!(f, "the server would throw leases away: its maxmemory-policy is {policy}");
+        match self {
+            Error::Unconnected { source: None } => f.write_str("Redis: there is no connection to the server"),
+            Error::Unconnected { source: Some(source) } => {
+                write!(f, "Redis: there is no connection to the server: {}", Causes(source))
             }
-            Error::Refused { source } => {
-                return write!(f, "the server refused the command: {}", source.code().unwrap_or("ERR"));
+            Error::Timeout => f.write_str("Redis: the server did not answer in time"),
+            Error::Closed { source } => {
+                write!(f, "Redis: the connection broke before the server answered: {}", Causes(source))
             }
-            Error::Stopped => "the driver of the connection has been dropped",
-        })
+            Error::Evicts { policy } => write!(
+                f,
+                "Redis: the server would throw leases away: set its maxmemory-policy to noeviction (it is {policy})"
+            ),
+            Error::Denied { source } => write!(
+                f,
+                "Redis: the server does not let this user in, or lacks a right for it: {} (the rights are listed on the page of \
+                 keylatch-lease-redis)",
+                told(source)
+            ),
+            Error::Refused { source } => write!(f, "Redis: the server refused the command: {}", told(source)),
+            Error::Stopped => f.write_str("Redis: the driver of the connection has been dropped"),
+        }
+    }
+}
+
+/// What the server says, with its code.
+fn told(error: &RedisError) -> String {
+    let text = Causes(error).to_string();
+    match error.code() {
+        Some(code) if !text.contains(code) => format!("{code}: {text}"),
+        _ => text,
     }
 }
 
@@ -76,7 +101,7 @@ impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
             Error::Unconnected { source } => source.as_ref().map(|source| &**source as _),
-            Error::Closed { source } | Error::Refused { source } => Some(&**source),
+            Error::Closed { source } | Error::Denied { source } | Error::Refused { source } => Some(&**source),
             Error::Timeout | Error::Evicts { .. } | Error::Stopped => None,
         }
     }
@@ -96,14 +121,35 @@ impl Failure for Error {
     }
 
     fn is_lasting(&self) -> bool {
-        matches!(self, Error::Evicts { .. })
+        matches!(self, Error::Evicts { .. } | Error::Denied { .. })
     }
 }
 
 /// Each operation is one script, which changes nothing if it fails: so what the server says no to has not been done. Anything that ends
 /// the connection may have come between the script and its answer.
 pub(crate) fn judge(error: RedisError) -> Fail<Error> {
-    let is_refused = error.code().is_some();
+    let (is_denied, is_refused) = (is_denied(&error), error.code().is_some());
     let source = Arc::new(error);
-    if is_refused { Fail::NotDone(Error::Refused { source }) } else { Fail::Unknown(Error::Closed { source }) }
+    if is_denied {
+        Fail::NotDone(Error::Denied { source })
+    } else if is_refused {
+        Fail::NotDone(Error::Refused { source })
+    } else {
+        Fail::Unknown(Error::Closed { source })
+    }
+}
+
+/// Whether it stays so until somebody changes a password or a right.
+fn is_denied(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::AuthenticationFailed
+        || error.code().is_some_and(|code| ["NOPERM", "NOAUTH", "WRONGPASS"].contains(&code))
+}
+
+/// What kept a connection from being used.
+pub(crate) fn unusable(error: BoxError) -> Error {
+    match error.downcast::<RedisError>() {
+        Ok(error) if is_denied(&error) => Error::Denied { source: Arc::new(*error) },
+        Ok(error) => Error::unconnected(Some(error)),
+        Err(error) => Error::unconnected(Some(error)),
+    }
 }

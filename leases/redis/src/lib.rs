@@ -81,7 +81,8 @@
 //!   follows no redirections.
 //! - `maxmemory-policy noeviction`, or one of the `volatile` ones; otherwise calls fail with [`Error::Evicts`]. That is looked at with each new
 //!   connection.
-//! - For a user with limited rights, the keys and channels `{keylatch:NAMESPACE}:*`, in which `%` and `}` of the name are written `%25` and `%7d`, and the
+//! - For a user with limited rights, the keys and channels `{keylatch:NAMESPACE}:*`, in which white space and each of `% } * ? [ ] \ " '` of the name is written as
+//!   its bytes in hexadecimal, each behind a `%` (`%25` for `%`): so the pattern is taken literally; and the
 //!   commands `info`, `subscribe`, `publish`, `eval`, `evalsha`, `time`, `hget`, `hmget`, `hset`, `hdel`, `hlen`, `del`, `zadd`, `zrem`, `zrangebyscore` and
 //!   `zrangebylex`; `select` for a database other than 0.
 //! - `client-output-buffer-limit pubsub` with room for the largest answer, as the connection listens, too. That is what one owner has, asked by

@@ -16,7 +16,7 @@ use redis::{FromRedisValue, InfoDict, RedisError, RedisResult, aio::MultiplexedC
 
 use crate::{
     convert,
-    error::Error,
+    error::{self, Error},
     scripts::{ACQUIRE, LOOK, OPEN, OWNED_BY, RELEASE, RELEASE_ALL, RENEW, SWEEP, Script},
 };
 
@@ -85,7 +85,7 @@ impl Session {
         place: Arc<Place>,
         ended: Arc<Ended>,
     ) -> Result<Self, Error> {
-        let unusable = |error: RedisError| Error::unconnected(Some(error.into()));
+        let unusable = |error: RedisError| error::unusable(error.into());
         let info: InfoDict = redis::cmd("INFO").query_async(&mut connection).await.map_err(unusable)?;
         let says = |field: &str| info.get::<String>(field).unwrap_or_default();
         if says("role") == "slave" {

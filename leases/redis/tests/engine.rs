@@ -1051,7 +1051,29 @@ fn a_user_needs_few_rights() {
         // And may do no harm to others.
         let () = server.ask(&["ACL", "SETUSER", "secretary", "resetkeys"]);
         let refused = leases.try_acquire("report", &jane, MINUTE).await;
-        assert!(is_refused(&refused, "NOPERM"), "{refused:?}");
+        assert!(matches!(refused, Err(AcquireError::Engine(Error::Denied { .. }))), "{refused:?}");
+        let text = refused.unwrap_err().to_string();
+        assert!(text.contains("NOPERM"), "{text}");
+    });
+}
+
+/// It does not take up the time of the operation: nothing changes while that waits.
+#[test]
+fn who_is_not_let_in_is_told_at_once_and_why() {
+    let server = Server::start();
+    on_tokio(async {
+        let () = server.ask(&["ACL", "SETUSER", "secretary", "on", ">secret", "~*", "&*", "+@all"]);
+        let () = server.ask(&["ACL", "SETUSER", "visitor", "on", ">secret", "~*", "&*", "-@all", "+hello", "+client"]);
+        for (user, password, code) in [("secretary", "wrong", "WRONGPASS"), ("visitor", "secret", "NOPERM")] {
+            let url = format!("redis://{user}:{password}@{}", server.address());
+            // Far longer than a test may take.
+            let options = options().timeout(Duration::from_secs(600));
+            let leases = Leases::with_engine(options.connect(redis::Client::open(url).unwrap()));
+            let denied = leases.try_acquire("report", &Owner::named("jane"), MINUTE).await.unwrap_err();
+            assert!(matches!(denied, AcquireError::Engine(Error::Denied { .. })), "{denied:?}");
+            let text = denied.to_string();
+            assert!(text.contains("Redis") && text.contains(code) && !text.contains("secret@"), "{text}");
+        }
     });
 }
 

@@ -56,6 +56,7 @@
 #![forbid(unsafe_code)]
 
 mod backlog;
+mod causes;
 mod drive;
 mod limit;
 mod link;
@@ -63,6 +64,7 @@ mod tenure;
 mod values;
 mod watch;
 
+pub use causes::Causes;
 pub use drive::drive;
 pub use limit::{Limit, sleep};
 pub use link::{BoxError, Driving, Failure, Handle, Link, Live, Session};
