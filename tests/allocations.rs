@@ -57,6 +57,7 @@ const NAME: &str = "a key of forty bytes: 0123456789abcdefghi";
 fn main() {
     guarantee_9_uncontended_calls_allocate_nothing();
     a_map_in_steady_state_allocates_nothing();
+    a_bounded_map_with_capacity_allocates_nothing_until_it_is_full();
     memory_of_a_map_follows_its_values();
     several_keys_allocate_their_lists_and_no_more();
     a_latch_and_its_stripes_allocate_nothing_but_lists();
@@ -174,6 +175,19 @@ fn a_map_in_steady_state_allocates_nothing() {
         }),
         0
     );
+}
+
+fn a_bounded_map_with_capacity_allocates_nothing_until_it_is_full() {
+    for capacity in [10, 1000] {
+        let builder = LockMap::<u64, u64>::builder().shards(1).capacity(capacity);
+        let map: LockMap<u64, u64> = builder.max_values(capacity).build();
+        let (mut key, before) = (0, CALLS.load(SeqCst));
+        while key < capacity as u64 {
+            map.insert_blocking(&key, key);
+            key += 1;
+        }
+        assert_eq!((CALLS.load(SeqCst) - before, map.len()), (0, capacity));
+    }
 }
 
 fn memory_of_a_map_follows_its_values() {

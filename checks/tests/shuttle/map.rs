@@ -306,3 +306,26 @@ fn a_key_that_panics_in_its_drop_stops_no_walk() {
         assert_eq!(map.entries(), 0);
     });
 }
+
+/// While a value is evicted whose entry a future keeps that has not asked yet, nobody who tries finds the key held.
+#[test]
+fn a_try_does_not_fail_because_a_value_is_evicted() {
+    explore(|| {
+        let map = map::<u64>(Some(1));
+        block_on(map.insert(&0, 0));
+        let kept = map.read_arc(&0);
+        let tries = {
+            let map = Arc::clone(&map);
+            thread::spawn(move || {
+                for _ in 0..3 {
+                    assert!(map.try_read(&0).is_some(), "nobody holds it");
+                    assert!(map.try_write(&0).is_some(), "nobody holds it");
+                }
+            })
+        };
+        block_on(map.insert(&1, 1));
+        join([tries]);
+        block_on(map.insert(&2, 2));
+        assert!(block_on(kept).value().is_none_or(|&value| value == 0));
+    });
+}

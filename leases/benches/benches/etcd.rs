@@ -25,16 +25,22 @@ fn endpoint(server: &Server) -> String {
     format!("http://127.0.0.1:{}", server.port)
 }
 
+fn engine(server: &Server) -> Etcd {
+    Etcd::in_namespace("bench").connect([endpoint(server)], None)
+}
+
 impl remote::Candidate for Candidate {
     const SERVER: &'static str = "etcd";
     const NAMES: &'static [&'static str] = &["lease", "etcd's lock", "put and delete"];
     const WAITED_FOR: usize = 2;
 
-    async fn prepare(_: &Server) {}
+    async fn prepare(server: &Server) {
+        engine(server).init().await.expect("it has just been started");
+    }
 
     async fn connect(name: &str, server: &Server) -> Self {
         if name == Self::NAMES[0] {
-            let engine = Etcd::in_namespace("bench").connect([endpoint(server)], None);
+            let engine = engine(server);
             engine.ready().await.expect("the server is there");
             return Candidate::Lease(Box::new(Lease::new(engine)));
         }

@@ -30,6 +30,10 @@ async fn put(context: &Context, key: u64) {
     context.publish(subject, payload.into()).await.expect("it may").await.expect("there is room");
 }
 
+fn engine(server: &Server) -> Nats {
+    Nats::in_namespace("bench").connect(address(server), ConnectOptions::new).expect("an address")
+}
+
 impl remote::Candidate for Candidate {
     const SERVER: &'static str = "nats";
     const NAMES: &'static [&'static str] = &["lease", "two messages"];
@@ -40,13 +44,14 @@ impl remote::Candidate for Candidate {
         for stream in ["keylatch_lease", "floor"] {
             context.create_stream(Nats::stream(stream)).await.expect("it may");
         }
+        engine(server).init().await.expect("it has just been made");
     }
 
     async fn connect(name: &str, server: &Server) -> Self {
         if name != Self::NAMES[0] {
             return Candidate::TwoMessages(Box::new(connect(server).await));
         }
-        let engine = Nats::in_namespace("bench").connect(address(server), ConnectOptions::new).expect("an address");
+        let engine = engine(server);
         engine.ready().await.expect("the server is there");
         Candidate::Lease(Box::new(Lease::new(engine)))
     }

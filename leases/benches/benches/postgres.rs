@@ -51,6 +51,7 @@ impl remote::Candidate for Candidate {
     async fn prepare(server: &Server) {
         let client = connect(server).await;
         Postgres::create_table(&client).await.expect("it may");
+        Postgres::in_namespace("bench").connect(config(server), NoTls).init().await.expect("it has just been made");
         let floor = "CREATE TABLE floor (key bigint PRIMARY KEY, n bigint NOT NULL) WITH (fillfactor = 50);
             INSERT INTO floor SELECT key, 0 FROM generate_series(0, 99) AS key";
         client.batch_execute(floor).await.expect("it may");

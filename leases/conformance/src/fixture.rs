@@ -110,6 +110,30 @@ pub trait Server: Send + Sync {
         Err(Failure::does_not_apply("the server cannot be made to forget"))
     }
 
+    /// Takes away all leases that it has while it goes on, as an operator can who empties it.
+    ///
+    /// # Errors
+    /// It could not, or it does not apply.
+    fn empty(&self) -> Result<(), Failure> {
+        Err(Failure::does_not_apply("the server cannot be emptied"))
+    }
+
+    /// Makes a copy of all that it has.
+    ///
+    /// # Errors
+    /// It could not, or it does not apply.
+    fn back_up(&self) -> Result<(), Failure> {
+        Err(Failure::does_not_apply("there is no copy of what the server has"))
+    }
+
+    /// Ends it at once, and starts it again with the copy that was made before.
+    ///
+    /// # Errors
+    /// It could not, or it does not apply.
+    fn put_back(&self) -> Result<(), Failure> {
+        Err(Failure::does_not_apply("there is no copy of what the server has"))
+    }
+
     /// Stops it, as `SIGSTOP` does: connections stay, and nobody answers.
     ///
     /// # Errors

@@ -48,7 +48,7 @@
 //! | method | what for | cases |
 //! |---|---|---|
 //! | [`address`](Fixture::address), and `through` in [`connect`](Fixture::connect) | a [`Proxy`] in between that can be told to misbehave | 23, 24, 25, 33, 36; 29 gets worse |
-//! | [`server`](Fixture::server) | killing, restarting and pausing it, making it forget | 21, 22, 34 |
+//! | [`server`](Fixture::server) | killing, restarting and pausing it, making it forget, emptying it, putting it back to a copy | 21, 22, 34 |
 //! | [`worker`](Fixture::worker) | other processes, see [`worker`] | 19, 26, 27, 28 |
 //! | [`pass`](Fixture::pass) | a clock that can be moved; without one, time passes really | all that wait for an end |
 //! | [`connections`](Fixture::connections) | seeing whether some are left behind | 20 |
@@ -80,7 +80,7 @@
 //! |---|---|---|---|
 //! | 1 | `a_free_resource_is_granted` | status and list of the owner say who, which token and how long | 1, 2, 7 |
 //! | 2 | `a_second_owner_is_told_who_has_it` | and for how long; being refused changes nothing | 1 |
-//! | 3 | `resources_and_owners_do_not_collide` | prefixes, empty names, zero bytes, quotes, wildcards, 1 KiB, unicode | 1, 7 |
+//! | 3 | `resources_and_owners_do_not_collide` | prefixes, empty names, zero bytes, quotes, wildcards, 1 KiB, unicode; and 300 names of whatever means something to some server | 1, 7 |
 //! | 4 | `asking_again_resumes` | at once, from any client, with the same token and no earlier end | 4 |
 //! | 5 | `a_fresh_token_makes_the_old_grant_stale` | it neither renews nor releases; nobody else gets one | 3, 5 |
 //! | 6 | `tokens_grow_from_tenure_to_tenure` | a hundred times, whoever had it and however it ended | 3 |
@@ -99,7 +99,7 @@
 //! | 19 | `a_crowd_of_processes_is_served` | [many](Caps::processes) of them; who waits asks at most ten times a second | 9 |
 //! | 20 | `a_request_that_is_dropped_leaves_nothing_behind` | after each number of polls: no waiter, no connection, at worst a lease of *T* | 11 |
 //! | 21 | `a_server_that_is_killed_keeps_leases_or_loses_them` | and the holder is told which; who waits gets in | 1, 3, 9 |
-//! | 22 | `a_server_that_forgot_waits_before_it_grants` | until nobody may go by what it granted; with greater tokens | 1, 3 |
+//! | 22 | `a_server_that_forgot_waits_before_it_grants` | restarted with nothing, emptied, or put back to an older copy: until nobody may go by what it granted; with greater tokens | 1, 3 |
 //! | 23 | `who_is_cut_off_learns_of_the_loss_alone` | with a connection that swallows everything: before its successor has it | 2, 10 |
 //! | 24 | `a_lost_answer_to_an_acquire_is_made_good` | by asking again: the same tenure | 4 |
 //! | 25 | `a_lost_answer_to_a_release_is_made_good` | by asking again: it is released, and a successor keeps it | 5 |

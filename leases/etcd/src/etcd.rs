@@ -21,6 +21,7 @@ use crate::{
     leftovers::{Granted, Leftovers},
     lock::{Changed, Lock, Value, seconds, token, whole},
     place::Place,
+    recall::Standing,
     session::{Draft, MOST, Session},
 };
 
@@ -98,6 +99,30 @@ impl Etcd {
     pub(crate) fn new(link: Handle<Session>, place: Arc<Place>, leftovers: Arc<Leftovers>, fallback: Duration) -> Self {
         let (clock, random, last) = (StdClock::new(), RandomState::new(), AtomicU64::new(0));
         Etcd { shared: Arc::new(Shared { link, place, leftovers, fallback, clock, random, last }) }
+    }
+
+    /// Opens the namespace at once, without a quarantine: for one that is new, or of which you know that nobody goes by a lease. It changes no
+    /// lease.
+    ///
+    /// Once, in a deployment, as a table is created elsewhere; or by hand. A program that calls it at each start has no quarantine any more: see
+    /// [the crate's page](crate#when-the-cluster-forgets).
+    ///
+    /// # Errors
+    /// As any operation.
+    ///
+    /// # Cancel safety
+    /// Dropped, it has been done or not.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example(etcd: keylatch_lease_etcd::Etcd) -> Result<(), keylatch_lease_etcd::Error> {
+    /// etcd.init().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn init(&self) -> Result<(), Error> {
+        let question = |session: Arc<Live<Session>>| Box::pin(async move { session.end_quarantine().await });
+        self.read(&mut self.limit(), question).await.map_err(Fail::into_cause)
     }
 
     /// Waits until there is a connection to a node with a leader. Operations do so by themselves: this is for who wants to know at the
@@ -242,27 +267,53 @@ impl Etcd {
     }
 
     /// A tenure begins, unless another one is in its way.
-    async fn begin(&self, limit: &mut Limit, ask: &Ask<'_>, term: Term) -> Result<Begun, Fail<Error>> {
+    async fn begin(
+        &self,
+        limit: &mut Limit,
+        ask: &Ask<'_>,
+        term: Term,
+        is_in_doubt: bool,
+    ) -> Result<Begun, Fail<Error>> {
         let time = term.end(Duration::ZERO, Duration::ZERO);
         let whole = time.and_then(whole);
-        let value =
-            Value { owner: ask.owner.clone(), seconds: whole.unwrap_or(0), since: 0, policy: Policy::of(ask.expiry) };
+        let value = Value {
+            base: 0,
+            owner: ask.owner.clone(),
+            seconds: whole.unwrap_or(0),
+            since: 0,
+            policy: Policy::of(ask.expiry),
+        };
         let lease = whole.map_or(0, |_| self.shared.id());
         let mut new = Draft { resource: ask.resource, slot: 0, lease, value };
         let question = |session: Arc<Live<Session>>| async move {
             if whole.is_some_and(|whole| whole < session.shortest) {
                 return Ok(Err(seconds(session.shortest)));
             }
-            Ok(Ok(session.begin(&mut new, ask.want == Want::Fresh).await?))
+            // Of one that is in doubt another one begins.
+            let is_fresh = ask.want == Want::Fresh || is_in_doubt;
+            // In a box, or each future that acquires is large.
+            let changed = Box::pin(session.begin(&mut new, is_fresh)).await?;
+            let is_kept_out = match &changed {
+                Changed::Yes(_) => false,
+                Changed::No(None) => true,
+                Changed::No(Some(found)) => is_fresh && found.value.owner == *ask.owner,
+            };
+            if is_kept_out {
+                if let Standing::Quarantined(remaining) = Box::pin(session.standing()).await? {
+                    return Ok(Ok(Err(remaining)));
+                }
+            }
+            Ok(Ok(Ok(changed)))
         };
         Ok(match self.write(limit, question).await? {
             Some(Err(min)) => Begun::Done(Answer::TooShort { min }),
-            Some(Ok(Changed::Yes(revision))) => {
-                let token = token(revision).ok_or(Fail::Unknown(Error::Unreadable))?;
+            Some(Ok(Err(remaining))) => Begun::Done(Answer::Quarantined { remaining }),
+            Some(Ok(Ok(Changed::Yes(number)))) => {
+                let token = token(number).ok_or(Fail::Unknown(Error::Unreadable))?;
                 let remaining = time.filter(|_| whole.is_some());
                 Begun::Done(Answer::Granted { token, resumed: false, held_for: Duration::ZERO, remaining })
             }
-            Some(Ok(Changed::No(found))) => Begun::Not(found),
+            Some(Ok(Ok(Changed::No(found)))) => Begun::Not(found),
             None => Begun::Not(None),
         })
     }
@@ -296,7 +347,7 @@ impl Etcd {
         if is_enough && is_kept {
             return Ok(Extended::To { left, held_for });
         }
-        let Value { owner, seconds, since, .. } = lock.value.clone();
+        let Value { base, owner, seconds, since, .. } = lock.value.clone();
         let (granted, seconds, left) = if is_enough {
             (None, seconds, left)
         } else {
@@ -311,7 +362,7 @@ impl Etcd {
             (Some(granted), seconds, wanted)
         };
         let lease = granted.as_ref().map_or(lock.lease, Granted::lease);
-        let value = Value { owner, seconds, since, policy };
+        let value = Value { base, owner, seconds, since, policy };
         let new = Draft { resource: &lock.resource, slot: lock.slot, lease, value };
         let alter = |session: Arc<Live<Session>>| async move { session.alter(&new, lock, granted).await };
         match self.write(limit, alter).await? {
@@ -355,7 +406,7 @@ impl Etcd {
             // Of what comes meanwhile nothing is released, or there may be no end to it.
             let until = *until.get_or_insert(at);
             let listed = locks.len();
-            locks.retain(|lock| revision_of(lock) <= until);
+            locks.retain(|lock| lock.created <= until);
             if locks.is_empty() {
                 return Ok(());
             }
@@ -404,13 +455,18 @@ impl Engine for Etcd {
             _ => self.find(&mut limit, ask.resource).await?,
         };
         loop {
+            // Its owner may have released it, and somebody else may have had a greater token, in what was forgotten.
+            let base = self.place().base();
+            let is_in_doubt =
+                found.as_ref().is_some_and(|lock| lock.value.owner == *ask.owner && lock.value.base != base);
             found = match (found, ask.want, ask.term) {
                 (None, Want::Mine, _) | (None, _, None) => return Ok(Answer::Free),
                 (Some(lock), want, _) if lock.value.owner != *ask.owner || want == Want::New => {
                     let remaining = self.busy(&mut limit, &lock).await?;
                     return Ok(Answer::Busy { owner: lock.value.owner, remaining });
                 }
-                (Some(lock), want, term) if want != Want::Fresh => {
+                (Some(_), Want::Mine, _) if is_in_doubt => return Ok(Answer::Free),
+                (Some(lock), want, term) if want != Want::Fresh && !is_in_doubt => {
                     let policy = term.map_or(lock.value.policy, |_| Policy::of(ask.expiry));
                     if let Extended::To { left, held_for } = self.extend(&mut limit, &lock, term, policy).await? {
                         return Ok(Answer::Granted { token: lock.token, resumed: true, held_for, remaining: left });
@@ -419,7 +475,7 @@ impl Engine for Etcd {
                     self.find(&mut limit, ask.resource).await?
                 }
                 (_, _, None) => return Ok(Answer::Free),
-                (mine, _, Some(term)) => match self.begin(&mut limit, &ask, term).await? {
+                (mine, _, Some(term)) => match self.begin(&mut limit, &ask, term, is_in_doubt).await? {
                     Begun::Done(answer) => return Ok(answer),
                     Begun::Not(found) => {
                         // Somebody else comes and goes, or half of a tenure was deleted by hand.
@@ -530,10 +586,6 @@ impl Engine for Etcd {
     fn abandon(&self, resource: &Resource, owner: &Owner, token: Token) {
         self.shared.link.abandon(Tenure { resource: resource.clone(), owner: owner.clone(), token });
     }
-}
-
-fn revision_of(lock: &Lock) -> i64 {
-    crate::lock::revision(lock.token)
 }
 
 fn record(lock: Lock, (remaining, held_for): (Option<Duration>, Duration)) -> Record {

@@ -7,7 +7,8 @@ impl Etcd {
     /// A condition for a transaction of one's own in the same cluster: that this tenure goes on. What the transaction does is then done
     /// under the lease or not at all, however long the process has slept before.
     ///
-    /// It needs no fence and no token. Whether the lease is over by time is decided by etcd alone, which ends it.
+    /// It needs no fence and no token. The engine must have been connected: see [`Etcd::ready`]. A tenure that began before [something was
+    /// forgotten](crate#when-the-cluster-forgets) guards nothing. Whether the lease is over by time is decided by etcd alone, which ends it.
     ///
     /// # Examples
     /// ```no_run
@@ -30,6 +31,6 @@ impl Etcd {
     pub fn guard(&self, grant: &Grant) -> Compare {
         // Under the prefix there is one key, or none, of which the create revision is said to be 0.
         let prefix = self.place().lock(grant.resource());
-        Compare::create_revision(prefix, CompareOp::Equal, revision(grant.token())).with_prefix()
+        Compare::create_revision(prefix, CompareOp::Equal, revision(grant.token(), self.place().base())).with_prefix()
     }
 }

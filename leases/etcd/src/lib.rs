@@ -29,18 +29,49 @@
 //! keylatch-lease/NAMESPACE/o/OWNER/ENTITY/KEY/SLOT    what somebody has
 //! ```
 //!
-//! For a moment there may be a third, `keylatch-lease/NAMESPACE/x/ETCD LEASE`: the mark of an etcd lease that somebody asked for and then gave up.
+//! Beside them are `keylatch-lease/NAMESPACE/l/mark`, which makes the namespace [the one that it was](#when-the-cluster-forgets), and while nothing is granted
+//! `keylatch-lease/NAMESPACE/l/quarantine`. For a moment there may be another, `keylatch-lease/NAMESPACE/x/ETCD LEASE`: the mark of an etcd lease that somebody asked for and then gave up.
 //!
 //! All but letters, digits and `-_.~:@+=,` is escaped as in URLs; the slot is 0 or 1. `etcdctl get --prefix keylatch-lease/shop/l/` shows who has
 //! what, and `etcdctl lease revoke` of a key's lease frees it by force. A user needs a role with the permission to read and write the
 //! prefix `keylatch-lease/NAMESPACE/`.
 //!
+//! # When the cluster forgets
+//! A cluster that is restored from a snapshot, or of which somebody deletes all keys, has forgotten leases that somebody still goes by. So each namespace has
+//! a *mark*. If it is not there, or is not the one that there was, nothing is granted for a while, until whatever may have been
+//! granted has ended: [`AcquireError::Quarantined`](keylatch_lease::AcquireError::Quarantined) says how long, and [`Options::quarantine`] how long that is, 60 s if
+//! not set. Meanwhile what the cluster remembers can be renewed and released.
+//!
+//! | it may have forgotten something | how it is known |
+//! |---|---|
+//! | all keys of the namespace are gone | the mark is not there |
+//! | a snapshot was restored | the cluster has another ID; or its log has fewer entries than it has revisions, for a restore begins a new log: each new connection asks for both |
+//! | the folder of a single node was put back to an older copy | the revision is smaller than one that a program has seen that was connected |
+//! | the namespace is new | that looks the same as the first, until somebody calls [`Etcd::init`] |
+//!
+//! - **It is looked at in each grant**: the transaction that begins a tenure compares the mark, and that there is no quarantine. So it does not matter what
+//!   becomes of the cluster under a connection.
+//! - **Tokens** are revisions above a base, and the base is the time of day, in microseconds since 1970, of the program that wrote the mark. So they go on above all
+//!   that were given, though revisions are given out again: unless that program's clock is behind those of all that wrote a mark before it,
+//!   by more than the time since.
+//! - **After a restore** an operator need do nothing, if it was one from a snapshot (`etcdctl snapshot restore`). After putting back a folder, or where a restored
+//!   cluster was used by others for long before the first program came: delete `keylatch-lease/NAMESPACE/l/mark` before programs go on. A program that
+//!   was not connected cannot tell such a copy from what was there (1, 3).
+//! - **A lease that lasts longer** than the quarantine, from one renewal to the next, is not waited for; nor is one that never ends. If the
+//!   cluster forgets it, somebody else may get the resource while the holder goes by it (1). The token tells them apart (3).
+//! - **What it remembers** and is not true any more, since it has forgotten a release: such a lease ends when it would have ended. One that never
+//!   ends has to be released again. Whoever renews by a grant that it has released is told that it goes on.
+//!   Whoever asks again for what it had before begins a new tenure (4), as somebody else may have had a greater token meanwhile.
+//! - **[`Etcd::init`]** ends a quarantine. Whoever calls it says that nobody still relies on a lease that the cluster may have forgotten.
+//!
+//! Programs that use one namespace should all have the same quarantine. While they differ, the shortest may count.
+//!
 //! # How it works
 //! - **Clock**: the leader's, a steady one, in whole seconds: times are rounded up there, and the holder goes by what it asked for, counted
-//!   from before it asked. Nobody's time of day matters. The shortest lease is one and a half election timeouts, 2 s with etcd's defaults:
+//!   from before it asked. Nobody's time of day matters, but for the base of tokens. The shortest lease is one and a half election timeouts, 2 s with etcd's defaults:
 //!   less is `TtlTooShort`. More than 285 years (9·10⁹ s) never ends.
-//! - **Token**: the revision at which the tenure began: the create revision of its keys. Revisions grow with each change of the whole cluster,
-//!   so tokens do, whatever is released, expires or is deleted.
+//! - **Token**: the revision at which the tenure began, which is the create revision of its keys, plus the mark's base, which is in the value. Revisions
+//!   grow with each change of the whole cluster, so tokens do, whatever is released, expires or is deleted.
 //! - **Who waits** is told by one watch on the namespace's keys: at a release, at an expiry, and where an owner begins a fresh tenure. After a
 //!   connection was lost, all who wait ask again.
 //! - **Connection**: one for each engine and its clones, to one node, with the requests of all tasks side by side on it. When it is lost,
@@ -64,6 +95,7 @@
 //! | either, while the connection is lost | the next connection, and a few round trips; or an error after the timeout, or three |
 //! | either, and the leader is gone | an election; of an expiry, the lease's whole time again |
 //! | release, and the node is gone without a word | the fallback and the timeout, 10 s |
+//! | any of them, in a quarantine | an error |
 //!
 //! # What weakens which guarantee
 //! The numbers are those of [`keylatch_lease`](keylatch_lease#what-it-guarantees).
@@ -76,7 +108,8 @@
 //! | an operation is given up after its timeout, or its future is dropped | 11: a lease that was granted unheard stays until it expires, or its owner asks again; with `Expiry::Never`, until its owner asks again or is released by name |
 //! | a program ends, etcd does not answer in time, or has no space, right after a release or an acquire; the future of a release, or of an acquire with `fresh_token`, is dropped | 12: an etcd lease on which nothing hangs any more may be there until its time is over |
 //! | many processes wait for one resource | 9: in each process in order of arrival; among them who is first to ask |
-//! | a snapshot is restored | 1, 3: what has happened since is forgotten, and revisions are given out again. Use a new namespace, and fences that begin anew |
+//! | a snapshot is restored, or all keys are deleted | nothing but a quarantine, for leases that do not outlast it; 1 otherwise. 5, 7: a release may be undone, and who renews by what it has released has it again |
+//! | the folder of a single node is put back to an older copy | the same, for programs that were connected. 1, 3, if the first to come was not: see [above](#when-the-cluster-forgets) |
 //! | clocks of the nodes | nothing: no two are compared |
 //!
 //! # What the cluster needs
@@ -105,8 +138,10 @@ mod etcd;
 mod guard;
 mod leftovers;
 mod lock;
+mod mark;
 mod options;
 mod place;
+mod recall;
 mod session;
 
 pub use error::Error;

@@ -9,17 +9,19 @@ use keylatch_lease_remote::Policy;
 use crate::place::{Place, escape, unescape};
 
 /// Of the values' form.
-const VERSION: &str = "1";
+const VERSION: &str = "2";
 
 /// The longest that etcd takes, in seconds.
-const LONGEST: u64 = 9_000_000_000;
+pub(crate) const LONGEST: i64 = 9_000_000_000;
 
 /// By so many seconds what the stopwatch was thought to show may be ahead of what it shows.
 const INEXACT: i64 = 2;
 
-/// What a value says. It is text: version, owner, the etcd lease's seconds, when the tenure began by the stopwatch, policy.
+/// What a value says. It is text: version, what the tenure's token is more than its revision, owner, the etcd lease's seconds, when the tenure began by the stopwatch, policy.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Value {
+    /// By how much the token is greater than the revision at which the tenure began.
+    pub(crate) base: i64,
     pub(crate) owner: Owner,
     /// How long the etcd lease lasts from each keep-alive. 0: there is none.
     pub(crate) seconds: i64,
@@ -29,14 +31,15 @@ pub(crate) struct Value {
 
 impl Value {
     pub(crate) fn to_text(&self) -> String {
-        let Value { owner, seconds, since, policy } = self;
+        let Value { base, owner, seconds, since, policy } = self;
         let number = |number: Option<i64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
         let (kind, idle, total) = (char::from(policy.kind), number(policy.idle), number(policy.total));
-        format!("{VERSION} {} {seconds} {since} {kind} {idle} {total}", escape(owner.id()))
+        format!("{VERSION} {base} {} {seconds} {since} {kind} {idle} {total}", escape(owner.id()))
     }
 
     fn parse(text: &[u8]) -> Option<Self> {
         let mut words = std::str::from_utf8(text).ok()?.strip_prefix(VERSION)?.strip_prefix(' ')?.split(' ');
+        let base = words.next()?.parse().ok()?;
         let owner = Owner::from_id(&unescape(words.next()?)?);
         let seconds = words.next()?.parse().ok()?;
         let since = words.next()?.parse().ok()?;
@@ -46,7 +49,7 @@ impl Value {
             digits => Some(Some(digits.parse().ok()?)),
         };
         let policy = Policy { kind, idle: number()?, total: number()? };
-        Some(Value { owner, seconds, since, policy })
+        Some(Value { base, owner, seconds, since, policy })
     }
 }
 
@@ -56,6 +59,8 @@ pub(crate) struct Lock {
     pub(crate) resource: Resource,
     pub(crate) slot: u8,
     pub(crate) token: Token,
+    /// The revision at which it began.
+    pub(crate) created: i64,
     /// The etcd lease. 0: none, it never ends.
     pub(crate) lease: i64,
     pub(crate) modified: i64,
@@ -67,8 +72,9 @@ impl Lock {
     pub(crate) fn new(prefix: &str, kv: &KeyValue) -> Option<Self> {
         let (resource, slot) = Place::resource(prefix, kv.key())?;
         let value = Value::parse(kv.value())?;
-        let token = token(kv.create_revision())?;
-        Some(Lock { resource, slot, token, lease: kv.lease(), modified: kv.mod_revision(), value })
+        let created = kv.create_revision();
+        let token = token(value.base.checked_add(created)?)?;
+        Some(Lock { resource, slot, token, created, lease: kv.lease(), modified: kv.mod_revision(), value })
     }
 
     /// How long the tenure has lasted, when the stopwatch shows this. That begins anew when the cluster has a new leader: then it has lasted
@@ -81,7 +87,7 @@ impl Lock {
 
 /// What came of a transaction.
 pub(crate) enum Changed {
-    /// Made, and at which revision.
+    /// Made; of a tenure that has begun, with which token.
     Yes(i64),
     /// Not made: what the resource has instead.
     No(Option<Lock>),
@@ -91,9 +97,9 @@ pub(crate) fn token(revision: i64) -> Option<Token> {
     Token::new(u64::try_from(revision).ok()?)
 }
 
-/// As etcd has it. A token that it cannot have is one of nothing.
-pub(crate) fn revision(token: Token) -> i64 {
-    i64::try_from(token.get()).unwrap_or(-1)
+/// The revision at which a tenure with this token began, if it was given out with that base. One that etcd cannot have is of nothing.
+pub(crate) fn revision(token: Token, base: i64) -> i64 {
+    i64::try_from(token.get()).map_or(-1, |number| number - base).max(-1)
 }
 
 pub(crate) fn seconds(number: i64) -> Duration {
@@ -103,7 +109,7 @@ pub(crate) fn seconds(number: i64) -> Duration {
 /// Whole seconds, rounded up: one at least. `None`: longer than etcd takes, for ever.
 pub(crate) fn whole(time: Duration) -> Option<i64> {
     let whole = time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0)).max(1);
-    if whole <= LONGEST { i64::try_from(whole).ok() } else { None }
+    i64::try_from(whole).ok().filter(|&whole| whole <= LONGEST)
 }
 
 #[cfg(test)]
@@ -125,16 +131,16 @@ mod tests {
         ];
         let owners = [Owner::named("a b"), Owner::incarnation("worker"), Owner::named("\0/%")];
         for (policy, owner) in policies.iter().flat_map(|policy| owners.iter().map(move |owner| (policy, owner))) {
-            let value = Value { owner: owner.clone(), seconds: 5, since: 7, policy: Policy::of(policy) };
+            let value = Value { base: 9, owner: owner.clone(), seconds: 5, since: 7, policy: Policy::of(policy) };
             assert_eq!(Value::parse(value.to_text().as_bytes()), Some(value));
         }
     }
 
     #[test]
     fn a_stopwatch_that_began_anew_gives_the_least_that_a_tenure_has_lasted() {
-        let value = Value { owner: "ann".into(), seconds: 5, since: 100, policy: Policy::of(&Expiry::Never) };
+        let value = Value { base: 0, owner: "ann".into(), seconds: 5, since: 100, policy: Policy::of(&Expiry::Never) };
         let (resource, token) = ("form".into(), Token::new(7).unwrap());
-        let lock = Lock { resource, slot: 0, token, lease: 1, modified: 7, value };
+        let lock = Lock { resource, slot: 0, token, created: 7, lease: 1, modified: 7, value };
         for (shows, lasted) in [(100, 0), (130, 30), (99, 0), (98, 0), (97, 97), (3, 3), (0, 0), (-1, 0)] {
             assert_eq!(lock.held_for(shows), Duration::from_secs(lasted), "{shows}");
         }
@@ -142,7 +148,9 @@ mod tests {
 
     #[test]
     fn what_others_wrote_is_no_value() {
-        for text in ["", "hello", "1", "1 ", "1 a", "1 a 5", "1 a 5 7", "1 a 5 7 s", "1 a 5 7 s 1", "2 a 5 7 s 1 -"] {
+        for text in
+            ["", "hello", "2", "2 0", "2 0 a", "2 0 a 5", "2 0 a 5 7", "2 0 a 5 7 s", "2 0 a 5 7 s 1", "1 a 5 7 s 1 -"]
+        {
             assert_eq!(Value::parse(text.as_bytes()), None, "{text:?}");
         }
         assert_eq!(Value::parse(b"\xff\xfe"), None);

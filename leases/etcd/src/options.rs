@@ -10,7 +10,13 @@ use std::{
 use etcd_client::{Client, ConnectOptions};
 use keylatch_lease_remote::{BoxError, Link};
 
-use crate::{driver::drive, etcd::Etcd, leftovers::Leftovers, place::Place};
+use crate::{
+    driver::drive,
+    etcd::Etcd,
+    leftovers::Leftovers,
+    lock::{LONGEST, whole},
+    place::Place,
+};
 
 /// Settings of the engine, and how it connects: see [`Etcd::in_namespace`].
 ///
@@ -30,6 +36,7 @@ pub struct Options {
     namespace: String,
     timeout: Duration,
     fallback: Duration,
+    quarantine: Duration,
 }
 
 impl Etcd {
@@ -52,7 +59,12 @@ impl Etcd {
     pub fn in_namespace(name: impl Into<String>) -> Options {
         let namespace = name.into();
         assert!(namespace.len() <= 255, "the name of a namespace must not be longer than 255 bytes");
-        Options { namespace, timeout: Duration::from_secs(5), fallback: Duration::from_secs(5) }
+        Options {
+            namespace,
+            timeout: Duration::from_secs(5),
+            fallback: Duration::from_secs(5),
+            quarantine: Duration::from_secs(60),
+        }
     }
 }
 
@@ -95,6 +107,22 @@ impl Options {
         self
     }
 
+    /// How long nothing is granted when the cluster may have forgotten leases: 60 s if not set, in whole seconds. No lease of the namespace should last
+    /// longer from one renewal to the next; one that does is not waited for. See [the crate's page](crate#when-the-cluster-forgets).
+    ///
+    /// It should be the same in all programs that use the namespace: while they differ, the shortest may count.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::time::Duration;
+    /// # use keylatch_lease_etcd::Etcd;
+    /// let options = Etcd::in_namespace("shop").quarantine(Duration::from_secs(600));
+    /// ```
+    pub fn quarantine(mut self, time: Duration) -> Self {
+        self.quarantine = time;
+        self
+    }
+
     /// An engine, and its driver, which is to be spawned on tokio: it makes clients by this function, and again when the connection is
     /// lost. Without it nothing happens; when it is dropped, operations fail with [`Error::Stopped`](crate::Error::Stopped).
     ///
@@ -120,8 +148,9 @@ impl Options {
         C: FnMut() -> F + Send,
         F: Future<Output = Result<Client, BoxError>> + Send,
     {
-        let Options { namespace, timeout, fallback } = self;
-        let (place, leftovers) = (Arc::new(Place::new(namespace)), Arc::new(Leftovers::default()));
+        let Options { namespace, timeout, fallback, quarantine } = self;
+        let (place, leftovers) =
+            (Arc::new(Place::new(namespace, whole(quarantine).unwrap_or(LONGEST))), Arc::new(Leftovers::default()));
         let (link, driving) = Link::new(timeout, None);
         let driver = drive(driving, Arc::clone(&place), Arc::clone(&leftovers), dial);
         (Etcd::new(link, place, leftovers, fallback), driver)

@@ -4,15 +4,19 @@
 //! keylatch-lease/NAMESPACE/l/ENTITY/KEY/SLOT          who has it
 //! keylatch-lease/NAMESPACE/o/OWNER/ENTITY/KEY/SLOT    what somebody has
 //! keylatch-lease/NAMESPACE/x/ETCD LEASE               nothing may hang on it any more: it is about to be revoked
+//! keylatch-lease/NAMESPACE/l/mark                     what makes the namespace the one that it was
+//! keylatch-lease/NAMESPACE/l/quarantine               while it is there nothing is granted
 //! ```
 //!
 //! The two of a tenure are written in one transaction and hang on one etcd lease, so that they come and go together, and their
 //! create revision is the token. A fresh tenure begins as the old one ends: in the other of two slots, as etcd refuses to delete and
 //! to put the same key in one transaction.
 
-use std::fmt::Write;
+use std::{fmt::Write, sync::Mutex};
 
 use keylatch_lease::{Owner, Resource};
+
+use crate::mark::Before;
 
 const ROOT: &str = "keylatch-lease";
 
@@ -22,16 +26,29 @@ pub(crate) struct Place {
     root: String,
     /// The etcd lease that is never renewed: what it has left tells the time.
     pub(crate) stopwatch: i64,
+    /// How long nothing is granted when something may have been forgotten, in seconds.
+    pub(crate) quarantine: i64,
+    /// What the last connection knew.
+    pub(crate) before: Mutex<Option<Before>>,
 }
 
 impl Place {
-    pub(crate) fn new(namespace: String) -> Self {
+    pub(crate) fn new(namespace: String, quarantine: i64) -> Self {
         let root = format!("{ROOT}/{}", escape(&namespace));
         let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         let hash = root.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
         // From the upper half, where etcd does not look first for an ID of its own.
         let stopwatch = i64::try_from(hash >> 2 | 1 << 62).unwrap_or(1);
-        Place { namespace, root, stopwatch }
+        Place { namespace, root, stopwatch, quarantine, before: Mutex::default() }
+    }
+
+    /// Beside the leases, so that whatever deletes all of them deletes it, too.
+    pub(crate) fn mark(&self) -> String {
+        format!("{}/l/mark", self.root)
+    }
+
+    pub(crate) fn in_quarantine(&self) -> String {
+        format!("{}/l/quarantine", self.root)
     }
 
     /// The prefix of all that is leased.
@@ -122,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_key_says_what_it_is_of() {
-        let place = Place::new("shop/1".into());
+        let place = Place::new("shop/1".into(), 60);
         let owner = Owner::named("a/b");
         for resource in [("", ""), ("a", "b/c"), ("a/b", "c"), ("l", "o"), ("a", "0")].map(Resource::from) {
             for slot in [0, 1] {
@@ -136,9 +153,9 @@ mod tests {
 
     #[test]
     fn keys_of_others_are_of_nothing() {
-        let place = Place::new("shop".into());
+        let place = Place::new("shop".into(), 60);
         let prefix = place.locks();
-        for rest in ["", "a", "a/b", "a/b/", "a/b/2", "a/b/00", "a/b/0/", "a/b/c/0", "%zz/b/0"] {
+        for rest in ["", "mark", "quarantine", "a", "a/b", "a/b/", "a/b/2", "a/b/00", "a/b/0/", "a/b/c/0", "%zz/b/0"] {
             assert_eq!(Place::resource(&prefix, format!("{prefix}{rest}").as_bytes()), None, "{rest}");
         }
         assert_eq!(Place::resource(&prefix, b"elsewhere/a/b/0"), None);
@@ -147,7 +164,7 @@ mod tests {
 
     #[test]
     fn namespaces_have_keys_and_stopwatches_of_their_own() {
-        let (one, other) = (Place::new("a/l".into()), Place::new("a".into()));
+        let (one, other) = (Place::new("a/l".into(), 60), Place::new("a".into(), 60));
         assert!(!one.locks().starts_with(&other.locks()));
         assert_ne!(one.stopwatch, other.stopwatch);
         assert!(one.stopwatch > 0);

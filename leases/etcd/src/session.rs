@@ -23,6 +23,7 @@ use crate::{
     error::{self, Error, Trouble},
     leftovers::{Granted, Leftovers, Revoker},
     lock::{Changed, Lock, Value, revision},
+    mark::{Mark, Seen},
     place::Place,
 };
 
@@ -69,13 +70,16 @@ pub(crate) struct Draft<'a> {
 pub(crate) struct Session {
     pub(crate) place: Arc<Place>,
     pub(crate) leftovers: Arc<Leftovers>,
-    kv: KvClient,
+    pub(crate) kv: KvClient,
     lease: LeaseClient,
+    /// As it was read when the connection was made. `None`: it could not be written.
+    pub(crate) mark: Mutex<Option<Mark>>,
+    pub(crate) seen: Arc<Seen>,
     ended: Arc<Ended>,
     /// The shortest etcd lease that there is, in seconds.
     pub(crate) shortest: i64,
     /// What the stopwatch has shown, and when.
-    seen: Mutex<(i64, Duration)>,
+    shown: Mutex<(i64, Duration)>,
 }
 
 /// Whether the connection is of use.
@@ -104,8 +108,18 @@ impl Session {
         let (watcher, stream) =
             client.watch_client().max_decoding_message_size(LARGEST).watch(place.locks(), Some(options)).await?;
         let (kv, lease) = (client.kv_client().max_decoding_message_size(LARGEST), client.lease_client());
-        let seen = Mutex::new((0, StdClock::new().now()));
-        let mut session = Session { place, leftovers, kv, lease, ended: Arc::default(), shortest: 1, seen };
+        let shown = Mutex::new((0, StdClock::new().now()));
+        let mut session = Session {
+            place,
+            leftovers,
+            kv,
+            lease,
+            mark: Mutex::default(),
+            seen: Arc::default(),
+            ended: Arc::default(),
+            shortest: 1,
+            shown,
+        };
         // One that is too short is made as long as the shortest.
         match session.grant(0, 1).await {
             Ok((id, seconds)) => {
@@ -118,6 +132,10 @@ impl Session {
         }
         session.shortest = shortest.load(SeqCst);
         session.clock().await?;
+        match session.recall(client).await {
+            Ok(()) | Err(Trouble::Full(_)) => {}
+            Err(trouble) => return Err(trouble),
+        }
         Ok((session, Ear { stream, _watcher: watcher }))
     }
 
@@ -150,17 +168,17 @@ impl Session {
                 Err(trouble) => return Err(trouble),
             }
         }
-        *self.seen() = (shows, StdClock::new().now());
+        *self.shown() = (shows, StdClock::new().now());
         Ok(shows)
     }
 
-    fn seen(&self) -> MutexGuard<'_, (i64, Duration)> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn shown(&self) -> MutexGuard<'_, (i64, Duration)> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the stopwatch should show, without asking; nothing, if it has not been asked for long: another leader may have begun it anew.
     fn about(&self) -> Option<i64> {
-        let (shown, at) = *self.seen();
+        let (shown, at) = *self.shown();
         let age = StdClock::new().now().saturating_sub(at);
         if age <= FRESH { Some(shown.saturating_add(i64::try_from(age.as_secs()).ok()?)) } else { None }
     }
@@ -198,6 +216,7 @@ impl Session {
     /// Who has it.
     pub(crate) async fn find(&self, resource: &Resource) -> Result<Option<Lock>, Trouble> {
         let got = self.kv.clone().get(self.place.lock(resource), prefixed()).await?;
+        self.seen.sees(got.header().map_or(0, |header| header.revision()));
         lock_of(&self.place.locks(), got.kvs())
     }
 
@@ -220,7 +239,7 @@ impl Session {
         });
         let found = try_join_all(parts).await?.into_iter().flatten();
         let locks = listed.into_iter().zip(found).map(|(lock, found)| async move {
-            if found == revision(lock.token) {
+            if found == lock.created {
                 return Ok(Some(lock));
             }
             match self.find(&lock.resource).await {
@@ -256,6 +275,7 @@ impl Session {
     /// Whether one of the branches that write was taken; if not there is one that reads.
     fn changed(&self, mut answer: TxnResponse) -> Result<Changed, Trouble> {
         let at = answer.header().map_or(0, |header| header.revision());
+        self.seen.sees(at);
         loop {
             let first = answer.op_responses().into_iter().next();
             match first {
@@ -275,7 +295,17 @@ impl Session {
     /// asked for at the same time.
     pub(crate) async fn begin(&self, new: &mut Draft<'_>, is_fresh: bool) -> Result<Changed, Trouble> {
         let mut granted = Granted::new(&self.leftovers, new.lease);
-        let changed = self.begin_with(&mut granted, new, is_fresh).await;
+        new.value.base = self.base();
+        let seen = self.seen.get();
+        let mut changed = self.begin_with(&mut granted, new, is_fresh).await;
+        if let Ok(Changed::Yes(at)) = &mut changed {
+            // An older copy of the cluster may have the same mark.
+            if *at <= seen {
+                changed = Err(self.is_another());
+            } else {
+                *at = at.saturating_add(new.value.base);
+            }
+        }
         granted.settle(&changed);
         changed
     }
@@ -306,7 +336,8 @@ impl Session {
         let is_free = Compare::create_revision(self.place.lock(new.resource), CompareOp::Equal, 0).with_prefix();
         let get = TxnOp::get(self.place.lock(new.resource), prefixed());
         let otherwise = if is_fresh { self.instead(new, 0, self.instead(new, 1, get)) } else { get };
-        let txn = Txn::new().when([self.is_wanted(new), is_free]).and_then(self.puts(new)).or_else([otherwise]);
+        let when: Vec<_> = self.is_sound().into_iter().chain([self.is_wanted(new), is_free]).collect();
+        let txn = Txn::new().when(when).and_then(self.puts(new)).or_else([otherwise]);
         let ask = || async {
             let answer = self.kv.clone().txn(txn.clone()).await?;
             self.changed(answer)
@@ -358,7 +389,7 @@ impl Session {
     fn instead(&self, new: &Draft<'_>, slot: u8, otherwise: TxnOp) -> TxnOp {
         let keys = self.keys(new.resource, &new.value.owner, slot);
         let is_held = keys.clone().map(|key| Compare::create_revision(key, CompareOp::Greater, 0));
-        let when: Vec<_> = is_held.into_iter().chain([self.is_wanted(new)]).collect();
+        let when: Vec<_> = is_held.into_iter().chain(self.is_sound()).chain([self.is_wanted(new)]).collect();
         let options = DeleteOptions::new().with_prev_key();
         let deletes = keys.map(|key| TxnOp::delete(key, Some(options.clone())));
         let puts = self.puts(&Draft { slot: 1 - slot, value: new.value.clone(), ..*new });
@@ -391,7 +422,7 @@ impl Session {
         let key = self.key(lock);
         // Not by its revision: many requests of its owner may write the same at the same time.
         let when = vec![
-            Compare::create_revision(key.clone(), CompareOp::Equal, revision(lock.token)),
+            Compare::create_revision(key.clone(), CompareOp::Equal, lock.created),
             Compare::lease(key.clone(), CompareOp::Equal, lease),
             Compare::value(key, CompareOp::Equal, value.to_text()),
         ];
@@ -411,16 +442,27 @@ impl Session {
 
     /// A tenure ends.
     pub(crate) async fn end(&self, resource: &Resource, owner: &Owner, token: Token) -> Result<Changed, Trouble> {
+        let created = revision(token, self.base());
+        match self.end_of(resource, owner, created).await? {
+            // It began before something was forgotten.
+            Changed::No(Some(lock)) if (&lock.value.owner, lock.token) == (owner, token) && lock.created != created => {
+                self.end_of(resource, owner, lock.created).await
+            }
+            ended => Ok(ended),
+        }
+    }
+
+    /// The one that began at this revision.
+    async fn end_of(&self, resource: &Resource, owner: &Owner, created: i64) -> Result<Changed, Trouble> {
         let prefixes = [self.place.lock(resource), self.place.owned_lock(owner, resource)];
-        let when = prefixes
-            .clone()
-            .map(|prefix| Compare::create_revision(prefix, CompareOp::Equal, revision(token)).with_prefix());
+        let when =
+            prefixes.clone().map(|prefix| Compare::create_revision(prefix, CompareOp::Equal, created).with_prefix());
         let options = DeleteOptions::new().with_prefix().with_prev_key();
         let then = prefixes.map(|prefix| TxnOp::delete(prefix, Some(options.clone())));
         let ended = self.change(resource, when.to_vec(), then.to_vec()).await?;
         match &ended {
             // Somebody has deleted the owner's key: the other one says whose it is.
-            Changed::No(Some(half)) if (&half.value.owner, half.token) == (owner, token) => {
+            Changed::No(Some(half)) if (&half.value.owner, half.created) == (owner, created) => {
                 let [when, _] = when;
                 self.change(resource, vec![when], then.into()).await
             }
@@ -432,7 +474,7 @@ impl Session {
     pub(crate) async fn end_all(&self, owner: &Owner, locks: &[Lock], at: Option<i64>) -> Result<bool, Trouble> {
         // Each key says on which etcd lease it hung: it may have moved since it was read.
         let delete = |key, options: DeleteOptions| TxnOp::delete(key, Some(options.with_prev_key()));
-        let is_it = |lock: &Lock| Compare::create_revision(self.key(lock), CompareOp::Equal, revision(lock.token));
+        let is_it = |lock: &Lock| Compare::create_revision(self.key(lock), CompareOp::Equal, lock.created);
         let mut when: Vec<_> = locks.iter().map(is_it).collect();
         let then: Vec<_> = match at {
             Some(at) => {

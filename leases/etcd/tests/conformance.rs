@@ -2,7 +2,14 @@
 
 mod common;
 
-use std::{env, net::SocketAddr, process::Command, sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    env,
+    net::SocketAddr,
+    process::Command,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use keylatch_lease_conformance::{Caps, Failure, Fixture, Proxy, Server, worker};
 use keylatch_lease_etcd::Etcd;
@@ -11,6 +18,9 @@ use tokio::runtime::Runtime;
 /// What a worker finds in its environment.
 const NAMESPACE: &str = "LEASE_WORKER";
 const ADDRESS: &str = "LEASE_SERVER";
+
+/// Short, but longer than what [the case](keylatch_lease_conformance#cases) of it needs.
+const QUARANTINE: Duration = Duration::from_secs(5);
 
 keylatch_lease_conformance::conformance!(OnEtcd::start());
 
@@ -29,11 +39,13 @@ fn is_a_worker() {
 struct OnEtcd {
     server: Arc<common::Server>,
     runtime: Runtime,
+    /// The namespaces that were made, and may have leases: they are not to be opened without a quarantine.
+    known: Mutex<HashSet<String>>,
 }
 
 impl OnEtcd {
     fn start() -> Self {
-        OnEtcd { server: common::shared(), runtime: runtime() }
+        OnEtcd { server: common::shared(), runtime: runtime(), known: Mutex::default() }
     }
 }
 
@@ -47,6 +59,7 @@ fn connected(namespace: &str, address: SocketAddr) -> Etcd {
     Etcd::in_namespace(namespace)
         .timeout(Duration::from_secs(3))
         .fallback(Duration::from_secs(60))
+        .quarantine(QUARANTINE)
         .connect([endpoint], None)
 }
 
@@ -62,12 +75,17 @@ impl Fixture for OnEtcd {
         // Whole seconds, and etcd looks twice a second for what has expired.
         caps.delta = Duration::from_secs(2);
         caps.processes = 32;
+        caps.quarantine = QUARANTINE;
         caps
     }
 
     async fn connect(&self, namespace: &str, through: Option<&Proxy>) -> Result<Etcd, Failure> {
         let engine = connected(namespace, through.map_or(self.server.address(), Proxy::address));
         engine.ready().await?;
+        let is_new = common::lock(&self.known).insert(namespace.to_owned());
+        if is_new {
+            engine.init().await?;
+        }
         Ok(engine)
     }
 
@@ -102,7 +120,23 @@ impl Server for OnEtcd {
     }
 
     fn forget(&self) -> Result<(), Failure> {
-        Err(Failure::does_not_apply("what etcd has confirmed it does not forget"))
+        self.server.run("forget");
+        Ok(())
+    }
+
+    fn empty(&self) -> Result<(), Failure> {
+        self.server.empty();
+        Ok(())
+    }
+
+    fn back_up(&self) -> Result<(), Failure> {
+        self.server.run("copy");
+        Ok(())
+    }
+
+    fn put_back(&self) -> Result<(), Failure> {
+        self.server.run("restore");
+        Ok(())
     }
 
     fn pause(&self) -> Result<(), Failure> {

@@ -6,7 +6,10 @@ use std::{
     collections::BTreeSet,
     future::poll_fn,
     pin::pin,
-    sync::Arc,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
     task::Poll,
     time::{Duration, Instant},
 };
@@ -15,8 +18,9 @@ use common::{Server, namespace, on_tokio, shared};
 use etcd_client::{
     Client, ConnectOptions, GetOptions, Permission, PermissionType, Txn, TxnOp, WatchFilterType, WatchOptions,
 };
+use futures_util::future::{Either, join_all, select};
 use keylatch_lease::{
-    AcquireError, Expiry, Leases, LookError, Lost, Owner, ReleaseError, RenewError, Resource, Term, Token,
+    AcquireError, Expiry, Grant, Leases, LookError, Lost, Owner, ReleaseError, RenewError, Resource, Term, Token,
     engine::{Answer, Ask, Engine, Gone, Left, Record, Renewal, Want},
 };
 use keylatch_lease_etcd::{Error, Etcd};
@@ -44,6 +48,7 @@ impl Desk {
         for leases in [&here, &there] {
             leases.engine().ready().await.unwrap();
         }
+        here.engine().init().await.unwrap();
         Desk { server, namespace, here, there, client }
     }
 
@@ -51,7 +56,8 @@ impl Desk {
     async fn keys(&self) -> Vec<(String, i64)> {
         let prefix = format!("keylatch-lease/{}/", self.namespace);
         let got = self.client.kv_client().get(prefix, Some(GetOptions::new().with_prefix())).await.unwrap();
-        got.kvs().iter().map(|kv| (kv.key_str().unwrap().to_owned(), kv.lease())).collect()
+        let all = got.kvs().iter().map(|kv| (kv.key_str().unwrap().to_owned(), kv.lease()));
+        all.filter(|(key, _)| !key.ends_with("/l/mark")).collect()
     }
 
     async fn leases(&self) -> BTreeSet<i64> {
@@ -532,6 +538,7 @@ fn any_text_is_a_namespace_and_none_sees_the_others() {
         let names = ["", "/", "a", "a/l", "a/l/x", "%", "%2F", "\0", "\u{1f512}", " ", "keylatch-lease"];
         let all: Vec<_> = names.iter().map(|name| server.leases(Etcd::in_namespace(format!("odd-{name}")))).collect();
         for (leases, name) in all.iter().zip(names) {
+            leases.engine().init().await.unwrap();
             let grant = leases.try_acquire("form", &ann, LONG).await.unwrap();
             assert!(!grant.is_resumed(), "{name:?}");
         }
@@ -687,7 +694,7 @@ fn an_engine_has_one_connection_however_many_wait() {
         let before = connections(port); // it has some to itself
         let leases = server.leases(Etcd::in_namespace("one"));
         let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
-        leases.engine().ready().await.unwrap();
+        leases.engine().init().await.unwrap();
         assert_eq!(connections(port), before + 1);
         for at in 0..50 {
             leases.try_acquire(at.to_string(), &ann, LONG).await.unwrap();
@@ -746,8 +753,7 @@ fn a_server_that_is_not_there_is_an_error_in_time_that_does_not_say_where() {
 #[test]
 fn a_server_that_does_not_answer_is_an_error_in_time() {
     at_desk_of_its_own(|desk| async move {
-        let leases = desk.server.leases(Etcd::in_namespace("x").timeout(secs(1)));
-        leases.engine().ready().await.unwrap();
+        let leases = desk.server.opened(Etcd::in_namespace("x").timeout(secs(1))).await;
         desk.server.run("pause");
         let start = Instant::now();
         let refused = leases.try_acquire("form", &"ann".into(), LONG).await;
@@ -789,6 +795,7 @@ fn a_role_needs_no_more_than_its_prefix_and_a_wrong_password_is_an_error_at_once
         };
         let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
         let leases = connect("shop", "secret");
+        leases.engine().init().await.unwrap();
         let grant = leases.try_acquire("form", &ann, LONG).await.unwrap();
         let waiting = leases.acquire("form", &bob, LONG);
         let release = async {
@@ -823,6 +830,7 @@ fn a_change_of_roles_is_survived_with_tokens_that_tell_a_revision() {
         let mut root = Client::connect(desk.server.endpoints(), user("root")).await.unwrap();
         let clerk = Etcd::in_namespace("shop").connect(desk.server.endpoints(), user("clerk"));
         let (ann, leases) = (Owner::named("ann"), Leases::with_engine(clerk));
+        leases.engine().init().await.unwrap();
         let grant = leases.try_acquire("form", &ann, LONG).await.unwrap();
         root.role_add("another").await.unwrap();
         leases.renew(&grant).await.unwrap();
@@ -839,6 +847,7 @@ fn a_leader_that_is_killed_is_succeeded_and_leases_go_on() {
     on_tokio(async {
         let leases = || server.leases(Etcd::in_namespace("three").timeout(secs(5)));
         let (here, there) = (Arc::new(leases()), Arc::new(leases()));
+        here.engine().init().await.unwrap();
         let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
         let mut last = None;
         for _ in 0..2 {
@@ -893,7 +902,7 @@ async fn leader(server: &Server) -> usize {
 fn a_node_without_its_cluster_is_left_for_another() {
     let server = Arc::new(Server::start_with(3, ""));
     on_tokio(async {
-        let leases = server.leases(Etcd::in_namespace("three").timeout(secs(10)));
+        let leases = server.opened(Etcd::in_namespace("three").timeout(secs(10))).await;
         let ann = Owner::named("ann");
         let grant = leases.try_acquire("form", &ann, LONG).await.unwrap();
         for node in 0..3 {
@@ -963,5 +972,167 @@ fn without_space_leases_are_renewed_and_released_over_a_new_connection() {
         new.release(&kept).await.unwrap();
         new.release(&other.unwrap()).await.unwrap();
         assert_eq!(desk.keys().await, []);
+    });
+}
+
+fn is_quarantined<X: std::fmt::Debug>(asked: Result<Grant, AcquireError<X>>) {
+    assert!(matches!(asked, Err(AcquireError::Quarantined { .. })), "{asked:?}");
+}
+
+/// Until it is over.
+async fn insist(leases: &Leases<Etcd>, resource: &str, owner: &Owner) -> Grant {
+    loop {
+        match leases.try_acquire(resource, owner, LONG).await {
+            Ok(grant) => return grant,
+            Err(AcquireError::Quarantined { .. } | AcquireError::Engine(_)) => tokio::time::sleep(PAUSE).await,
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_new_namespace_grants_nothing_until_it_is_opened_or_its_quarantine_is_over() {
+    at_desk(|desk| async move {
+        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
+        let new = |name| desk.server.leases(Etcd::in_namespace(name).quarantine(secs(2)));
+        let (one, other) = (new("new-1"), new("new-1"));
+        is_quarantined(one.try_acquire("form", &ann, LONG).await);
+        is_quarantined(other.try_acquire("form", &bob, LONG).await);
+        assert!(one.status("form").await.unwrap().is_none());
+        one.engine().init().await.unwrap();
+        // Those that are connected go by that, too.
+        other.try_acquire("form", &bob, LONG).await.unwrap();
+        is_quarantined(new("new-2").try_acquire("form", &ann, LONG).await);
+        insist(&new("new-2"), "form", &ann).await;
+        // One that is there is not changed by being opened again.
+        one.engine().init().await.unwrap();
+        let asked = one.try_acquire("form", &ann, LONG).await;
+        assert!(matches!(asked, Err(AcquireError::Busy { .. })), "{asked:?}");
+    });
+}
+
+#[test]
+fn what_is_emptied_under_a_connection_grants_nothing_until_all_is_over() {
+    at_desk_of_its_own(|desk| async move {
+        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
+        let old = desk.here.try_acquire("form", &ann, LONG).await.unwrap();
+        desk.server.empty();
+        is_quarantined(desk.there.try_acquire("form", &bob, LONG).await);
+        is_quarantined(desk.here.try_acquire("other", &bob, LONG).await);
+        desk.here.engine().init().await.unwrap();
+        assert!(desk.there.try_acquire("form", &bob, LONG).await.unwrap().token() > old.token());
+    });
+}
+
+#[test]
+fn a_cluster_that_is_put_back_to_an_older_copy_is_noticed_by_who_knew_it() {
+    at_desk_of_its_own(|desk| async move {
+        let Desk { server, namespace, .. } = &desk;
+        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
+        let connected = || server.leases(Etcd::in_namespace(namespace.as_str()).quarantine(secs(3)));
+        let (here, there) = (connected(), connected());
+        let kept = here.try_acquire("kept", &ann, LONG).await.unwrap();
+        let guard = here.engine().guard(&kept);
+        assert!(desk.client.kv_client().txn(Txn::new().when([guard])).await.unwrap().succeeded());
+        server.run("copy");
+        let mut old = insist(&here, "form", &ann).await;
+        for _ in 0..20 {
+            here.release(&old).await.unwrap();
+            old = insist(&here, "form", &ann).await;
+        }
+        while there.status("form").await.is_err() {}
+        server.run("restore");
+        while !matches!(there.try_acquire("form", &bob, LONG).await, Err(AcquireError::Quarantined { .. })) {
+            assert!(there.status("form").await.is_ok_and(|status| status.is_none()), "it was granted");
+        }
+        // What the copy has can be renewed.
+        here.renew(&kept).await.unwrap();
+        let new = insist(&there, "form", &bob).await;
+        assert!(new.token() > old.token(), "{} after {}", new.token(), old.token());
+        // Its owner may have released it in what was forgotten: it is another tenure from now on.
+        let again = insist(&here, "kept", &ann).await;
+        assert!(again.token() > old.token() && !again.is_resumed());
+        assert!(insist(&here, "kept", &ann).await.is_resumed());
+        here.release(&again).await.unwrap();
+        there.release(&new).await.unwrap();
+        assert_eq!(desk.keys().await, []);
+    });
+}
+
+#[test]
+fn a_tenure_of_before_can_be_released() {
+    at_desk_of_its_own(|desk| async move {
+        let ann = Owner::named("ann");
+        let kept = desk.here.try_acquire("kept", &ann, LONG).await.unwrap();
+        let all = desk.here.try_acquire("all", &ann, LONG).await.unwrap();
+        let mark = format!("keylatch-lease/{}/l/mark", desk.namespace);
+        desk.client.kv_client().delete(mark, None).await.unwrap();
+        is_quarantined(desk.there.try_acquire("form", &ann, LONG).await);
+        desk.there.release(&kept).await.unwrap();
+        assert_eq!(desk.there.owned_by(&ann).await.unwrap()[0].token(), all.token());
+        assert_eq!(desk.there.release_all(&ann).await.unwrap(), 1);
+    });
+}
+
+/// A snapshot that is restored begins a log of its own; or it is in another cluster.
+#[test]
+fn a_cluster_that_was_restored_from_a_snapshot_is_noticed_by_all() {
+    at_desk(|desk| async move {
+        let ann = Owner::named("ann");
+        let key = format!("keylatch-lease/{}/l/mark", desk.namespace);
+        let mut kv = desk.client.kv_client();
+        let grant = desk.here.try_acquire("form", &ann, LONG).await.unwrap();
+        for at in [1, 2] {
+            let got = kv.get(key.as_str(), None).await.unwrap();
+            let mut words: Vec<String> = got.kvs()[0].value_str().unwrap().split(' ').map(str::to_owned).collect();
+            words[at] = if at == 1 { "1".into() } else { "1000000".into() };
+            kv.put(key.as_str(), words.join(" "), None).await.unwrap();
+            let new = desk.server.leases(Etcd::in_namespace(desk.namespace.as_str()));
+            is_quarantined(new.try_acquire("other", &ann, LONG).await);
+            is_quarantined(desk.here.try_acquire("other", &ann, LONG).await);
+            new.engine().init().await.unwrap();
+            let next = desk.here.try_acquire("other", &ann, LONG).await.unwrap();
+            assert!(next.token() > grant.token());
+            desk.here.release(&next).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_cluster_that_is_compacted_and_defragmented_all_the_time_goes_on() {
+    at_desk_of_its_own(|desk| async move {
+        let inside = &AtomicUsize::new(0);
+        let tokens = &Mutex::new(Vec::new());
+        let workers = (0..4).map(|at| {
+            let leases = if at % 2 == 0 { &desk.here } else { &desk.there };
+            async move {
+                let owner = Owner::named(format!("owner {at}"));
+                for _ in 0..40 {
+                    let grant = leases.acquire("form", &owner, LONG).await.unwrap();
+                    assert_eq!(inside.fetch_add(1, SeqCst), 0);
+                    tokens.lock().unwrap().push(grant.token());
+                    leases.renew(&grant).await.unwrap();
+                    inside.fetch_sub(1, SeqCst);
+                    leases.release(&grant).await.unwrap();
+                }
+            }
+        });
+        let mut client = desk.client.clone();
+        let (mut rounds, mut work) = (0, pin!(join_all(workers)));
+        loop {
+            let harm = async {
+                let put = client.put("elsewhere", "x", None).await.unwrap();
+                client.compact(put.header().unwrap().revision(), None).await.unwrap();
+                client.defragment().await.unwrap();
+            };
+            // Both go on side by side, until the work is done.
+            if let Either::Left(_) = select(work.as_mut(), pin!(harm)).await {
+                break;
+            }
+            rounds += 1;
+        }
+        assert!(rounds > 0);
+        let tokens = tokens.lock().unwrap();
+        assert!(tokens.len() == 160 && tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
     });
 }

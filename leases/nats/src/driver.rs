@@ -8,11 +8,11 @@ use futures_util::{
     future::{Either, select},
 };
 use keylatch_lease_remote::{Driving, Failure, Watchers};
-use tokio::sync::watch::{self, Receiver};
+use tokio::sync::watch;
 
 use crate::{
     error::Error,
-    session::{Place, Session, freed},
+    session::{End, Place, Seen, Session, freed},
 };
 
 /// How often the client tries each server when it has lost one. It is soon dropped: there is a new one for each connection.
@@ -27,11 +27,12 @@ where
         let (link, place) = (Arc::clone(link), Arc::clone(&place));
         let dialled = dial(addresses.clone(), options());
         async move {
-            let (client, over) = dialled.await?;
+            let (client, end) = dialled.await?;
             // Before anybody can ask, who waits can be told.
             let told = client.subscribe(place.subjects.told()).await.map_err(unusable)?;
-            let session = Session::open(client, place, over.clone()).await?;
-            Ok((session, async move { hear(told, over, link.watchers()).await }))
+            let session = Session::open(client, place, end.clone()).await?;
+            let seen = session.seen();
+            Ok((session, async move { hear(told, end, &seen, link.watchers()).await }))
         }
     })
     .await;
@@ -41,13 +42,11 @@ fn unusable(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::unconnected(Some(Box::new(error)))
 }
 
-/// A client, and whether it has lost its connection. What it makes after that is not used: what was told meanwhile nobody heard.
-fn dial(
-    addresses: Vec<ServerAddr>,
-    options: ConnectOptions,
-) -> impl Future<Output = Result<(Client, Receiver<bool>), Error>> {
+/// A client, and the end of its connection. What it makes after that is not used: what was told meanwhile nobody heard.
+fn dial(addresses: Vec<ServerAddr>, options: ConnectOptions) -> impl Future<Output = Result<(Client, End), Error>> {
     let (tell, over) = watch::channel(false);
     let tell = Arc::new(tell);
+    let end = End { over, tell: Arc::downgrade(&tell) };
     let options = options.max_reconnects(TRIES).event_callback(move |event| {
         let tell = Arc::clone(&tell);
         async move {
@@ -57,15 +56,24 @@ fn dial(
             }
         }
     });
-    async move { Ok((options.connect(addresses).await.map_err(unusable)?, over)) }
+    async move { Ok((options.connect(addresses).await.map_err(unusable)?, end)) }
 }
 
 /// Tells who waits, until the connection is lost.
-async fn hear(mut told: Subscriber, mut over: Receiver<bool>, watchers: &Watchers) -> Error {
-    let mut over = pin!(over.wait_for(|over| *over));
+async fn hear(mut told: Subscriber, mut end: End, seen: &Seen, watchers: &Watchers) -> Error {
+    let mut over = pin!(end.over.wait_for(|over| *over));
+    let mut last = 0;
     loop {
         match select(told.next(), over.as_mut()).await {
             Either::Left((Some(message), _)) => {
+                if let Some(sequence) = sequence(&message) {
+                    // The stream is another, or an older copy of it; or, in a cluster, it has another leader. Another connection looks at that.
+                    if sequence <= last {
+                        return Error::unconnected(None);
+                    }
+                    last = sequence;
+                    seen.sees(sequence);
+                }
                 if let Some(resource) = freed(&message) {
                     watchers.tell(&resource);
                 }
@@ -73,4 +81,9 @@ async fn hear(mut told: Subscriber, mut over: Receiver<bool>, watchers: &Watcher
             Either::Left((None, _)) | Either::Right(_) => return Error::unconnected(None),
         }
     }
+}
+
+/// Which message of the stream it was.
+fn sequence(message: &async_nats::Message) -> Option<u64> {
+    message.headers.as_ref()?.get("Nats-Sequence")?.as_str().parse().ok()
 }

@@ -50,7 +50,7 @@ pub enum Error {
         /// What it says.
         source: Arc<jetstream::Error>,
     },
-    /// There is a message of the resource in the stream that was not written by this crate, or by a later version of it.
+    /// There is a message of the resource, or of the namespace, in the stream that was not written by this crate, or by another version of it.
     Foreign,
     /// The runtime of the connection is gone: nobody connects any more.
     Stopped,

@@ -17,8 +17,8 @@ const MOST: usize = 1024;
 /// The last message of a resource.
 #[derive(Clone, Debug)]
 pub(crate) enum Known {
-    /// It says that the resource is free.
-    Free(u64),
+    /// It says that the resource is free, and which token the last tenure had.
+    Free { sequence: u64, token: u64 },
     /// There is one, but which was not written down.
     Some,
     /// It is of this tenure.
@@ -64,11 +64,11 @@ mod tests {
     fn it_does_not_grow_without_end() {
         let memory = Memory::default();
         for at in 0..10 * MOST {
-            memory.keep(&Resource::from(at.to_string()), Known::Free(1));
+            memory.keep(&Resource::from(at.to_string()), Known::Free { sequence: 1, token: 1 });
             assert!(memory.lock().len() <= MOST);
         }
         let last = Resource::from((10 * MOST - 1).to_string());
-        assert!(matches!(memory.take(&last), Some(Known::Free(1))));
+        assert!(matches!(memory.take(&last), Some(Known::Free { sequence: 1, .. })));
         assert!(memory.take(&last).is_none());
     }
 }

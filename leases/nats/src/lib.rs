@@ -36,6 +36,37 @@
 //! `keylatch_lease.told.<namespace>.>` and to its inboxes. In the subject of a namespace, characters other than ASCII letters, digits, `_` and `-` are
 //! `=` and two hexadecimal digits.
 //!
+//! # When the stream forgets
+//! A stream that is purged, made anew, or restored from an older copy has forgotten leases that somebody still goes by. So each namespace has a *mark* in
+//! the stream, beside its leases. If it is not there, or is not the one that there was, nothing is granted for a while, until whatever may have been
+//! granted has ended: [`AcquireError::Quarantined`](keylatch_lease::AcquireError::Quarantined) says how long, and [`Options::quarantine`] how long that is, 60 s if
+//! not set. Meanwhile what the stream remembers can be renewed and released.
+//!
+//! | it may have forgotten something | how it is known |
+//! |---|---|
+//! | the stream was purged, or its leases were | the mark is not there |
+//! | it was deleted and made anew | there is no mark, or it does not say when this stream was made |
+//! | it was restored from an older copy, through the server or as files | its sequences are smaller than those that a program has seen that was connected: each program of the namespace is told of each lease, and looks at that when it asks for one, when somebody else does, and with each new connection |
+//! | a single server was started anew | it says so to each new connection (`server_id`), if [restarts are not trusted](Options::trusts_restarts) |
+//! | the namespace is new | that looks the same as the first, until somebody calls [`Nats::init`] |
+//!
+//! - **It is looked at in each grant**: once the message is stored that asks for the lease, the mark is read, and the lease is only granted if it is still the
+//!   same. So it does not matter that the stream is replaced under a connection.
+//! - **Tokens** start from the server's time, in microseconds since 1970. So they go on above all that were given, though the stream knows none of them.
+//! - **After a restore** an operator should know this: a program that starts after it, or was not connected for some time before it, cannot tell the
+//!   copy from what was there. If it is the first to ask for a lease that was granted after the copy was made, it may get that while its holder still goes by it (1),
+//!   until a program notices that was connected: with its next request, or its new connection after a restart. Tokens grow all the same (3). Rule it out with
+//!   `trusts_restarts(false)` if you put back files; with restores through the server, purge the subject `keylatch_lease.lease.*.mark` before programs go on: then
+//!   there is a quarantine.
+//! - **A lease that lasts longer** than the quarantine, from one renewal to the next, is not waited for; nor is one that never ends. If the
+//!   stream forgets it, somebody else may get the resource while the holder goes by it (1). The token tells them apart (3).
+//! - **What it remembers** and is not true any more, since it has forgotten a release: such a lease ends when it would have ended. One that never
+//!   ends has to be released again. Whoever renews by a grant that it has released is told that it goes on.
+//!   Whoever asks again for what it had before begins a new tenure (4), as somebody else may have had a greater token meanwhile.
+//! - **[`Nats::init`]** ends a quarantine. Whoever calls it says that nobody still relies on a lease that the stream may have forgotten.
+//!
+//! Programs that use one namespace should all have the same quarantine, and trust restarts or not. While they differ, the shortest may count.
+//!
 //! # How it works
 //! - **Clock**: the server's. It writes the time on each message that it stores, and all durations in a message count from there; the last
 //!   message of a resource decides who has it, and everybody who reads it comes to the same end. Clocks of clients do not matter. The
@@ -45,13 +76,13 @@
 //!   stored: one that came too late is there, and revives nothing.
 //! - **What time it is** the server does not say. Who has to know, since somebody else has the resource, has the server store a message, and
 //!   reads the time on it; that is good for a second.
-//! - **Token**: the sequence of the message with which the tenure began. The stream's sequences only grow, and no sweep deletes
-//!   its last message, so that a server that crashes knows its number.
+//! - **Token**: the last one of the resource plus one, or the server's time in microseconds since 1970 by a reading of the last minute, whichever is greater.
+//!   The message has it, and is stored only if the last one that it goes by still is; a sweep writes down in the mark the greatest token that it deletes.
 //! - **Who waits** is told by the stream itself, which republishes the headers of what it has stored. At an expiry nobody tells: each who
 //!   waits has a timer of its own. After a connection was lost, all who wait ask again.
 //! - **Connection**: one for each engine and its clones, with the requests of all tasks side by side on it. When it is lost there is
 //!   another one, after 50 ms to 2 s, at random.
-//! - **Requests**: to acquire what is free, and to release what was acquired on this connection, is one round trip each; to release is two to four once anybody
+//! - **Requests**: to acquire what is free is two round trips, the message and a look at the mark, and two more once a minute, for the server's clock; to release what was acquired on this connection is one, and is two to four once anybody
 //!   in this process has asked for it meanwhile. To renew is two: the message, and when it was stored; and three the first time after it was
 //!   acquired. A batch goes side by side. To ask for what somebody else has is two or three, and two more if it is more than a second
 //!   since the server's clock was read. `release_all`, `owned_by` and a sweep are one for each resource of
@@ -70,10 +101,11 @@
 //! # How late a waiter may be
 //! | the lease ends by | who waits has it after |
 //! |---|---|
-//! | release, `release_all`, a dropped `Held` | the message, and two round trips |
-//! | expiry | four round trips, by its own timer |
+//! | release, `release_all`, a dropped `Held` | the message, and three round trips |
+//! | expiry | five round trips, by its own timer |
 //! | either, while the connection is lost | the next connection, and as above; or an error after that |
 //! | release, and the server's machine is gone without a word | the fallback and the timeout, 10 s |
+//! | either, in a quarantine | an error |
 //!
 //! # What weakens which guarantee
 //! The numbers are those of [`keylatch_lease`](keylatch_lease#what-it-guarantees).
@@ -81,15 +113,17 @@
 //! | | what may happen |
 //! |---|---|
 //! | always | 7: `release_all` releases one lease after the other, not all as of one instant; what its owner acquires meanwhile may be released or not. If it fails, some have been released; if it had to ask again, it counts only what it released then |
-//! | restart of the server, `kill -9` | nothing: the operating system has what was confirmed. Leases go on expiring meanwhile |
-//! | the machine of a *single* server loses its power | 1, 3, 5: the last seconds or minutes may be lost, tokens included, unless the server has `sync_interval: always` (from 2.10 on; 2.9 has no such setting) |
+//! | restart of the server, `kill -9` | nothing: the operating system has what was confirmed. Leases go on expiring meanwhile. If restarts are not trusted, a quarantine |
+//! | the machine of a *single* server loses its power | the last seconds or minutes may be lost, unless the server has `sync_interval: always` (from 2.10 on; 2.9 has no such setting). If restarts are not trusted, nothing but a quarantine. Otherwise that comes when a program notices that was connected; 1, 5 until then |
 //! | the *account's* limit of storage is reached, and the server is older than 2.10.11 | 1, 2: who renews, resumes or releases may be told that it is refused, and the lease is gone: such a server stores a message, which deletes the one before, and then removes it |
 //! | the stream is full | what was never leased is refused. At `max_messages` all else goes on; at `max_bytes` what needs a longer message than the last one is refused as well, such as a first renewal. Where the namespace was not in use before, only what was released is swept. With replicas on servers that check the limits before they replicate (2.12), nothing is stored then, renewals and releases included: give such a stream limits that it does not reach, or none |
 //! | a stream with 3 replicas (`num_replicas`; from 2.11 on), and one machine fails | nothing, once there is another leader, as far as the server keeps its word: not tested here. If all fail at once, as above |
 //! | another leader whose clock is ahead, or the server's clock is set forward | 2: leases expire early, by as much; who writes with a token is refused (3) |
-//! | its clock is behind, or is set back | 8: leases last longer, by as much; 6: one that had just expired may be there again, if nobody has taken it. 1 and 3 hold |
+//! | its clock is behind, or is set back | 8: leases last longer, by as much; 6: one that had just expired may be there again, if nobody has taken it. 1 and 3 hold. If it forgets, and its clock is set back past the last grant, 3: a token may come again |
 //! | a clock of a client and the server's run apart by more than 1 % | 1, 2: as the deadlines of holders, so the clocks of those who take over rest on that, for a second at a time |
-//! | the stream is deleted and made again, or restored from an older backup | 1, 3: not supported; with `first_sequence` greater than any token before, 3 holds |
+//! | the stream is purged, or deleted and made again, while it is used | nothing but a quarantine, for leases that do not outlast it; 1 otherwise. 3 holds |
+//! | it is restored from an older copy | the same, for programs that were connected; see [above](#when-the-stream-forgets). 5, 7: a release may be undone, and who renews by what it has released has it again |
+//! | messages of single resources are deleted by hand | 1, for these; 3, if that is done within a second of the grant |
 //! | an operation is given up after its timeout, or its future is dropped | 11: a lease that was granted unheard stays until it expires, or its owner asks again; with `Expiry::Never`, until its owner asks again or is released by name |
 //! | nobody sweeps ([`Options::sweeps`] is `None` everywhere) | 12: a message for each resource that was ever leased |
 //! | many processes wait for one resource | 9: in each process in order of arrival; among them who is first to ask |
@@ -109,6 +143,7 @@ mod driver;
 mod error;
 mod known;
 mod listing;
+mod mark;
 mod nats;
 mod options;
 mod record;

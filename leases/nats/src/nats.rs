@@ -80,6 +80,31 @@ impl Nats {
         stream_config(name)
     }
 
+    /// Opens the namespace at once, without a quarantine: for one that is new, or of which you know that nobody goes by a lease. It changes no
+    /// lease.
+    ///
+    /// Once, in a deployment, as the stream is created; or by hand. A program that calls it at each start has no quarantine any more: see
+    /// [the crate's page](crate#when-the-stream-forgets).
+    ///
+    /// # Errors
+    /// As any operation.
+    ///
+    /// # Cancel safety
+    /// Dropped, it has been done or not.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example(nats: keylatch_lease_nats::Nats) -> Result<(), keylatch_lease_nats::Error> {
+    /// nats.init().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn init(&self) -> Result<(), Error> {
+        let question =
+            |session: Arc<Live<Session>>| async move { session.end_quarantine().await.map_err(Fail::Unknown) };
+        self.ask(&mut self.limit(), question).await.map_err(Fail::into_cause)
+    }
+
     /// Waits until there is a connection, and the stream has been found. Operations do so by themselves: this is for who wants to know
     /// at the start.
     ///

@@ -1,4 +1,8 @@
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use async_nats::{ConnectOptions, ToServerAddrs};
 use keylatch_lease_remote::Link;
@@ -17,6 +21,7 @@ use crate::{driver::drive, nats::Nats, session::Place, subjects::Subjects};
 ///     .stream("leases") // instead of "keylatch_lease"
 ///     .timeout(Duration::from_secs(2)) // of each operation, instead of 5 s
 ///     .fallback(Duration::from_secs(10)) // between two looks of who waits, instead of 5 s
+///     .quarantine(Duration::from_secs(600)) // no lease lasts longer, instead of 60 s
 ///     .sweeps(None); // another program sweeps
 /// ```
 #[derive(Clone, Debug)]
@@ -27,6 +32,8 @@ pub struct Options {
     timeout: Duration,
     fallback: Duration,
     sweeps: Option<Duration>,
+    quarantine: Duration,
+    trusts_restarts: bool,
 }
 
 impl Nats {
@@ -53,6 +60,8 @@ impl Nats {
             timeout: Duration::from_secs(5),
             fallback: Duration::from_secs(5),
             sweeps: Some(Duration::from_secs(300)),
+            quarantine: Duration::from_secs(60),
+            trusts_restarts: true,
         }
     }
 }
@@ -135,6 +144,38 @@ impl Options {
         self
     }
 
+    /// How long nothing is granted when the stream may have forgotten leases: 60 s if not set. No lease of the namespace should last longer
+    /// from one renewal to the next; one that does is not waited for. See [the crate's page](crate#when-the-stream-forgets).
+    ///
+    /// It should be the same in all programs that use the namespace: while they differ, the shortest may count. Zero: two may hold one resource after the stream has forgotten something.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::time::Duration;
+    /// # use keylatch_lease_nats::Nats;
+    /// let options = Nats::in_namespace("shop").quarantine(Duration::from_secs(600));
+    /// ```
+    pub fn quarantine(mut self, time: Duration) -> Self {
+        self.quarantine = time.min(LONGEST);
+        self
+    }
+
+    /// Whether the server comes back from a restart with all that it had confirmed, so that nothing has to be waited for: `true` if not set.
+    ///
+    /// That is so when its process is killed. It is not so when its machine loses its power, unless it has `sync_interval: always`; nor when an
+    /// older copy of its folder is put in the place of the present one. With `false` there is a quarantine after each restart of a single
+    /// server; in a cluster it makes no difference. It should be the same in all programs that use the namespace.
+    ///
+    /// # Examples
+    /// ```
+    /// # use keylatch_lease_nats::Nats;
+    /// let options = Nats::in_namespace("shop").trusts_restarts(false);
+    /// ```
+    pub fn trusts_restarts(mut self, trusts: bool) -> Self {
+        self.trusts_restarts = trusts;
+        self
+    }
+
     /// An engine, whose connection is driven on tokio. This call itself does not wait for it: see [`Nats::ready`].
     ///
     /// The function is called for each connection, when one is lost for another; `ConnectOptions::new` is one for servers without
@@ -162,12 +203,23 @@ impl Options {
     where
         O: Fn() -> ConnectOptions + Send + Sync + 'static,
     {
-        let Options { namespace, stream, timeout, fallback, sweeps } = self;
+        let Options { namespace, stream, timeout, fallback, sweeps, quarantine, trusts_restarts } = self;
         let addresses = addresses.to_server_addrs()?.collect();
         let subjects = Subjects::new(&stream, &namespace);
-        let place = Arc::new(Place { stream, namespace, subjects, sweeps });
+        let place = Arc::new(Place {
+            stream,
+            namespace,
+            subjects,
+            sweeps,
+            quarantine,
+            trusts: trusts_restarts,
+            before: Mutex::default(),
+        });
         let (link, driving) = Link::new(timeout, sweeps);
         tokio::spawn(drive(driving, Arc::clone(&place), addresses, options));
         Ok(Nats::new(link, place, fallback))
     }
 }
+
+/// A century.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);

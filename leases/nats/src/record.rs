@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// An end that does not come. Times are nanoseconds since 1970, by the server.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// A message, as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ pub(crate) struct Message {
     /// Whose. `None`: nobody's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     owner: Option<String>,
-    /// The sequence of the message with which the tenure began; `None`: this one.
+    /// The number of the tenure. Where the resource is free, of the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     token: Option<u64>,
     /// When it began; `None`: with this message.
@@ -66,11 +66,12 @@ fn nanos(time: Duration) -> Option<u64> {
 }
 
 impl Message {
-    pub(crate) fn free() -> Self {
+    /// The tenure of this token is over; zero: there was none.
+    pub(crate) fn free(token: u64) -> Self {
         Message {
             v: VERSION,
             owner: None,
-            token: None,
+            token: (token > 0).then_some(token),
             since: None,
             idle: None,
             total: None,
@@ -81,13 +82,13 @@ impl Message {
     }
 
     /// A tenure begins.
-    pub(crate) fn begin(owner: &str, term: Term, expiry: &Expiry) -> Self {
+    pub(crate) fn begin(owner: &str, token: u64, term: Term, expiry: &Expiry) -> Self {
         Message {
             owner: Some(owner.to_owned()),
             idle: term.idle.and_then(nanos),
             total: term.total.and_then(nanos),
             policy: Some(Kept::of(expiry)),
-            ..Message::free()
+            ..Message::free(token)
         }
     }
 
@@ -95,31 +96,37 @@ impl Message {
     pub(crate) fn go_on(tenure: &Tenure, term: Term, expiry: Option<&Expiry>) -> Self {
         Message {
             owner: Some(tenure.owner.clone()),
-            token: Some(tenure.token),
             since: Some(tenure.since),
             idle: term.idle.and_then(nanos),
             total: term.total.and_then(nanos),
             least: Some(tenure.end),
             by: Some(tenure.end),
             policy: expiry.map(Kept::of).or_else(|| tenure.policy.clone()),
-            ..Message::free()
+            ..Message::free(tenure.token)
         }
     }
 
-    /// `None`: it is not one of ours, or of a later version.
+    /// `None`: it is not one of ours, or of another version.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         // A list of the fields' values would be read as well.
         let object = bytes.strip_prefix(b"{").map(|_| bytes)?;
         let message: Message = serde_json::from_slice(object).ok()?;
-        (message.v == VERSION && message.token != Some(0)).then_some(message)
+        let has_token = message.token.map_or(message.owner.is_none(), |token| token > 0);
+        (message.v == VERSION && has_token).then_some(message)
+    }
+
+    /// The greatest token that the resource is known to have had. Zero: none.
+    pub(crate) fn token(&self) -> u64 {
+        self.token.unwrap_or(0)
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_else(|_| unreachable!("it has strings and numbers only"))
     }
 
-    /// Whose it is by this message, stored at that place and time; it may have ended since. `None`: nobody's.
-    pub(crate) fn tenure(self, sequence: u64, at: u64) -> Option<Tenure> {
+    /// Whose it is by this message, stored at that time; it may have ended since. `None`: nobody's.
+    pub(crate) fn tenure(self, at: u64) -> Option<Tenure> {
+        let token = self.token();
         let owner = self.owner?;
         if self.by.is_some_and(|by| at > by) {
             return None;
@@ -127,7 +134,7 @@ impl Message {
         let since = self.since.unwrap_or(at);
         let end = |from: u64, lasts: Option<u64>| lasts.map_or(NEVER, |lasts| from.saturating_add(lasts));
         let end = end(at, self.idle).min(end(since, self.total)).max(self.least.unwrap_or(0));
-        Some(Tenure { owner, token: self.token.unwrap_or(sequence), since, end, policy: self.policy })
+        Some(Tenure { owner, token, since, end, policy: self.policy })
     }
 }
 
@@ -172,8 +179,8 @@ mod tests {
     }
 
     fn begun(term: Term, expiry: &Expiry, at: u64) -> Tenure {
-        let message = Message::begin("ann", term, expiry);
-        Message::from_bytes(&message.to_bytes()).unwrap().tenure(7, at).unwrap()
+        let message = Message::begin("ann", 7, term, expiry);
+        Message::from_bytes(&message.to_bytes()).unwrap().tenure(at).unwrap()
     }
 
     #[test]
@@ -189,7 +196,7 @@ mod tests {
     #[test]
     fn it_goes_on_with_its_token_and_never_ends_earlier() {
         let tenure = begun(seconds(9), &Expiry::Never, SECOND);
-        let on = |term, at| Message::go_on(&tenure, term, None).tenure(8, at).unwrap();
+        let on = |term, at| Message::go_on(&tenure, term, None).tenure(at).unwrap();
         let longer = on(seconds(9), 4 * SECOND);
         assert_eq!((longer.token, longer.since, longer.end), (7, SECOND, 13 * SECOND));
         assert_eq!(longer.expiry(), Some(Expiry::Never));
@@ -203,14 +210,15 @@ mod tests {
     fn what_is_stored_after_the_end_revives_nothing() {
         let tenure = begun(seconds(2), &Expiry::Never, SECOND);
         let on = Message::go_on(&tenure, seconds(2), None);
-        assert!(on.clone().tenure(8, 3 * SECOND).is_some());
-        assert_eq!(on.tenure(8, 3 * SECOND + 1), None);
+        assert!(on.clone().tenure(3 * SECOND).is_some());
+        assert_eq!(on.tenure(3 * SECOND + 1), None);
     }
 
     #[test]
     fn what_is_free_is_nobodys() {
-        let free = Message::from_bytes(&Message::free().to_bytes()).unwrap();
-        assert_eq!(free.tenure(7, SECOND), None);
+        let free = Message::from_bytes(&Message::free(7).to_bytes()).unwrap();
+        assert_eq!(free.token(), 7, "the next one must be greater");
+        assert_eq!(free.tenure(SECOND), None);
     }
 
     #[test]
@@ -239,9 +247,16 @@ mod tests {
 
     #[test]
     fn what_others_wrote_is_not_taken_for_a_lease() {
-        for nonsense in
-            ["", "{}", "null", "[1]", "{\"v\":2}", "{\"v\":1,\"owner\":7}", "{\"v\":1,\"token\":0}", "\u{0}"]
-        {
+        for nonsense in [
+            "",
+            "{}",
+            "null",
+            "[1]",
+            "{\"v\":1}",
+            "{\"v\":2,\"owner\":7}",
+            "{\"v\":2,\"token\":0}",
+            "{\"v\":2,\"owner\":\"a\"}",
+        ] {
             assert_eq!(Message::from_bytes(nonsense.as_bytes()), None, "{nonsense}");
         }
     }

@@ -78,7 +78,12 @@ impl ServerTime {
 
     /// By a reading that is fresh; `None`: there is none.
     pub(crate) fn now(&self, here: Duration) -> Option<Now> {
-        (*self.lock())?.now(here, FRESH)
+        self.about(here, FRESH)
+    }
+
+    /// By a reading that is not older than that.
+    pub(crate) fn about(&self, here: Duration, age: Duration) -> Option<Now> {
+        (*self.lock())?.now(here, age)
     }
 }
 

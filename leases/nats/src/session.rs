@@ -6,7 +6,10 @@ use std::{
     collections::HashMap,
     future::Future,
     pin::pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
     time::Duration,
 };
 
@@ -24,14 +27,15 @@ use keylatch_lease::{
 };
 use keylatch_lease_remote::Tenure as Dropped;
 use serde::Deserialize;
-use tokio::sync::watch::Receiver;
+use tokio::sync::watch::{Receiver, Sender};
 
 use crate::{
     error::{Error, refused},
     known::{Known, Memory},
     listing::Listing,
+    mark::Mark,
     record::{Message, NEVER, Tenure},
-    server_time::{Now, Reading, ServerTime},
+    server_time::{FRESH, Now, Reading, ServerTime},
     subjects::{Subjects, resource},
 };
 
@@ -47,6 +51,9 @@ const FREED: &str = "Keylatch-Freed";
 /// The error of a stream that is full.
 const FULL: u64 = 10077;
 
+/// How old a reading of the server's clock may be that tokens start from. Then they are behind by less than a second.
+const ABOUT: Duration = Duration::from_secs(60);
+
 const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";
 
 /// Where the leases are.
@@ -57,13 +64,65 @@ pub(crate) struct Place {
     pub(crate) subjects: Subjects,
     /// How long after the last sweep of whatever process the next is due.
     pub(crate) sweeps: Option<Duration>,
+    /// How long nothing is granted when something may have been forgotten.
+    pub(crate) quarantine: Duration,
+    /// Whether a restart forgets nothing.
+    pub(crate) trusts: bool,
+    /// What the last connection knew.
+    pub(crate) before: Mutex<Option<Before>>,
+}
+
+/// What a connection knew of the stream.
+#[derive(Debug)]
+pub(crate) struct Before {
+    mark: Mark,
+    seen: Arc<Seen>,
+}
+
+/// The greatest sequence that a stream has told of. A later message has a greater one.
+#[derive(Debug, Default)]
+pub(crate) struct Seen(AtomicU64);
+
+impl Seen {
+    fn get(&self) -> u64 {
+        self.0.load(SeqCst)
+    }
+
+    pub(crate) fn sees(&self, sequence: u64) {
+        self.0.fetch_max(sequence, SeqCst);
+    }
+
+    /// The stream is an older copy, or another one, whatever it has stored until that is looked at.
+    pub(crate) fn went_back(&self) {
+        self.sees(u64::MAX);
+    }
+}
+
+/// A connection's end: whether it has come, and how to bring it about.
+#[derive(Clone, Debug)]
+pub(crate) struct End {
+    pub(crate) over: Receiver<bool>,
+    /// The connection has the other hold of it.
+    pub(crate) tell: Weak<Sender<bool>>,
+}
+
+impl End {
+    fn bring(&self) {
+        if let Some(tell) = self.tell.upgrade() {
+            tell.send_replace(true);
+        }
+    }
 }
 
 pub(crate) struct Session {
     client: Client,
     place: Arc<Place>,
-    /// Whether the connection is.
-    over: Receiver<bool>,
+    end: End,
+    seen: Arc<Seen>,
+    /// As it was read last. `None`: it could not be written.
+    mark: Mutex<Option<Mark>>,
+    /// When the stream was made, and which run of the server has it.
+    origin: (String, String),
     clock: StdClock,
     time: ServerTime,
     memory: Memory,
@@ -76,7 +135,19 @@ pub(crate) struct Session {
 struct Last {
     /// Zero: there is none.
     sequence: u64,
+    /// The greatest token that the resource is known to have had.
+    token: u64,
     tenure: Option<Tenure>,
+}
+
+impl Last {
+    fn free(sequence: u64, token: u64) -> Self {
+        Last { sequence, token, tenure: None }
+    }
+
+    fn held(sequence: u64, tenure: Tenure) -> Self {
+        Last { sequence, token: tenure.token, tenure: Some(tenure) }
+    }
 }
 
 /// What became of a message.
@@ -121,6 +192,14 @@ struct Deleted {
 #[derive(Deserialize)]
 struct Described {
     config: Config,
+    created: String,
+    state: Subjected,
+    cluster: Option<Cluster>,
+}
+
+#[derive(Deserialize)]
+struct Cluster {
+    name: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -206,6 +285,14 @@ fn unsuitable(is: &Config, name: &str, is_from: impl Fn(i64, i64, i64) -> bool) 
     wrong.into_iter().find_map(|(is_wrong, setting)| is_wrong.then_some(setting))
 }
 
+/// What kept a connection from being used.
+fn unusable(error: Error) -> Error {
+    match error {
+        Error::Closed => Error::Unconnected { source: None },
+        error => error,
+    }
+}
+
 /// What a republished message is about, if anybody who waits should look.
 pub(crate) fn freed(message: &async_nats::Message) -> Option<Resource> {
     message.headers.as_ref()?.get(FREED)?;
@@ -214,11 +301,14 @@ pub(crate) fn freed(message: &async_nats::Message) -> Option<Resource> {
 
 impl Session {
     /// The stream must be there, and suitable.
-    pub(crate) async fn open(client: Client, place: Arc<Place>, over: Receiver<bool>) -> Result<Self, Error> {
-        let session = Session {
+    pub(crate) async fn open(client: Client, place: Arc<Place>, end: End) -> Result<Self, Error> {
+        let mut session = Session {
             client,
             place,
-            over,
+            end,
+            seen: Arc::default(),
+            mark: Mutex::default(),
+            origin: Default::default(),
             clock: StdClock::new(),
             time: ServerTime::default(),
             memory: Memory::default(),
@@ -233,15 +323,173 @@ impl Session {
         if let Some(setting) = unsuitable(&described.config, &session.place.stream, is_from) {
             return Err(Error::Unsuitable { setting });
         }
+        // Of a cluster there is no telling whether the node that has the stream was started anew.
+        let is_alone = described.cluster.and_then(|cluster| cluster.name).is_none_or(|name| name.is_empty());
+        let run = if is_alone { session.client.server_info().server_id } else { "-".into() };
+        session.origin = (described.created, run);
+        session.seen.sees(described.state.last_seq);
         // So that it has room for the time, even when it is full: later ones replace these.
         for subject in [session.place.subjects.clock(), session.place.subjects.swept()] {
             match session.put(subject, Some(0), Vec::new(), false).await {
                 Ok(_) | Err(Error::Refused { .. }) => {}
-                Err(Error::Closed) => return Err(Error::Unconnected { source: None }),
-                Err(error) => return Err(error),
+                Err(error) => return Err(unusable(error)),
             }
         }
-        Ok(session)
+        match session.recall(described.state.last_seq).await {
+            // What there is can be released all the same.
+            Ok(()) | Err(Error::Refused { .. }) => Ok(session),
+            Err(error) => Err(unusable(error)),
+        }
+    }
+
+    /// Looks at the namespace's mark. If there is none, or it is not that of this stream, or the stream has gone back, something may have been
+    /// forgotten: then there is a new one, and nothing is granted until what was granted has ended.
+    async fn recall(&self, last: u64) -> Result<(), Error> {
+        let (stream, run) = &self.origin;
+        let Place { quarantine, trusts, before, .. } = &*self.place;
+        let has_gone_back = |mark: &Mark| {
+            let before = before.lock().unwrap_or_else(PoisonError::into_inner);
+            before.as_ref().is_some_and(|before| before.mark.is_same(mark) && last < before.seen.get())
+        };
+        loop {
+            let (behind, found) = self.find_mark().await?;
+            let mark = match found {
+                Some(mark) if mark.stream == *stream && (*trusts || mark.run == *run) && !has_gone_back(&mark) => mark,
+                found => {
+                    let now = self.now_anew().await?.latest;
+                    let until = now.saturating_add(u64::try_from(quarantine.as_nanos()).unwrap_or(u64::MAX));
+                    let new = Mark::new(stream, run, until, now, found.as_ref());
+                    if !self.put_mark(behind, &new).await? {
+                        continue;
+                    }
+                    new
+                }
+            };
+            let known = Before { mark: mark.clone(), seen: Arc::clone(&self.seen) };
+            *before.lock().unwrap_or_else(PoisonError::into_inner) = Some(known);
+            self.keep_mark(mark);
+            return Ok(());
+        }
+    }
+
+    fn known_mark(&self) -> Option<Mark> {
+        self.mark.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn keep_mark(&self, mark: Mark) {
+        *self.mark.lock().unwrap_or_else(PoisonError::into_inner) = Some(mark);
+    }
+
+    /// The mark, and its sequence. Zero: there is none.
+    async fn find_mark(&self) -> Result<(u64, Option<Mark>), Error> {
+        match self.message(&serde_json::json!({ "last_by_subj": self.place.subjects.mark() })).await? {
+            None => Ok((0, None)),
+            Some(raw) => {
+                let mark = STANDARD.decode(&raw.payload).ok().and_then(|bytes| Mark::from_bytes(&bytes));
+                Ok((raw.sequence, Some(mark.ok_or(Error::Foreign)?)))
+            }
+        }
+    }
+
+    /// Whether nobody else has written one meanwhile.
+    async fn put_mark(&self, behind: u64, mark: &Mark) -> Result<bool, Error> {
+        let put = self.put(self.place.subjects.mark(), Some(behind), mark.to_bytes(), false).await?;
+        Ok(matches!(put, Put::Stored(_)))
+    }
+
+    /// The stream is not what it was, and it is not known what became of a request: another connection is to look what has been forgotten.
+    fn is_another(&self) -> Error {
+        self.end.bring();
+        Error::Closed
+    }
+
+    /// The mark as it is now, if nothing has been forgotten since it was first read.
+    async fn same_mark(&self) -> Result<(u64, Mark), Error> {
+        let (sequence, found) = self.find_mark().await?;
+        match (found, self.known_mark()) {
+            (Some(found), Some(known)) if found.is_same(&known) => Ok((sequence, found)),
+            _ => Err(self.is_another()),
+        }
+    }
+
+    /// Changes the mark, unless there is nothing to be changed.
+    async fn change_mark(&self, change: impl Fn(&mut Mark)) -> Result<(), Error> {
+        loop {
+            let (behind, mark) = self.same_mark().await?;
+            let mut new = mark.clone();
+            change(&mut new);
+            if new == mark || self.put_mark(behind, &new).await? {
+                self.keep_mark(new);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Nothing has been forgotten that anybody still goes by.
+    pub(crate) async fn end_quarantine(&self) -> Result<(), Error> {
+        self.marked().await?;
+        self.change_mark(|mark| mark.until = 0).await
+    }
+
+    /// The mark as it was read last. If it could not be written because there was no room, that is tried again.
+    async fn marked(&self) -> Result<Mark, Error> {
+        loop {
+            if let Some(mark) = self.known_mark() {
+                return Ok(mark);
+            }
+            // What is seldom done is in a box: it would make all futures large.
+            Box::pin(async { self.recall(self.last_sequence().await?).await }).await?;
+        }
+    }
+
+    /// For how long nothing is granted, if that is so.
+    async fn quarantined(&self) -> Result<Option<Duration>, Error> {
+        match self.marked().await?.until {
+            0 => Ok(None),
+            _ => Box::pin(self.quarantine_left()).await,
+        }
+    }
+
+    /// Somebody may have ended it meanwhile.
+    async fn quarantine_left(&self) -> Result<Option<Duration>, Error> {
+        let (_, mut mark) = self.same_mark().await?;
+        let now = self.now().await?.earliest;
+        let left = Duration::from_nanos(mark.until.saturating_sub(now));
+        if left > self.place.quarantine.saturating_add(FRESH) {
+            // The clock has been set back since.
+            let until = now.saturating_add(u64::try_from(self.place.quarantine.as_nanos()).unwrap_or(u64::MAX));
+            self.change_mark(|mark| mark.until = mark.until.min(until)).await?;
+            return Ok(Some(self.place.quarantine));
+        }
+        if left.is_zero() {
+            mark.until = 0;
+        }
+        self.keep_mark(mark);
+        Ok((!left.is_zero()).then_some(left))
+    }
+
+    /// A token for a new tenure, greater than this one.
+    async fn next_token(&self, last: u64) -> Result<u64, Error> {
+        let now = match self.time.about(self.clock.now(), ABOUT) {
+            Some(now) => now,
+            None => Box::pin(self.now_anew()).await?,
+        };
+        Ok(self.marked().await?.token(last, now.earliest))
+    }
+
+    /// Looks, once a grant is stored, whether the namespace is still the one that was looked at before; and whether a tenure with a greater
+    /// token has come and gone meanwhile.
+    async fn stands(&self, token: u64) -> Result<bool, Error> {
+        let (_, mark) = self.same_mark().await?;
+        let is_greatest = token > mark.swept;
+        if !is_greatest {
+            self.keep_mark(mark);
+        }
+        Ok(is_greatest)
+    }
+
+    pub(crate) fn seen(&self) -> Arc<Seen> {
+        Arc::clone(&self.seen)
     }
 
     async fn request(&self, subject: String, headers: HeaderMap, payload: Vec<u8>) -> Result<Vec<u8>, Error> {
@@ -251,7 +499,7 @@ impl Session {
         // The engine has timers of its own, so that it runs everywhere.
         let request = Request::new().headers(headers).payload(payload.into()).timeout(None);
         let asked = pin!(self.client.send_request(subject, request));
-        let mut over = self.over.clone();
+        let mut over = self.end.over.clone();
         let over = pin!(over.wait_for(|over| *over));
         match select(asked, over).await {
             Either::Left((Ok(answer), _)) => Ok(answer.payload.to_vec()),
@@ -276,13 +524,17 @@ impl Session {
     /// A question about the stream.
     async fn api<T: serde::de::DeserializeOwned>(&self, what: &str, about: &serde_json::Value) -> Result<T, Error> {
         let subject = format!("$JS.API.STREAM.{what}.{}", self.place.stream);
-        Self::read(&self.request(subject, HeaderMap::new(), about.to_string().into_bytes()).await?)
+        // In a box, or each step of each operation makes the futures of users larger.
+        Self::read(&Box::pin(self.request(subject, HeaderMap::new(), about.to_string().into_bytes())).await?)
     }
 
     async fn message(&self, which: &serde_json::Value) -> Result<Option<RawMessage>, Error> {
         const NONE: u64 = 10037;
         match self.api("MSG.GET", which).await {
-            Ok(Found { message }) => Ok(Some(message)),
+            Ok(Found { message }) => {
+                self.seen.sees(message.sequence);
+                Ok(Some(message))
+            }
             Err(Error::Refused { source }) if source.error_code().0 == NONE => Ok(None),
             Err(error) => Err(error),
         }
@@ -298,9 +550,17 @@ impl Session {
         if frees {
             headers.insert(FREED, "1");
         }
-        let answer = self.request(subject, headers, payload).await?;
+        let before = self.seen.get();
+        let answer = Box::pin(self.request(subject, headers, payload)).await?;
         match Self::read(&answer) {
-            Ok(Acknowledged { seq }) => Ok(Put::Stored(seq)),
+            Ok(Acknowledged { seq }) if seq <= before => {
+                self.seen.went_back();
+                Err(self.is_another())
+            }
+            Ok(Acknowledged { seq }) => {
+                self.seen.sees(seq);
+                Ok(Put::Stored(seq))
+            }
             Err(Error::Refused { source }) if CHANGED.contains(&source.error_code().0) => Ok(Put::Changed),
             // It is not known how far it got.
             Err(Error::Refused { source }) if source.code() >= 500 && !says_full(&source) => Err(Error::Closed),
@@ -318,11 +578,12 @@ impl Session {
 
     async fn last_of(&self, subject: &str) -> Result<Last, Error> {
         match self.message(&serde_json::json!({ "last_by_subj": subject })).await? {
-            None => Ok(Last { sequence: 0, tenure: None }),
+            None => Ok(Last::free(0, 0)),
             Some(raw) => {
                 let message = STANDARD.decode(&raw.payload).ok().and_then(|bytes| Message::from_bytes(&bytes));
-                let tenure = message.ok_or(Error::Foreign)?.tenure(raw.sequence, stored_at(&raw));
-                Ok(Last { sequence: raw.sequence, tenure })
+                let message = message.ok_or(Error::Foreign)?;
+                let (sequence, token) = (raw.sequence, message.token());
+                Ok(Last { sequence, token, tenure: message.tenure(stored_at(&raw)) })
             }
         }
     }
@@ -401,7 +662,7 @@ impl Session {
         let Some(raw) = raw else { return Ok(On::Changed) };
         let at = stored_at(&raw);
         self.time.read(Reading { sequence, time: at, from, to });
-        let Some(tenure) = message.tenure(sequence, at) else { return Ok(On::Over { last: sequence }) };
+        let Some(tenure) = message.tenure(at) else { return Ok(On::Over { last: sequence }) };
         let known = Known::Held {
             sequence,
             owner: tenure.owner.clone(),
@@ -416,26 +677,36 @@ impl Session {
     pub(crate) async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<Error>> {
         let Ask { resource, want, term, .. } = ask;
         let mut last = match self.memory.take(resource) {
-            Some(Known::Free(sequence)) if want != Want::Mine => Last { sequence, tenure: None },
+            Some(Known::Free { sequence, token }) if want != Want::Mine => Last::free(sequence, token),
             Some(Known::Held { sequence, owner, tenure: Some(tenure), .. })
                 if owner == ask.owner.id() && want != Want::New && term.is_some() =>
             {
-                Last { sequence, tenure: Some(tenure) }
+                Last::held(sequence, tenure)
             }
             // Mostly there is none. If there is, it is asked for.
-            None if want != Want::Mine => Last { sequence: 0, tenure: None },
+            None if want != Want::Mine => Last::free(0, 0),
             _ => self.last(resource).await.map_err(not_done)?,
         };
         loop {
             let (mut behind, mut frees) = (last.sequence, false);
             if let Some(tenure) = last.tenure {
                 let is_mine = tenure.owner == ask.owner.id();
+                // It may have been released, and another tenure with a greater token may have begun, in what was forgotten.
+                let is_in_doubt = is_mine && tenure.token <= self.marked().await.map_err(not_done)?.doubt;
                 match (want, term) {
                     // Those who wait until it ends may have to wait for less.
                     (Want::Fresh, _) if is_mine => frees = true,
+                    (Want::Any, Some(_)) if is_in_doubt => frees = true,
+                    (Want::Mine, _) if is_in_doubt => return Ok(Answer::Free),
                     (Want::Any | Want::Mine, Some(term)) if is_mine => {
+                        if let Some(remaining) = self.quarantined().await.map_err(not_done)? {
+                            return Ok(Answer::Quarantined { remaining });
+                        }
                         match self.go_on(resource, behind, &tenure, term, Some(ask.expiry)).await? {
-                            On::Goes { tenure, at } => return Ok(granted(&tenure, true, at, at)),
+                            On::Goes { tenure, at } => {
+                                self.same_mark().await.map_err(Fail::Unknown)?;
+                                return Ok(granted(&tenure, true, at, at));
+                            }
                             On::Over { last } => behind = last,
                             On::Changed => {
                                 last = self.last(resource).await.map_err(not_done)?;
@@ -457,13 +728,21 @@ impl Session {
                 }
             }
             let (Want::Any | Want::Fresh | Want::New, Some(term)) = (want, term) else { return Ok(Answer::Free) };
-            let message = Message::begin(ask.owner.id(), term, ask.expiry);
+            if let Some(remaining) = self.quarantined().await.map_err(perhaps)? {
+                return Ok(Answer::Quarantined { remaining });
+            }
+            let token = self.next_token(last.token).await.map_err(not_done)?;
+            let message = Message::begin(ask.owner.id(), token, term, ask.expiry);
             let from = self.clock.now();
             match self.put_lease(resource, behind, &message, frees).await.map_err(perhaps)? {
                 Put::Changed => last = self.last(resource).await.map_err(not_done)?,
                 Put::Stored(sequence) => {
+                    if !self.stands(token).await.map_err(Fail::Unknown)? {
+                        last = Last::free(sequence, token);
+                        continue;
+                    }
                     // As of the time at which it was stored, whenever that was.
-                    let Some(tenure) = message.tenure(sequence, 0) else { return Ok(Answer::Free) };
+                    let Some(tenure) = message.tenure(0) else { return Ok(Answer::Free) };
                     let known = Known::Held {
                         sequence,
                         owner: tenure.owner.clone(),
@@ -490,7 +769,7 @@ impl Session {
             Some(Known::Held { sequence, tenure: Some(tenure), .. })
                 if is_it(&tenure) && term.is_some() && tenure.end != NEVER =>
             {
-                Last { sequence, tenure: Some(tenure) }
+                Last::held(sequence, tenure)
             }
             _ => self.last(resource).await.map_err(not_done)?,
         };
@@ -512,10 +791,10 @@ impl Session {
     }
 
     /// Puts the end behind the last message.
-    async fn end(&self, resource: &Resource, behind: u64) -> Result<bool, Fail<Error>> {
-        match self.put_lease(resource, behind, &Message::free(), true).await.map_err(perhaps)? {
+    async fn end(&self, resource: &Resource, behind: u64, token: u64) -> Result<bool, Fail<Error>> {
+        match self.put_lease(resource, behind, &Message::free(token), true).await.map_err(perhaps)? {
             Put::Stored(sequence) => {
-                self.memory.keep(resource, Known::Free(sequence));
+                self.memory.keep(resource, Known::Free { sequence, token });
                 Ok(true)
             }
             Put::Changed => Ok(false),
@@ -531,7 +810,7 @@ impl Session {
         let is_it = |number: u64| token.is_none_or(|token| token.get() == number);
         if let Some(Known::Held { sequence, owner: whose, token, until, .. }) = self.memory.take(resource) {
             let is_mine = whose == owner.id() && is_it(token) && self.clock.now() < until;
-            if is_mine && self.end(resource, sequence).await? {
+            if is_mine && self.end(resource, sequence, token).await? {
                 return Ok(Gone::Released);
             }
         }
@@ -544,7 +823,7 @@ impl Session {
             if tenure.owner != owner.id() || !is_it(tenure.token) {
                 return Ok(Gone::NotOwner(Owner::from_id(&tenure.owner)));
             }
-            if self.end(resource, last.sequence).await? {
+            if self.end(resource, last.sequence, last.token).await? {
                 return Ok(Gone::Released);
             }
         }
@@ -654,10 +933,16 @@ impl Session {
         for (_, last) in self.all_of(subjects).await? {
             let is_over = last.tenure.is_none_or(|tenure| tenure.end != NEVER && now >= tenure.end);
             if is_over && last.sequence > 0 && last.sequence < newest {
-                old.push(last.sequence);
+                old.push((last.token, last.sequence));
             }
         }
-        let each = old.into_iter().take(limit).map(|sequence| async move {
+        old.truncate(limit);
+        // Before they go: whoever is granted something meanwhile looks there. Without a mark nobody is.
+        let (greatest, is_marked) = (old.iter().map(|(token, _)| *token).max(), self.known_mark().is_some());
+        if let Some(greatest) = greatest.filter(|_| is_marked) {
+            self.change_mark(|mark| mark.swept = mark.swept.max(greatest)).await?;
+        }
+        let each = old.into_iter().map(|(_, sequence)| async move {
             match self.api("MSG.DELETE", &serde_json::json!({ "seq": sequence, "no_erase": true })).await {
                 Ok(Deleted { success }) => Ok(usize::from(success)),
                 // Something came behind it meanwhile, and it is gone already.
@@ -719,7 +1004,7 @@ fn stored_at(raw: &RawMessage) -> u64 {
 }
 
 fn number(token: u64) -> Token {
-    Token::new(token).unwrap_or_else(|| unreachable!("sequences begin with 1, and another token is not read"))
+    Token::new(token).unwrap_or_else(|| unreachable!("it is given to nobody, and not read"))
 }
 
 fn granted(tenure: &Tenure, resumed: bool, now: u64, at: u64) -> Answer {
@@ -740,7 +1025,7 @@ impl keylatch_lease_remote::Session for Session {
 
     fn is_closed(&self) -> bool {
         // If what tells is gone, it is over as well.
-        *self.over.borrow() || self.over.has_changed().is_err()
+        *self.end.over.borrow() || self.end.over.has_changed().is_err()
     }
 
     async fn give_back(&self, dropped: &Dropped) -> bool {

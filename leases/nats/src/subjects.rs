@@ -27,6 +27,11 @@ impl Subjects {
         format!("{}.lease.{}.*.*", self.stream, self.namespace)
     }
 
+    /// The namespace's mark: whatever deletes all leases deletes it, too.
+    pub(crate) fn mark(&self) -> String {
+        format!("{}.lease.{}.mark", self.stream, self.namespace)
+    }
+
     /// What the stream tells of all leases.
     pub(crate) fn told(&self) -> String {
         format!("{}.told.{}.*.*", self.stream, self.namespace)

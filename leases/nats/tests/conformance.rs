@@ -2,7 +2,14 @@
 
 mod common;
 
-use std::{env, net::SocketAddr, process::Command, sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    env,
+    net::SocketAddr,
+    process::Command,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use keylatch_lease_conformance::{Caps, Failure, Fixture, Proxy, Server, worker};
 use keylatch_lease_nats::{ConnectOptions, Nats};
@@ -11,6 +18,9 @@ use tokio::runtime::Runtime;
 /// What a worker finds in its environment.
 const NAMESPACE: &str = "LEASE_WORKER";
 const ADDRESS: &str = "LEASE_SERVER";
+
+/// Short, but longer than what [the case](keylatch_lease_conformance#cases) of it needs.
+const QUARANTINE: Duration = Duration::from_secs(5);
 
 keylatch_lease_conformance::conformance!(OnNats::start());
 
@@ -29,11 +39,13 @@ fn is_a_worker() {
 struct OnNats {
     server: Arc<common::Server>,
     runtime: Runtime,
+    /// The namespaces that were made, and may have leases: they are not to be opened without a quarantine.
+    known: Mutex<HashSet<String>>,
 }
 
 impl OnNats {
     fn start() -> Self {
-        OnNats { server: common::shared(), runtime: runtime() }
+        OnNats { server: common::shared(), runtime: runtime(), known: Mutex::default() }
     }
 }
 
@@ -45,7 +57,10 @@ fn runtime() -> Runtime {
 fn connected(namespace: &str, address: SocketAddr) -> Nats {
     let name = namespace.to_owned();
     // Who waits is told, or the case fails: it does not look again by itself in time.
-    let options = Nats::in_namespace(namespace).timeout(Duration::from_secs(3)).fallback(Duration::from_secs(60));
+    let options = Nats::in_namespace(namespace)
+        .timeout(Duration::from_secs(3))
+        .fallback(Duration::from_secs(60))
+        .quarantine(QUARANTINE);
     options.connect(address.to_string(), move || ConnectOptions::new().name(&name)).expect("an address")
 }
 
@@ -59,12 +74,17 @@ impl Fixture for OnNats {
     fn caps(&self) -> Caps {
         let mut caps = Caps::new(Duration::from_secs(2));
         caps.processes = 32;
+        caps.quarantine = QUARANTINE;
         caps
     }
 
     async fn connect(&self, namespace: &str, through: Option<&Proxy>) -> Result<Nats, Failure> {
         let engine = connected(namespace, through.map_or(self.server.address(), Proxy::address));
         engine.ready().await?;
+        let is_new = common::lock(&self.known).insert(namespace.to_owned());
+        if is_new {
+            engine.init().await?;
+        }
         Ok(engine)
     }
 
@@ -103,7 +123,22 @@ impl Server for OnNats {
     }
 
     fn forget(&self) -> Result<(), Failure> {
-        Err(Failure::does_not_apply("a stream that is kept in files keeps what it has confirmed"))
+        self.server.forget();
+        Ok(())
+    }
+
+    fn empty(&self) -> Result<(), Failure> {
+        self.server.with_stream(async |stream| stream.purge().await).map(|_| ()).map_err(Failure::from)
+    }
+
+    fn back_up(&self) -> Result<(), Failure> {
+        self.server.run("copy");
+        Ok(())
+    }
+
+    fn put_back(&self) -> Result<(), Failure> {
+        self.server.run("restore");
+        Ok(())
     }
 
     fn pause(&self) -> Result<(), Failure> {

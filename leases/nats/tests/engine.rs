@@ -14,7 +14,7 @@ use async_nats::jetstream::{
 use common::{Server, namespace, on_tokio, shared};
 use futures_lite::future::{block_on, poll_once};
 use keylatch_lease::{
-    AcquireError, Expiry, Leases, LookError, Lost, Owner, ReleaseError, RenewError, Resource, engine::Engine,
+    AcquireError, Expiry, Grant, Leases, LookError, Lost, Owner, ReleaseError, RenewError, Resource, engine::Engine,
 };
 use keylatch_lease_nats::{ConnectOptions, Error, Nats, Options};
 use tokio::{runtime::Runtime, time::sleep};
@@ -49,6 +49,7 @@ async fn desk(server: Arc<Server>) -> Desk {
     let there = server.leases(options(&namespace));
     here.engine().ready().await.unwrap();
     there.engine().ready().await.unwrap();
+    here.engine().init().await.unwrap();
     Desk { server, namespace, here, there, stream, jane: Owner::named("jane"), joe: Owner::named("joe") }
 }
 
@@ -67,7 +68,7 @@ fn alone<F: Future<Output = ()>>(test: impl FnOnce(Desk) -> F) {
 impl Desk {
     /// How many messages there are of resources.
     async fn messages(&self) -> usize {
-        let filter = format!("keylatch_lease.lease.{}.>", self.namespace);
+        let filter = format!("keylatch_lease.lease.{}.*.*", self.namespace);
         let mut info = self.stream.info_with_subjects(filter).await.unwrap();
         let mut count = 0;
         while let Some(subject) = futures_lite::StreamExt::next(&mut info).await {
@@ -93,9 +94,9 @@ fn what_is_stored_is_what_the_page_says() {
         let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
         let subject = desk.subject("cmVwb3J0");
         let message = stream.get_last_raw_message_by_subject(&subject).await.unwrap();
-        assert_eq!(message.sequence, grant.token().get());
         let stored: serde_json::Value = serde_json::from_slice(&message.payload).unwrap();
         assert_eq!(stored["owner"], jane.id());
+        assert_eq!(stored["token"], grant.token().get());
         assert_eq!(stored["idle"], 60_000_000_000_u64);
         here.renew(&grant).await.unwrap();
         let message = stream.get_last_raw_message_by_subject(&subject).await.unwrap();
@@ -107,7 +108,7 @@ fn what_is_stored_is_what_the_page_says() {
 }
 
 #[test]
-fn a_lease_that_is_taken_and_given_back_again_and_again_is_one_message_each_time() {
+fn a_lease_that_is_taken_and_given_back_again_and_again_is_one_message_each_time_and_one_look() {
     at_desk(|desk| async move {
         let name = desk.namespace.clone();
         let engine = options(&name).connect(desk.server.address().to_string(), {
@@ -124,7 +125,7 @@ fn a_lease_that_is_taken_and_given_back_again_and_again_is_one_message_each_time
             let grant = leases.try_acquire("report", &desk.jane, MINUTE).await.unwrap();
             leases.release(&grant).await.unwrap();
         }
-        assert_eq!(desk.server.received(&name) - before, 20);
+        assert_eq!(desk.server.received(&name) - before, 30);
     });
 }
 
@@ -228,10 +229,152 @@ fn tokens_grow_over_a_purge_of_the_stream() {
         let Desk { here, there, stream, jane, joe, .. } = &desk;
         let old = here.try_acquire("report", jane, MINUTE).await.unwrap();
         stream.purge().await.unwrap();
+        is_quarantined(there.try_acquire("report", joe, MINUTE).await);
+        there.engine().init().await.unwrap();
         let new = there.try_acquire("report", joe, MINUTE).await.unwrap();
         assert!(new.token() > old.token());
         let released = here.release(&old).await;
         assert!(matches!(&released, Err(ReleaseError::NotOwner { owner, .. }) if owner == joe), "{released:?}");
+    });
+}
+
+fn is_quarantined<X: std::fmt::Debug>(asked: Result<Grant, AcquireError<X>>) {
+    assert!(matches!(asked, Err(AcquireError::Quarantined { .. })), "{asked:?}");
+}
+
+/// Until it is over.
+async fn insist(leases: &Leases<Nats>, resource: &str, owner: &Owner) -> Grant {
+    loop {
+        match leases.try_acquire(resource, owner, MINUTE).await {
+            Ok(grant) => return grant,
+            Err(AcquireError::Quarantined { .. } | AcquireError::Engine(_)) => sleep(millis(20)).await,
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_new_namespace_grants_nothing_until_it_is_opened_or_its_quarantine_is_over() {
+    at_desk(|desk| async move {
+        let new = |name| desk.server.leases(options(name).quarantine(SECOND));
+        let (one, other) = (new("new-1"), new("new-1"));
+        is_quarantined(one.try_acquire("report", &desk.jane, MINUTE).await);
+        is_quarantined(other.try_acquire("report", &desk.joe, MINUTE).await);
+        assert!(one.status("report").await.unwrap().is_none());
+        one.engine().init().await.unwrap();
+        // Those that are connected go by that, too.
+        other.try_acquire("report", &desk.joe, MINUTE).await.unwrap();
+        let two = new("new-2");
+        is_quarantined(two.try_acquire("report", &desk.jane, MINUTE).await);
+        sleep(SECOND + millis(200)).await;
+        two.try_acquire("report", &desk.jane, MINUTE).await.unwrap();
+        // One that is there is not changed by being opened again.
+        one.engine().init().await.unwrap();
+        assert!(matches!(one.try_acquire("report", &desk.jane, MINUTE).await, Err(AcquireError::Busy { .. })));
+    });
+}
+
+#[test]
+fn a_stream_that_is_made_anew_under_a_connection_grants_nothing_until_all_is_over() {
+    at_desk(|desk| async move {
+        let context = jetstream::new(desk.server.client().await);
+        // With sequences that tell nothing: in the new stream there are at once more messages than the old one ever had.
+        for fill in [0, 100] {
+            context.create_stream(Nats::stream("anew")).await.unwrap();
+            let connected = |time| desk.server.leases(options("x").stream("anew").quarantine(time));
+            let (here, there) = (connected(2 * SECOND), connected(2 * SECOND));
+            here.engine().init().await.unwrap();
+            there.engine().ready().await.unwrap();
+            let mut old = here.try_acquire("report", &desk.jane, MINUTE).await.unwrap();
+            old = here.try_acquire("report", &desk.jane, MINUTE).fresh_token().await.unwrap_or(old);
+            context.delete_stream("anew").await.unwrap();
+            context.create_stream(Nats::stream("anew")).await.unwrap();
+            for _ in 0..fill {
+                context.publish("anew.clock.y.z", "".into()).await.unwrap().await.unwrap();
+            }
+            is_quarantined(there.try_acquire("report", &desk.joe, MINUTE).await);
+            is_quarantined(here.try_acquire("other", &desk.joe, MINUTE).await);
+            let new = insist(&there, "other", &desk.joe).await;
+            assert!(new.token() > old.token(), "{} after {}", new.token(), old.token());
+            context.delete_stream("anew").await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_stream_that_is_put_back_to_an_older_copy_is_noticed_by_who_knew_it() {
+    alone(|desk| async move {
+        let Desk { server, namespace, jane, joe, .. } = &desk;
+        let connected = || server.leases(options(namespace).quarantine(2 * SECOND));
+        let (here, there) = (connected(), connected());
+        let kept = here.try_acquire("kept", jane, MINUTE).await.unwrap();
+        there.engine().ready().await.unwrap();
+        server.run("copy");
+        for leases in [&here, &there] {
+            insist(leases, "kept", jane).await;
+        }
+        for _ in 0..20 {
+            let grant = insist(&here, "often", jane).await;
+            here.release(&grant).await.unwrap();
+        }
+        let old = insist(&here, "report", jane).await;
+        server.run("restore");
+        here.engine().ready().await.unwrap();
+        // It has no part in any of that, but has been told.
+        is_quarantined(there.try_acquire("report", joe, MINUTE).await);
+        // What the copy has is renewed.
+        here.renew(&kept).await.unwrap();
+        let new = insist(&there, "report", joe).await;
+        assert!(new.token() > old.token(), "{} after {}", new.token(), old.token());
+        // Its owner may have released it in what was forgotten: it is another tenure from now on.
+        let again = insist(&here, "kept", jane).await;
+        assert!(again.token() > old.token() && !again.is_resumed());
+        let again_resumed = insist(&here, "kept", jane).await;
+        assert!(again_resumed.is_resumed());
+    });
+}
+
+#[test]
+fn tokens_grow_over_an_older_copy_that_nobody_notices() {
+    alone(|desk| async move {
+        let Desk { server, namespace, here, there, jane, joe, .. } = desk;
+        server.run("copy");
+        let mut old = insist(&here, "report", &jane).await;
+        for _ in 0..20 {
+            here.release(&old).await.unwrap();
+            old = insist(&here, "report", &jane).await;
+        }
+        drop((here, there));
+        server.run("restore");
+        let new = server.leases(options(&namespace));
+        let new = new.try_acquire("report", &joe, MINUTE).await.unwrap();
+        assert!(new.token() > old.token(), "{} after {}", new.token(), old.token());
+        // Who does not trust restarts waits.
+        let careful = server.leases(options(&namespace).trusts_restarts(false).quarantine(SECOND));
+        server.run("kill");
+        server.run("start");
+        is_quarantined(careful.try_acquire("other", &joe, MINUTE).await);
+        insist(&careful, "other", &joe).await;
+    });
+}
+
+#[test]
+fn who_is_granted_what_was_swept_meanwhile_has_a_greater_token() {
+    at_desk(|desk| async move {
+        let Desk { here, jane, stream, .. } = &desk;
+        here.try_acquire("first", jane, MINUTE).await.unwrap();
+        // As if a tenure whose token is ahead of the clock had come and gone.
+        let subject = format!("keylatch_lease.lease.{}.mark", desk.namespace);
+        let message = stream.get_last_raw_message_by_subject(&subject).await.unwrap();
+        let mut mark: serde_json::Value = serde_json::from_slice(&message.payload).unwrap();
+        let swept = mark["swept"].as_u64().unwrap() + 3_600_000_000;
+        mark["swept"] = swept.into();
+        let context = jetstream::new(desk.server.client().await);
+        context.publish(subject, mark.to_string().into()).await.unwrap().await.unwrap();
+        let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
+        assert!(grant.token().get() > swept);
+        assert_eq!(here.status("report").await.unwrap().unwrap().token(), grant.token());
+        here.release(&grant).await.unwrap();
     });
 }
 
@@ -360,6 +503,7 @@ fn a_stream_that_is_missing_is_an_error_at_once_until_it_is_there() {
         while leases.status("report").await.is_err() {
             sleep(millis(20)).await;
         }
+        leases.engine().init().await.unwrap();
         leases.try_acquire("report", &desk.jane, MINUTE).await.unwrap();
         context.delete_stream("missing").await.unwrap();
         let asked = leases.try_acquire("other", &desk.jane, MINUTE).await;
@@ -404,8 +548,8 @@ fn a_stream_that_would_lose_leases_is_refused() {
 fn a_stream_that_is_full_refuses_and_keeps_what_it_has() {
     at_desk(|desk| async move {
         let context = jetstream::new(desk.server.client().await);
-        context.create_stream(Config { max_messages: 5, ..Nats::stream("full") }).await.unwrap();
-        let leases = desk.server.leases(options("x").stream("full"));
+        context.create_stream(Config { max_messages: 6, ..Nats::stream("full") }).await.unwrap();
+        let leases = desk.server.opened(options("x").stream("full")).await;
         let first = leases.try_acquire("0", &desk.jane, MINUTE).await.unwrap();
         let mut refused = 0;
         for key in 1..5 {
@@ -415,7 +559,7 @@ fn a_stream_that_is_full_refuses_and_keeps_what_it_has() {
                 Err(other) => panic!("{other:?}"),
             }
         }
-        // Two messages are for the time.
+        // Two messages are for the time, and one is the namespace's mark.
         assert_eq!(refused, 2);
         leases.renew(&first).await.unwrap();
         let asked = leases.try_acquire("0", &desk.joe, MINUTE).await;
@@ -438,9 +582,12 @@ fn a_stream_that_was_full_before_is_swept_of_what_is_free() {
         let stream = context.create_stream(Config { max_messages: 2, ..Nats::stream("packed") }).await.unwrap();
         for key in ["MA", "MQ"] {
             let subject = format!("packed.lease.x.e.k{key}");
-            context.publish(subject, "{\"v\":1}".into()).await.unwrap().await.unwrap();
+            context.publish(subject, "{\"v\":2}".into()).await.unwrap().await.unwrap();
         }
         let leases = desk.server.leases(options("x").stream("packed"));
+        // There is no room for the mark.
+        let asked = leases.try_acquire("new", &desk.jane, MINUTE).await;
+        assert!(matches!(asked, Err(AcquireError::Engine(Error::Refused { .. }))), "{asked:?}");
         // The last message of all stays.
         assert_eq!(leases.release_expired().await.unwrap(), 1);
         assert_eq!(stream.get_info().await.unwrap().state.messages, 1);
@@ -465,6 +612,7 @@ fn what_the_page_says_that_a_program_may_do_is_enough() {
         let options = options("shop").timeout(5 * SECOND);
         let leases = Leases::with_engine(options.connect(server.address().to_string(), secret).unwrap());
         let (jane, joe) = (Owner::named("jane"), Owner::named("joe"));
+        leases.engine().init().await.unwrap();
         let grant = leases.try_acquire("report", &jane, MINUTE).await.unwrap();
         let asked = leases.try_acquire("report", &joe, MINUTE).await;
         assert!(matches!(asked, Err(AcquireError::Busy { .. })), "{asked:?}");
@@ -487,7 +635,7 @@ fn what_others_wrote_there_is_an_error_and_stays() {
         let context = jetstream::new(desk.server.client().await);
         let subject = desk.subject("cmVwb3J0");
         let mine = here.try_acquire("mine", jane, MINUTE).await.unwrap();
-        for payload in ["", "hello", "{\"v\":2}"] {
+        for payload in ["", "hello", "{\"v\":1}"] {
             let sequence = context.publish(subject.clone(), payload.into()).await.unwrap().await.unwrap().sequence;
             let asked = here.try_acquire("report", jane, MINUTE).await;
             assert!(matches!(asked, Err(AcquireError::Engine(Error::Foreign))), "{asked:?}");
@@ -509,7 +657,7 @@ fn any_name_is_a_namespace_of_its_own() {
         let names = ["", ".", "*", ">", "a.b", "a b", "=", "=2E", "\u{1f512}", "A", "a", &"n".repeat(255)];
         let mut tokens = Vec::new();
         for name in names {
-            let leases = desk.server.leases(options(name));
+            let leases = desk.server.opened(options(name)).await;
             let resource = Resource::new("form", &desk.namespace);
             tokens.push(leases.try_acquire(&resource, &desk.jane, MINUTE).await.unwrap().token());
             assert_eq!(leases.owned_by(&desk.jane).await.unwrap().len(), 1, "{name:?}");
@@ -546,6 +694,7 @@ fn it_can_be_asked_where_there_is_no_runtime() {
     };
     let (jane, joe) = (Owner::named("jane"), Owner::named("joe"));
     block_on(async {
+        leases.engine().init().await.unwrap();
         let grant = leases.try_acquire("report", &jane, MINUTE).await.unwrap();
         assert!(leases.try_acquire("report", &joe, MINUTE).await.is_err());
         let grant = leases.renew(&grant).await.unwrap();

@@ -23,7 +23,7 @@
 //! ```
 //!
 //! # The table
-//! It is called `keylatch_lease`, and has five functions beside it: [`SCHEMA`] is the SQL, for your migrations, and
+//! It is called `keylatch_lease`, and has six functions beside it: [`SCHEMA`] is the SQL, for your migrations, and
 //! [`Postgres::create_table`] runs it. It is made for Postgres 12 and later, and tested with 15. As long as
 //! either is missing, calls fail with [`Error::Missing`]. The connection's `search_path` has to lead to them. A role that only uses it needs `SELECT`, `INSERT`, `UPDATE` and `DELETE` on the
 //! table, and `EXECUTE` on the functions, which everybody has unless it was revoked.
@@ -34,6 +34,32 @@
 //! *Why functions.* A decision has to be made under the row's lock, by one reading of the clock that comes after the wait for it. A single
 //! statement cannot do that: what it inserts is computed before it waits, and `clock_timestamp()` in five expressions is five times.
 //! A transaction of several statements can, in several round trips, and a future that is dropped in the midst of it leaves the row locked.
+//!
+//! # When the database forgets
+//! A table that was emptied or made anew, a database that was restored to an earlier time, and an asynchronous replica that was promoted have forgotten leases
+//! that somebody still goes by. So the table has a *mark*, one row for all namespaces. If it is not there, or is not that of this table on this timeline, nothing is granted for a
+//! while, until whatever may have been granted has ended: [`AcquireError::Quarantined`](keylatch_lease::AcquireError::Quarantined) says how long, and
+//! [`Options::quarantine`] how long that is, 60 s if not set. Meanwhile what the table remembers can be renewed and released.
+//!
+//! | it may have forgotten something | how it is known |
+//! |---|---|
+//! | the table was emptied (`TRUNCATE`, `DELETE`) | the mark is not there |
+//! | it was dropped and made anew, or restored from a dump | the mark is not there, or is that of a table with another OID, or of another database system |
+//! | the database was restored to an earlier time, or a replica was promoted | the timeline is another one, unless [failovers are trusted](Options::trusts_failovers) |
+//! | the table is new | that looks the same as the first, until somebody calls [`Postgres::init`] |
+//!
+//! - **It is looked at in each grant**, by the function that grants, once it has locked the table. So it does not matter what becomes of the table under a connection.
+//! - **After a restore** an operator need do nothing, if the server has recovered from an archive, or the table was restored into one that was made anew. What
+//!   looks the same as before cannot be told: files of a stopped server that are put back as they were, without a recovery; rows that a dump puts into the table that there is (`--data-only`).
+//!   Before programs go on, say `DELETE FROM keylatch_lease WHERE entity = '\xfe'`; otherwise 1 may not hold. Tokens grow all the same (3), for they start from the server's time.
+//! - **A lease that lasts longer** than the quarantine, from one renewal to the next, is not waited for; nor is one that never ends. If the
+//!   database forgets it, somebody else may get the resource while the holder goes by it (1). The token tells them apart (3).
+//! - **What it remembers** and is not true any more, since it has forgotten a release: such a lease ends when it would have ended. One that never
+//!   ends has to be released again. Whoever renews by a grant that it has released is told that it goes on.
+//!   Whoever asks again for what it had before begins a new tenure (4), as somebody else may have had a greater token meanwhile.
+//! - **[`Postgres::init`]** ends a quarantine. Whoever calls it says that nobody still relies on a lease that the database may have forgotten.
+//!
+//! Programs that use one table should all have the same quarantine, and trust failovers or not. While they differ, the shortest may count.
 //!
 //! # How it works
 //! - **Clock**: the server's, `clock_timestamp()`. Clocks of clients do not matter. The holder counts its own deadline from before it asked.
@@ -63,6 +89,7 @@
 //! | either, with a [guarded](Postgres::guard) transaction open | the end of that transaction, and 0.1 s |
 //! | either, while the connection is lost | the next connection, and a round trip; or an error after that |
 //! | release, and the server's machine is gone without a word | the fallback and the timeout, 10 s |
+//! | either, in a quarantine | an error |
 //!
 //! # What weakens which guarantee
 //! The numbers are those of [`keylatch_lease`](keylatch_lease#what-it-guarantees).
@@ -70,9 +97,11 @@
 //! | | what may happen |
 //! |---|---|
 //! | restart of the server, `kill -9` | nothing: what was confirmed is on disk. Leases go on expiring meanwhile |
-//! | failover to an *asynchronous* replica | 1: a lease that was not yet replicated is gone, and somebody else gets it; 5, 7: a release may be undone. 3 holds unless the new server's clock is behind the old one's by more than the failover took. With synchronous replication: nothing |
+//! | failover to an *asynchronous* replica | nothing but a quarantine, for leases that do not outlast it; 1 otherwise, and if failovers are trusted, or the old server goes on granting to those who still reach it. 5, 7: a release may be undone. 3 holds unless the new server's clock is behind the old one's by more than the failover took. With synchronous replication: a quarantine, unless failovers are trusted |
+//! | the table is emptied, made anew, or restored | nothing but a quarantine, for leases that do not outlast it; 1 otherwise. See [above](#when-the-database-forgets) for what cannot be told |
+//! | single rows are deleted by hand | 1, for these. 3 holds |
 //! | the server's clock is set forward | 2: leases expire early; who writes with a token is refused (3) |
-//! | it is set back | 8: leases last longer, by as much; 6: one that had just expired may be there again, if nobody has taken it. 1 and 3 hold |
+//! | it is set back | 8: leases last longer, by as much; 6: one that had just expired may be there again, if nobody has taken it. 1 and 3 hold. If it forgets, and its clock is set back past the last grant, 3: a token may come again |
 //! | `fsync = off`, an `UNLOGGED` table | not supported: a crash forgets leases (1) and perhaps tokens (3) |
 //! | an operation is given up after its timeout, or its future is dropped | 11: a lease that was granted unheard stays until it expires, or its owner asks again; with `Expiry::Never`, until its owner asks again or is released by name |
 //! | the server stands still for longer than that, and goes on | 5, for one owner: a request of the connection that was given up may be done late. Without a token (`release_as`, `release_all`) it may end a tenure that the same owner has begun since |

@@ -31,6 +31,8 @@ pub struct Options {
     timeout: Duration,
     fallback: Duration,
     sweeps: Option<Duration>,
+    quarantine: Duration,
+    trusts_failovers: bool,
 }
 
 impl Postgres {
@@ -62,6 +64,8 @@ impl Options {
             timeout: Duration::from_secs(5),
             fallback: Duration::from_secs(5),
             sweeps: Some(Duration::from_secs(60)),
+            quarantine: Duration::from_secs(60),
+            trusts_failovers: false,
         }
     }
 
@@ -121,6 +125,38 @@ impl Options {
         self
     }
 
+    /// How long nothing is granted when the database may have forgotten leases: 60 s if not set. No lease should last longer
+    /// from one renewal to the next; one that does is not waited for. See [the crate's page](crate#when-the-database-forgets).
+    ///
+    /// It should be the same in all programs that use the table: while they differ, the shortest may count. Zero: two may hold one resource after the database has forgotten something.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::time::Duration;
+    /// # use keylatch_lease_postgres::Postgres;
+    /// let options = Postgres::in_namespace("shop").quarantine(Duration::from_secs(600));
+    /// ```
+    pub fn quarantine(mut self, time: Duration) -> Self {
+        self.quarantine = time;
+        self
+    }
+
+    /// Whether a server that takes the place of another has all that the other had confirmed, so that nothing has to be waited for: `false` if not
+    /// set.
+    ///
+    /// That takes synchronous replication, to whichever replica is promoted; and no restore to a point of time in the past, which looks the same.
+    /// A restart of the same server is none of these, and always trusted. It should be the same in all programs that use the table.
+    ///
+    /// # Examples
+    /// ```
+    /// # use keylatch_lease_postgres::Postgres;
+    /// let options = Postgres::in_namespace("shop").trusts_failovers(true);
+    /// ```
+    pub fn trusts_failovers(mut self, trusts: bool) -> Self {
+        self.trusts_failovers = trusts;
+        self
+    }
+
     /// An engine on whatever runtime, and its driver, which is to be spawned there: it connects by this function, and again when the
     /// connection is lost. Without it nothing happens; when it is dropped, operations fail with [`Error::Stopped`](crate::Error::Stopped).
     ///
@@ -148,8 +184,9 @@ impl Options {
         S: AsyncRead + AsyncWrite + Unpin + Send,
         T: AsyncRead + AsyncWrite + Unpin + Send,
     {
-        let Options { namespace, timeout, fallback, sweeps } = self;
-        let place = Arc::new(Place::new(namespace));
+        let Options { namespace, timeout, fallback, sweeps, quarantine, trusts_failovers } = self;
+        let quarantine = keylatch_lease_remote::micros(quarantine.min(LONGEST)).unwrap_or(0);
+        let place = Arc::new(Place::new(namespace, quarantine, trusts_failovers));
         let (link, driving) = Link::new(timeout, sweeps);
         (Postgres::new(link, Arc::clone(&place), fallback), drive(driving, place, dial))
     }
@@ -188,3 +225,6 @@ impl Options {
         postgres
     }
 }
+
+/// A century.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);

@@ -66,6 +66,8 @@ impl Postgres {
 
     /// Creates what is missing of the table, its index and its functions, by running [`SCHEMA`]. Several may do so at the same time.
     ///
+    /// One that is new grants nothing in its first minute, unless it is [opened](Postgres::init).
+    ///
     /// The role needs the right to create in the first schema of its `search_path`. Programs need less: `SELECT`, `INSERT`, `UPDATE` and
     /// `DELETE` on the table.
     ///
@@ -84,6 +86,30 @@ impl Postgres {
     pub async fn create_table(client: &Client) -> Result<(), tokio_postgres::Error> {
         // All of it is one transaction; `IF NOT EXISTS` alone fails when two come at the same time.
         client.batch_execute(&format!("SELECT pg_advisory_xact_lock(7742195483617905421); {SCHEMA}")).await
+    }
+
+    /// Opens the table at once, without a quarantine, for all namespaces: one that is new, or of which you know that nobody goes by a lease. It
+    /// changes no lease.
+    ///
+    /// Once, in a deployment, as the table is created; or by hand. A program that calls it at each start has no quarantine any more: see
+    /// [the crate's page](crate#when-the-database-forgets).
+    ///
+    /// # Errors
+    /// As any operation.
+    ///
+    /// # Cancel safety
+    /// Dropped, it has been done or not.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example(postgres: keylatch_lease_postgres::Postgres) -> Result<(), keylatch_lease_postgres::Error> {
+    /// postgres.init().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn init(&self) -> Result<(), Error> {
+        let question = |session: Arc<Live<Session>>| async move { session.end_quarantine().await };
+        self.ask(&mut self.limit(), question).await.map_err(Fail::into_cause)
     }
 
     /// Waits until there is a connection, and the table has been found. Operations do so by themselves: this is for who wants to know
@@ -204,7 +230,7 @@ impl Engine for Postgres {
         let policy = Policy::of(ask.expiry);
         let kind = policy.kind as i8;
         let question = |session: Arc<Live<Session>>| async move {
-            let arguments: [&(dyn tokio_postgres::types::ToSql + Sync); 13] = [
+            let arguments: [&(dyn tokio_postgres::types::ToSql + Sync); 16] = [
                 &session.place.namespace,
                 &entity,
                 &key,
@@ -218,12 +244,16 @@ impl Engine for Postgres {
                 &policy.idle,
                 &policy.total,
                 &session.place.channel,
+                &session.system,
+                &session.place.quarantine,
+                &session.place.trusts,
             ];
             session.client.query_one(&session.acquire, &arguments).await
         };
         let row = self.ask(&mut limit, question).await?;
         Ok(match what(&row) {
             b'f' => Answer::Free,
+            b'q' => Answer::Quarantined { remaining: remaining(&row, 4).unwrap_or_default() },
             b'b' => Answer::Busy { owner: owner(&row, 1), remaining: remaining(&row, 4) },
             b't' => Answer::Busy { owner: owner(&row, 1), remaining: Some(GUARDED) },
             what => Answer::Granted {

@@ -1,4 +1,4 @@
--- What keylatch-lease-postgres needs: a table and five functions. It can be run again; it changes no lease.
+-- What keylatch-lease-postgres needs: a table and six functions. It can be run again; it changes no lease.
 --
 -- Each function is one decision: it locks what it decides about, and only then reads the clock. So one instant decides everything, and no
 -- token is older than one that was granted while the function waited for the lock.
@@ -23,6 +23,9 @@ CREATE TABLE IF NOT EXISTS keylatch_lease (
     PRIMARY KEY (ns, entity, key)
 ) WITH (fillfactor = 70);
 -- One row of each namespace is no lease: its entity is the byte ff, which no text contains, and its token the greatest that has been swept.
+-- One row of the table is its mark: its entity is the byte fe, and it is of no namespace. Its owner says where the table is: the byte ff, the database
+-- system, and the table's OID; `idle` is the timeline. Until its end nothing is granted; tokens up to its own are in doubt, since what has been
+-- forgotten may have released them, and granted greater ones.
 
 -- There is none on `until`, so that a renewal writes to no index. `IF NOT EXISTS` would lock the table before it looks.
 DO $$
@@ -36,11 +39,50 @@ BEGIN
 END
 $$;
 
+-- How long nothing is granted, in microseconds, and which tokens are in doubt. Without the mark, or with that of another place, something may have been
+-- forgotten: then there is another mark.
+CREATE OR REPLACE FUNCTION keylatch_lease_barred_v1(
+    a_system text, a_quarantine bigint, a_trusts boolean, OUT barred bigint, OUT doubt bigint
+) LANGUAGE plpgsql AS $$
+DECLARE
+    m keylatch_lease;
+    now timestamptz;
+    place bytea := decode('ff', 'hex') || convert_to(a_system || '/' || 'keylatch_lease'::regclass::oid, 'UTF8');
+    timeline bigint := ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint;
+    tail timestamptz;
+BEGIN
+    LOOP
+        SELECT * INTO m FROM keylatch_lease WHERE ns = '' AND entity = decode('fe', 'hex') AND key = '';
+        now := clock_timestamp();
+        tail := now + a_quarantine * interval '1 microsecond';
+        IF m.owner = place AND (a_trusts OR m.idle = timeline) AND m.until <= tail THEN
+            barred := CASE WHEN m.until > now THEN greatest(extract(epoch FROM m.until - now) * 1000000, 1) ELSE 0 END;
+            doubt := m.token;
+            RETURN;
+        END IF;
+        IF m.owner = place AND (a_trusts OR m.idle = timeline) THEN
+            -- The clock has been set back since.
+            UPDATE keylatch_lease SET until = tail
+                WHERE ns = '' AND entity = decode('fe', 'hex') AND key = '' AND until > tail;
+            CONTINUE;
+        END IF;
+        INSERT INTO keylatch_lease VALUES
+            ('', decode('fe', 'hex'), '', place, greatest(floor(extract(epoch FROM now) * 1000000), m.token + 1), now, tail,
+            false, '-', timeline, NULL)
+            ON CONFLICT (ns, entity, key) DO UPDATE
+                SET owner = excluded.owner, token = greatest(excluded.token, keylatch_lease.token + 1),
+                    since = excluded.since, until = excluded.until, idle = excluded.idle
+                WHERE keylatch_lease.owner <> excluded.owner OR keylatch_lease.idle <> excluded.idle;
+    END LOOP;
+END
+$$;
+
 -- want: a(ny), f(resh), m(ine), n(ew). term: the lease has a new end, `idle` from now and `total` from its start at the latest, in microseconds.
--- what: g(ranted), r(esumed), b(usy), f(ree), t(ransaction: a guarded one is open).
-CREATE OR REPLACE FUNCTION keylatch_lease_acquire_v1(
+-- what: g(ranted), r(esumed), b(usy), f(ree), q(uarantined), t(ransaction: a guarded one is open).
+CREATE OR REPLACE FUNCTION keylatch_lease_acquire_v2(
     a_ns text, a_entity bytea, a_key bytea, a_owner bytea, a_want "char", a_waiting boolean,
     a_term boolean, a_idle bigint, a_total bigint, a_policy "char", a_policy_idle bigint, a_policy_total bigint, a_channel text,
+    a_system text, a_quarantine bigint, a_trusts boolean,
     OUT what "char", OUT who bytea, OUT tok bigint, OUT held bigint, OUT remaining bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -50,20 +92,31 @@ DECLARE
     is_strong boolean := false; -- and it is in such a way that a tenure may end
     begins boolean;
     tail timestamptz;
+    barred bigint;
+    doubt bigint;
 BEGIN
     LOOP
         IF NOT is_locked THEN
             SELECT * INTO l FROM keylatch_lease WHERE ns = a_ns AND entity = a_entity AND key = a_key;
+        END IF;
+        IF doubt IS NULL THEN
+            -- From now on nobody can empty the table, or make it anew, until this has committed.
+            SELECT b.barred, b.doubt INTO barred, doubt FROM keylatch_lease_barred_v1(a_system, a_quarantine, a_trusts) b;
         END IF;
         IF l.ns IS NULL THEN
             IF NOT a_term OR a_want = 'm' THEN
                 what := 'f';
                 RETURN;
             END IF;
+            IF barred > 0 THEN
+                what := 'q';
+                remaining := barred;
+                RETURN;
+            END IF;
             now := clock_timestamp();
-            -- The clock may have been set back since a row of this resource was swept.
+            -- The clock may have been set back since a row of this resource was swept, or forgotten.
             tok := greatest(
-                floor(extract(epoch FROM now) * 1000000),
+                floor(extract(epoch FROM now) * 1000000), doubt + 1,
                 (SELECT token + 1 FROM keylatch_lease WHERE ns = a_ns AND entity = decode('ff', 'hex') AND key = ''));
             tail := least(now + a_idle * interval '1 microsecond', now + a_total * interval '1 microsecond', 'infinity');
             INSERT INTO keylatch_lease VALUES
@@ -92,8 +145,11 @@ BEGIN
                 END IF;
                 begins := NULL; -- as read with no lock: it may have been renewed before the clock was read
             END IF;
+        ELSIF l.owner = a_owner AND a_want = 'm' AND l.token <= doubt THEN
+            what := 'f';
+            RETURN;
         ELSIF l.owner = a_owner AND a_want IN ('a', 'm') THEN
-            begins := false;
+            begins := l.token <= doubt;
         ELSIF l.owner = a_owner AND a_want = 'f' AND a_term THEN
             begins := true;
         ELSIF a_waiting AND NOT l.wanted AND NOT is_locked THEN
@@ -105,6 +161,12 @@ BEGIN
             what := 'b';
             who := l.owner;
             remaining := extract(epoch FROM nullif(l.until, 'infinity') - now) * 1000000;
+            RETURN;
+        END IF;
+
+        IF begins AND barred > 0 THEN
+            what := 'q';
+            remaining := barred;
             RETURN;
         END IF;
 
@@ -146,7 +208,7 @@ BEGIN
                 RETURN;
             END IF;
         END IF;
-        tok := greatest(l.token + 1, floor(extract(epoch FROM now) * 1000000));
+        tok := greatest(l.token + 1, doubt + 1, floor(extract(epoch FROM now) * 1000000));
         tail := least(now + a_idle * interval '1 microsecond', now + a_total * interval '1 microsecond', 'infinity');
         -- Whoever waits goes on waiting: `wanted` stays.
         UPDATE keylatch_lease
@@ -300,7 +362,7 @@ BEGIN
     WITH due AS MATERIALIZED (
         SELECT entity, key FROM keylatch_lease
             WHERE ns = a_ns AND until < past AND since < past AND token < extract(epoch FROM past) * 1000000
-                AND entity <> decode('ff', 'hex')
+                AND entity NOT IN (decode('ff', 'hex'), decode('fe', 'hex'))
             LIMIT a_limit
             FOR UPDATE SKIP LOCKED
     ), gone AS (

@@ -23,7 +23,13 @@ const AT_A_TIME: i64 = 1000;
 /// ```
 pub const SCHEMA: &str = include_str!("schema.sql");
 
-const ACQUIRE: &str = "SELECT * FROM keylatch_lease_acquire_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
+const ACQUIRE: &str =
+    "SELECT * FROM keylatch_lease_acquire_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
+const FIND_MARK: &str = "SELECT FROM keylatch_lease_barred_v1($1, $2, $3)";
+const END_QUARANTINE: &str = "UPDATE keylatch_lease SET until = '-infinity'
+    WHERE ns = '' AND entity = decode('fe', 'hex') AND key = ''";
+/// What no other database has.
+const SYSTEM: &str = "SELECT system_identifier::text FROM pg_control_system()";
 const RENEW: &str = "SELECT * FROM keylatch_lease_renew_v1($1, $2, $3, $4, $5, $6, $7, $8)";
 const RELEASE: &str = "SELECT * FROM keylatch_lease_release_v1($1, $2, $3, $4, $5, $6)";
 const RELEASE_ALL: &str = "SELECT * FROM keylatch_lease_release_all_v1($1, $2, $3)";
@@ -44,17 +50,23 @@ const OWNED_BY: &str = "WITH clock AS MATERIALIZED (SELECT statement_timestamp()
 pub(crate) struct Place {
     pub(crate) namespace: String,
     pub(crate) channel: String,
+    /// How long nothing is granted when something may have been forgotten, in microseconds.
+    pub(crate) quarantine: i64,
+    /// Whether a failover forgets nothing.
+    pub(crate) trusts: bool,
 }
 
 impl Place {
-    pub(crate) fn new(namespace: String) -> Self {
+    pub(crate) fn new(namespace: String, quarantine: i64, trusts: bool) -> Self {
         let channel = channel(&namespace);
-        Place { namespace, channel }
+        Place { namespace, channel, quarantine, trusts }
     }
 }
 
 pub(crate) struct Session {
     pub(crate) place: Arc<Place>,
+    /// Which database system this is.
+    pub(crate) system: String,
     pub(crate) client: Client,
     pub(crate) acquire: Statement,
     pub(crate) renew: Statement,
@@ -81,6 +93,7 @@ impl Session {
         );
         client.batch_execute(&set).await?;
         Ok(Session {
+            system: client.query_one(SYSTEM, &[]).await?.get(0),
             acquire: client.prepare(ACQUIRE).await?,
             renew: client.prepare(RENEW).await?,
             release: client.prepare(RELEASE).await?,
@@ -96,9 +109,16 @@ impl Session {
     /// Ends a tenure: see [`is_guarded`].
     pub(crate) async fn release(&self, resource: &Resource, owner: &Owner, token: Option<Token>) -> Result<Row, Error> {
         let ((entity, key), id) = (parts(resource), owner.id().as_bytes());
-        let (Place { namespace, channel }, token) = (&*self.place, token.map(number));
+        let (Place { namespace, channel, .. }, token) = (&*self.place, token.map(number));
         let parameters: [&(dyn ToSql + Sync); 6] = [namespace, &entity, &key, &id, &token, channel];
         self.client.query_one(&self.release, &parameters).await
+    }
+
+    /// Nothing has been forgotten that anybody still goes by.
+    pub(crate) async fn end_quarantine(&self) -> Result<(), Error> {
+        let Place { quarantine, trusts, .. } = &*self.place;
+        self.client.execute(FIND_MARK, &[&self.system, quarantine, trusts]).await?;
+        self.client.execute(END_QUARANTINE, &[]).await.map(|_| ())
     }
 
     /// How many leases have been forgotten.

@@ -5,13 +5,16 @@ mod common;
 use std::{env, net::SocketAddr, process::Command, sync::Arc, time::Duration};
 
 use keylatch_lease_conformance::{Caps, Failure, Fixture, Proxy, Server, worker};
-use keylatch_lease_postgres::{NoTls, Postgres};
+use keylatch_lease_postgres::{NoTls, Postgres, SCHEMA};
 use tokio::runtime::Runtime;
 use tokio_postgres::Config;
 
 /// What a worker finds in its environment.
 const NAMESPACE: &str = "LEASE_WORKER";
 const ADDRESS: &str = "LEASE_SERVER";
+
+/// Short, but longer than what [the case](keylatch_lease_conformance#cases) of it needs.
+const QUARANTINE: Duration = Duration::from_secs(5);
 
 keylatch_lease_conformance::conformance!(OnPostgres::start());
 
@@ -51,6 +54,7 @@ fn connected(namespace: &str, address: SocketAddr) -> Postgres {
     Postgres::in_namespace(namespace)
         .timeout(Duration::from_secs(3))
         .fallback(Duration::from_secs(60))
+        .quarantine(QUARANTINE)
         .connect(config, NoTls)
 }
 
@@ -64,6 +68,7 @@ impl Fixture for OnPostgres {
     fn caps(&self) -> Caps {
         let mut caps = Caps::new(Duration::from_secs(2));
         caps.processes = 32;
+        caps.quarantine = QUARANTINE;
         caps
     }
 
@@ -119,7 +124,24 @@ impl Server for OnPostgres {
     }
 
     fn forget(&self) -> Result<(), Failure> {
-        Err(Failure::does_not_apply("what Postgres has committed it does not forget"))
+        self.server.run("forget");
+        self.server.execute(SCHEMA);
+        Ok(())
+    }
+
+    fn empty(&self) -> Result<(), Failure> {
+        self.server.execute("TRUNCATE keylatch_lease");
+        Ok(())
+    }
+
+    fn back_up(&self) -> Result<(), Failure> {
+        self.server.run("copy");
+        Ok(())
+    }
+
+    fn put_back(&self) -> Result<(), Failure> {
+        self.server.run("restore");
+        Ok(())
     }
 
     fn pause(&self) -> Result<(), Failure> {

@@ -13,7 +13,7 @@ use std::{
 use common::{Server, namespace, on_tokio, shared};
 use futures_lite::future::{poll_once, zip};
 use keylatch_lease::{
-    AcquireError, Expiry, Leases, LookError, Lost, Owner, ReleaseError, RenewError, Resource, Term, Token,
+    AcquireError, Expiry, Grant, Leases, LookError, Lost, Owner, ReleaseError, RenewError, Resource, Term, Token,
     engine::{Answer, Ask, Engine, Fail, Gone, Left, Renewal, Want},
 };
 use keylatch_lease_postgres::{Error, GuardError, NoTls, Options, Postgres};
@@ -752,7 +752,7 @@ fn a_new_tenure_after_an_expiry_does_not_forget_who_waits() {
 fn a_killed_server_comes_back_with_its_leases() {
     let server = Arc::new(Server::start());
     on_tokio(async {
-        Postgres::create_table(&server.client().await).await.unwrap();
+        server.create_table().await;
         let desk = desk(Arc::clone(&server)).await;
         let Desk { here, there, jane, joe, .. } = &desk;
         let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
@@ -793,7 +793,7 @@ fn a_killed_server_comes_back_with_its_leases() {
 fn a_server_that_does_not_answer_is_an_error_in_time() {
     let server = Arc::new(Server::start());
     on_tokio(async {
-        Postgres::create_table(&server.client().await).await.unwrap();
+        server.create_table().await;
         let leases = server.leases(options("n").timeout(millis(300)));
         let jane = Owner::named("jane");
         let grant = leases.try_acquire("report", &jane, MINUTE).await.unwrap();
@@ -1165,6 +1165,8 @@ fn a_table_that_is_missing_is_an_error_at_once_until_it_is_there() {
             assert!(started.elapsed() < 20 * SECOND);
             sleep(millis(20)).await;
         }
+        is_quarantined(leases.try_acquire("report", &Owner::named("jane"), MINUTE).await);
+        leases.engine().init().await.unwrap();
         leases.try_acquire("report", &Owner::named("jane"), MINUTE).await.unwrap();
     });
 }
@@ -1318,7 +1320,7 @@ fn nobody_is_told_of_a_tenure_that_ends_later() {
 fn the_driver_of_nobody_ends_although_the_server_does_not_answer() {
     let server = Server::start();
     on_tokio(async {
-        Postgres::create_table(&server.client().await).await.unwrap();
+        server.create_table().await;
         for sweeps in [None, Some(millis(300))] {
             let config = server.config();
             let options = Postgres::in_namespace("n").sweeps(sweeps).timeout(5 * SECOND);
@@ -1437,7 +1439,7 @@ fn leases_go_on_while_the_schema_is_run_again() {
     let server = Server::start();
     on_tokio(async {
         let mut client = server.client().await;
-        Postgres::create_table(&client).await.unwrap();
+        server.create_table().await;
         let leases = server.leases(Postgres::in_namespace("n").timeout(2 * SECOND));
         let jane = Owner::named("jane");
         let grant = leases.try_acquire("report", &jane, MINUTE).await.unwrap();
@@ -1482,4 +1484,80 @@ fn no_waker_is_dropped_under_a_lock() {
         done.send(()).unwrap();
     });
     is_done.recv_timeout(20 * SECOND).expect("it comes to an end");
+}
+
+fn is_quarantined<X: std::fmt::Debug>(asked: Result<Grant, AcquireError<X>>) {
+    assert!(matches!(asked, Err(AcquireError::Quarantined { .. })), "{asked:?}");
+}
+
+/// Until it is over.
+async fn insist(leases: &Leases<Postgres>, resource: &str, owner: &Owner) -> Grant {
+    loop {
+        match leases.try_acquire(resource, owner, MINUTE).await {
+            Ok(grant) => return grant,
+            Err(AcquireError::Quarantined { .. } | AcquireError::Engine(_)) => sleep(millis(20)).await,
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_table_that_is_emptied_or_made_anew_grants_nothing_until_all_is_over() {
+    let server = Arc::new(Server::start());
+    on_tokio(async {
+        server.create_table().await;
+        let desk = desk(Arc::clone(&server)).await;
+        let Desk { here, there, client, namespace, jane, joe, .. } = &desk;
+        let mut old = here.try_acquire("report", jane, MINUTE).await.unwrap();
+        let quick = server.leases(options(namespace).quarantine(SECOND));
+        let anew = format!("DROP TABLE keylatch_lease; {}", keylatch_lease_postgres::SCHEMA);
+        for harm in ["TRUNCATE keylatch_lease", &anew] {
+            client.batch_execute(harm).await.unwrap();
+            is_quarantined(there.try_acquire("report", joe, MINUTE).await);
+            is_quarantined(here.try_acquire("other", joe, MINUTE).await);
+            // While programs differ, the shortest counts.
+            is_quarantined(quick.try_acquire("report", joe, MINUTE).await);
+            let new = insist(&quick, "report", joe).await;
+            assert!(new.token() > old.token());
+            quick.release(&new).await.unwrap();
+            old = new;
+        }
+        // Whoever opens it waits for nothing, and a table that is open stays as it is.
+        client.batch_execute("TRUNCATE keylatch_lease").await.unwrap();
+        here.engine().init().await.unwrap();
+        there.try_acquire("report", joe, MINUTE).await.unwrap();
+        here.engine().init().await.unwrap();
+        let asked = here.try_acquire("report", jane, MINUTE).await;
+        assert!(matches!(asked, Err(AcquireError::Busy { .. })), "{asked:?}");
+        client.batch_execute("VACUUM FULL keylatch_lease").await.unwrap();
+        there.try_acquire("other", joe, MINUTE).await.unwrap();
+    });
+}
+
+#[test]
+fn a_database_that_is_restored_is_noticed_by_all() {
+    let server = Arc::new(Server::start());
+    on_tokio(async {
+        server.create_table().await;
+        let desk = desk(Arc::clone(&server)).await;
+        let Desk { here, there, namespace, jane, joe, .. } = desk;
+        let kept = here.try_acquire("kept", &jane, MINUTE).await.unwrap();
+        server.run("copy");
+        let old = insist(&here, "report", &jane).await;
+        drop((here, there));
+        server.run("restore");
+        let new = |trusts| server.leases(options(&namespace).quarantine(SECOND).trusts_failovers(trusts));
+        let (careful, careless) = (new(false), new(true));
+        is_quarantined(careful.try_acquire("report", &joe, MINUTE).await);
+        careful.renew(&kept).await.unwrap();
+        let next = insist(&careful, "report", &joe).await;
+        assert!(next.token() > old.token());
+        // Its owner may have released it in what was forgotten: it is another tenure from now on.
+        let again = insist(&careful, "kept", &jane).await;
+        assert!(again.token() > old.token() && !again.is_resumed());
+        assert!(careful.try_acquire("kept", &jane, MINUTE).await.unwrap().is_resumed());
+        server.run("restore");
+        careless.engine().ready().await.unwrap();
+        assert!(insist(&careless, "report", &joe).await.token() > next.token());
+    });
 }

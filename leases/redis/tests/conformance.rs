@@ -128,6 +128,21 @@ impl Server for OnRedis {
         Ok(())
     }
 
+    fn empty(&self) -> Result<(), Failure> {
+        let _: String = self.server.ask(&["FLUSHALL"]);
+        Ok(())
+    }
+
+    fn back_up(&self) -> Result<(), Failure> {
+        self.server.run("copy");
+        Ok(())
+    }
+
+    fn put_back(&self) -> Result<(), Failure> {
+        self.server.run("restore");
+        Ok(())
+    }
+
     fn pause(&self) -> Result<(), Failure> {
         self.server.run("pause");
         Ok(())

@@ -119,7 +119,7 @@ impl<K, V: Payload> Core<K, V> {
             waits: WaitQueues::new(shards, rules),
             shift: u32::BITS - shards.trailing_zeros(),
             recycle_keys,
-            excess: V::Excess::default(),
+            excess: V::no_excess(shards, values.is_some()),
             observer,
             #[cfg(target_has_atomic = "ptr")]
             number: next_number(),
@@ -133,6 +133,12 @@ impl<K, V: Payload> Core<K, V> {
     #[inline]
     fn shard(&self, tag: Tag) -> &Lock<Shard<K, V>> {
         &self.shards[tag.shard(self.shift)]
+    }
+
+    /// Whether there may be something to settle in the shard of this tag.
+    #[inline]
+    fn exceeds(&self, tag: Tag) -> bool {
+        V::exceeds(&self.excess, tag.shard(self.shift))
     }
 
     // ---- whoever watches the waits --------------------------------------------------------------------------------

@@ -25,13 +25,16 @@ pub trait Payload: Sized {
     type Kept;
 
     /// What the table keeps of all its shards.
-    type Excess: Default;
+    type Excess;
 
     /// Of a slot that serves no key.
     fn dead() -> Self::Marks;
 
-    /// Of a shard that should have at most so many values.
-    fn kept(most: Option<usize>) -> Self::Kept;
+    /// Of a shard that should have at most so many values, and holds `capacity` of them before anything is allocated.
+    fn kept(most: Option<usize>, capacity: usize) -> Self::Kept;
+
+    /// Of a table with so many shards, whose values are bounded or not.
+    fn no_excess(shards: usize, is_bounded: bool) -> Self::Excess;
 
     fn marks(marks: &Self::Marks) -> Option<&Marks>;
 
@@ -86,10 +89,10 @@ pub trait Payload: Sized {
         }
     }
 
-    /// Whether there may be something to settle.
+    /// Whether there may be something to settle in this shard.
     #[inline(always)]
-    fn exceeds(excess: &Self::Excess) -> bool {
-        Self::excess(excess).is_some_and(Excess::is_some)
+    fn exceeds(excess: &Self::Excess, shard: usize) -> bool {
+        Self::excess(excess).is_some_and(|excess| excess.is_in(shard))
     }
 }
 
@@ -104,7 +107,9 @@ impl Payload for () {
 
     fn dead() {}
 
-    fn kept(_: Option<usize>) {}
+    fn kept(_: Option<usize>, _: usize) {}
+
+    fn no_excess(_: usize, _: bool) {}
 
     #[inline(always)]
     fn marks((): &()) -> Option<&Marks> {
@@ -134,8 +139,12 @@ impl<T> Payload for Valued<T> {
         Marks::dead()
     }
 
-    fn kept(most: Option<usize>) -> Kept {
-        Kept::new(most)
+    fn kept(most: Option<usize>, capacity: usize) -> Kept {
+        Kept::new(most, capacity)
+    }
+
+    fn no_excess(shards: usize, is_bounded: bool) -> Excess {
+        Excess::new(shards, is_bounded)
     }
 
     #[inline(always)]

@@ -45,7 +45,7 @@ impl<K, V: Payload> Core<K, V> {
 
     #[inline]
     pub(crate) fn to_settle(&self, left: Option<Whereabouts>) -> Option<Whereabouts> {
-        left.filter(|_| V::exceeds(&self.excess))
+        left.filter(|left| self.exceeds(left.tag))
     }
 
     #[inline(never)]
@@ -86,7 +86,7 @@ impl<K, V: Payload> Core<K, V> {
 
     /// The same. Whoever is to be woken is left in the batch.
     #[inline(never)]
-    fn leave_into(&self, hold: UnitOf<K, V>, access: Access, batch: &mut WakeBatch) {
+    pub(super) fn leave_into(&self, hold: UnitOf<K, V>, access: Access, batch: &mut WakeBatch) {
         self.leave_as(hold, access, |state| self.waits.hand_over_into(state, access, For::Anybody, batch));
     }
 

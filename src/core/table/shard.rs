@@ -39,7 +39,7 @@ impl<K, V: Payload> Shard<K, V> {
             rest: HashTable::with_capacity(2 * capacity.saturating_sub(1)),
             hot: None,
             pool: Pool::new(capacity),
-            kept: V::kept(values),
+            kept: V::kept(values, capacity),
         }
     }
 

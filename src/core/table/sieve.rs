@@ -17,6 +17,8 @@ pub(super) struct Sieve {
     /// Where the hand is; `NONE` for the tail.
     hand: u32,
     len: usize,
+    /// It keeps room for this many slots.
+    kept: usize,
 }
 
 /// Neighbours, the one that came in next and the one that came in before; its own number where there is none.
@@ -26,19 +28,19 @@ struct Link {
     older: u32,
 }
 
-/// A sieve keeps room for this many slots.
+/// A sieve keeps room for this many slots, or for as many as it was made for, if those are more.
 const KEPT: usize = 64;
 
 /// Of a slot that is not in.
 const OUT: Link = Link { newer: NONE, older: NONE };
 
-impl Default for Sieve {
-    fn default() -> Self {
-        Sieve { links: Vec::new(), head: NONE, tail: NONE, hand: NONE, len: 0 }
-    }
-}
-
 impl Sieve {
+    /// One that holds `capacity` slots before anything is allocated.
+    pub(super) fn with_capacity(capacity: usize) -> Self {
+        let links = Vec::with_capacity(capacity);
+        Sieve { kept: links.capacity().max(KEPT), links, head: NONE, tail: NONE, hand: NONE, len: 0 }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -93,7 +95,7 @@ impl Sieve {
             }
         }
         self.len -= 1;
-        if self.len == 0 && self.links.capacity() > KEPT {
+        if self.len == 0 && self.links.capacity() > self.kept {
             self.links = Vec::new();
         }
     }
@@ -123,7 +125,7 @@ mod tests {
 
     #[test]
     fn its_memory_goes_with_the_last_of_many() {
-        let mut sieve = Sieve::default();
+        let mut sieve = Sieve::with_capacity(0);
         (0..10 * KEPT as u32).for_each(|number| sieve.push(number));
         assert!(sieve.links.capacity() >= 10 * KEPT);
         (0..10 * KEPT as u32).for_each(|number| sieve.remove(number));
@@ -136,7 +138,7 @@ mod tests {
         /// Against a list in order, whose hand is a position.
         #[test]
         fn it_does_as_a_list(steps in prop::collection::vec((0..4u8, 0..12u32), 0..200)) {
-            let mut sieve = Sieve::default();
+            let mut sieve = Sieve::with_capacity(0);
             // Oldest first; the hand is the number that it is at.
             let (mut list, mut hand) = (Vec::<u32>::new(), None::<u32>);
             for (step, number) in steps {

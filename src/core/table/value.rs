@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use core::marker::PhantomData;
 
 use super::sieve::Sieve;
-use crate::sync::{AtomicU32, AtomicUsize, Ordering};
+use crate::sync::{AtomicU32, Ordering};
 
 /// The payload of a map: an entry has a value of type `T`, or none.
 ///
@@ -55,14 +55,14 @@ pub struct Kept {
 pub(super) struct Bound {
     pub(super) most: usize,
     pub(super) sieve: Sieve,
-    /// Whether the shard is counted in the table's [`Excess`].
-    counted: bool,
+    /// Whether the table's [`Excess`] says so of the shard.
+    exceeds: bool,
 }
 
-/// How many shards of a table have parked values, or more than they should.
+/// Which shards of a table have parked values, or more than they should: so a release in another shard need not look. Empty where
+/// values are not bounded.
 #[allow(unreachable_pub, missing_debug_implementations)]
-#[derive(Default)]
-pub struct Excess(AtomicUsize);
+pub struct Excess(Box<[AtomicU32]>);
 
 impl Marks {
     /// Of a slot that serves no key.
@@ -148,16 +148,20 @@ impl Marks {
 }
 
 impl Excess {
+    pub(super) fn new(shards: usize, is_bounded: bool) -> Excess {
+        Excess((0..if is_bounded { shards } else { 0 }).map(|_| AtomicU32::new(0)).collect())
+    }
+
     #[inline]
-    pub(super) fn is_some(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > 0
+    pub(super) fn is_in(&self, shard: usize) -> bool {
+        self.0.get(shard).is_some_and(|exceeds| exceeds.load(Ordering::Relaxed) != 0)
     }
 }
 
 impl Kept {
-    /// Of a shard that should have at most so many values.
-    pub(super) fn new(most: Option<usize>) -> Kept {
-        let bound = |most| Box::new(Bound { most, sieve: Sieve::default(), counted: false });
+    /// Of a shard that should have at most so many values, and holds `capacity` of them before anything is allocated.
+    pub(super) fn new(most: Option<usize>, capacity: usize) -> Kept {
+        let bound = |most| Box::new(Bound { most, sieve: Sieve::with_capacity(capacity), exceeds: false });
         Kept { high_water: 0, values: 0, bound: most.map(bound) }
     }
 
@@ -167,17 +171,13 @@ impl Kept {
         self.high_water = self.high_water.max(marks.version());
     }
 
-    /// Brings the table's sum up to date.
-    pub(super) fn count_excess(&mut self, excess: &Excess) {
+    /// Says in the table's [`Excess`] whether there is something to settle in this shard.
+    pub(super) fn note_excess(&mut self, excess: &Excess, shard: usize) {
         let Some(bound) = &mut self.bound else { return };
-        let counts = self.values > bound.sieve.len() || self.values > bound.most;
-        if counts != bound.counted {
-            bound.counted = counts;
-            if counts {
-                excess.0.fetch_add(1, Ordering::Relaxed);
-            } else {
-                excess.0.fetch_sub(1, Ordering::Relaxed);
-            }
+        let exceeds = self.values > bound.sieve.len() || self.values > bound.most;
+        if exceeds != bound.exceeds {
+            bound.exceeds = exceeds;
+            excess.0[shard].store(exceeds.into(), Ordering::Relaxed);
         }
     }
 }

@@ -12,7 +12,7 @@ use super::slot::{Claim, Hold, Live, TypedAccess};
 use super::tag::Tag;
 use super::value::{Kept, Marks, Valued};
 use crate::core::wait::word::{Unit, Word};
-use crate::core::wait::{Access, For, Holds};
+use crate::core::wait::{Access, Holds, WakeBatch};
 use crate::panics::Panics;
 
 /// Somebody uses the entry, or something has to be made first: so the caller has to acquire it.
@@ -52,12 +52,13 @@ impl<K, T> Core<K, Valued<T>> {
             return Some(old);
         }
         hold.live().marks().renew(versions);
-        self.shard(tag_of(hold.live())).with(|shard| {
+        let tag = tag_of(hold.live());
+        self.shard(tag).with(|shard| {
             let claim = hold.live().claim_for_value();
             hold.store(value, claim);
             // It is in use: parked, where values are bounded.
             shard.kept.values += 1;
-            shard.kept.count_excess(&self.excess);
+            self.note_excess(shard, tag);
         });
         None
     }
@@ -155,13 +156,13 @@ impl<K, T> Core<K, Valued<T>> {
             shard.kept.values += 1;
             if shard.kept.bound.is_some() {
                 self.unpark(shard, tag, address);
-                shard.kept.count_excess(&self.excess);
+                self.note_excess(shard, tag);
             }
             Some(None)
         });
         match (old, value) {
             (Some(old), _) => {
-                if Valued::<T>::exceeds(&self.excess) {
+                if self.exceeds(tag) {
                     // If the drop of what is evicted panics, what is replaced is dropped as well.
                     self.settle(tag, address);
                 }
@@ -199,14 +200,14 @@ impl<K, V: Payload> Core<K, V> {
         if let Some(kept) = V::keeps(&mut shard.kept) {
             kept.forget(number);
         }
-        self.count_excess(shard);
+        self.note_excess(shard, tag);
     }
 
-    /// Brings the sum of all shards up to date.
+    /// Says whether there is something to settle in the shard, which is that of this tag.
     #[inline]
-    fn count_excess(&self, shard: &mut Shard<K, V>) {
+    fn note_excess(&self, shard: &mut Shard<K, V>, tag: Tag) {
         if let (Some(kept), Some(excess)) = (V::keeps(&mut shard.kept), V::excess(&self.excess)) {
-            kept.count_excess(excess);
+            kept.note_excess(excess, tag.shard(self.shift));
         }
     }
 
@@ -230,9 +231,10 @@ impl<K, V: Payload> Core<K, V> {
     /// and values that nobody uses go while there are too many.
     pub(super) fn settle(&self, tag: Tag, address: usize) {
         let mut panics = Panics::default();
-        while let Some((dead, hold)) = self.evict_one(tag, address) {
-            if let Some(hold) = hold {
-                panics.run(|| self.release_unsettled(For::Anybody, hold));
+        while let Some((dead, kept)) = self.evict_one(tag, address) {
+            if let Some((claim, batch)) = kept {
+                panics.run(|| self.leave_claim(claim.into_unit()));
+                panics.run(|| drop(batch));
             }
             panics.run(|| drop(dead));
         }
@@ -242,9 +244,9 @@ impl<K, V: Payload> Core<K, V> {
     fn evict_one(&self, tag: Tag, address: usize) -> Option<Evicted<K, V>> {
         self.shard(tag).with(|shard| {
             self.unpark(shard, tag, address);
-            self.count_excess(shard);
+            self.note_excess(shard, tag);
             let evicted = self.evict(shard, tag, address);
-            self.count_excess(shard);
+            self.note_excess(shard, tag);
             evicted
         })
     }
@@ -292,8 +294,10 @@ impl<K, V: Payload> Core<K, V> {
             let Some((value, claim)) = hold.take() else { unreachable!("it has a value") };
             dead.value = Some(value);
             self.uncount(shard, tag, address);
-            self.leave_claim(claim.into_unit());
-            return Some((dead, Some(hold)));
+            // While the shard is still locked, so that nobody who tries finds the key held. It is not the last unit: that is the claim.
+            let mut batch = WakeBatch::default();
+            self.leave_into(hold.into_unit(), Access::Exclusive, &mut batch);
+            return Some((dead, Some((claim, batch))));
         }
     }
 }
@@ -305,9 +309,9 @@ fn is_used<K, V: Payload>(entry: Live<'_, K, V>, word: Word) -> bool {
         || V::marks(entry.marks()).is_some_and(|marks| marks.has_handle(!word.is_only(Unit::Claim)))
 }
 
-/// What is evicted, to be dropped outside the lock; and where somebody keeps the entry, who does not use it, a hold, to be released
-/// before that.
-type Evicted<K, V> = (Dead<K, V>, Option<Hold<K, V, Alone>>);
+/// What is evicted, to be dropped outside the lock; and where somebody keeps the entry who does not use it, the value's claim, to be given
+/// up before that, and the wakers of those who came meanwhile.
+type Evicted<K, V> = (Dead<K, V>, Option<(Claim<K, V>, WakeBatch)>);
 
 impl Kept {
     /// A value has gone that had this slot.
@@ -382,14 +386,14 @@ impl<K, T> Core<K, Valued<T>> {
             claim.live().marks().renew(1);
             claim.store_as_owner(value);
             shard.kept.values += 1;
-            shard.kept.count_excess(&self.excess);
+            self.note_excess(shard, tag);
             Ok(())
         });
         let old = old.map_err(|(old, claim)| {
             self.leave_claim(claim.into_unit());
             old
         });
-        if Valued::<T>::exceeds(&self.excess) {
+        if self.exceeds(tag) {
             self.settle(tag, address);
         }
         old.err()

@@ -2,9 +2,10 @@ use super::MapKind;
 use crate::builder::Builder;
 
 impl<V, K, S> Builder<MapKind<V>, K, S> {
-    /// How many values the map keeps: at most `n` that nobody uses.
+    /// How many values the map keeps: at most `n`, except for those in use.
     ///
-    /// When there are more, values go that were not used lately. That is looked after when a key is released, or a handle or a
+    /// Values in use count, but are never evicted: with `n` of them in use the map keeps no other one but the value that was inserted
+    /// last, and with more the bound gives way. When there are too many, values go that were not used lately. That is looked after when a key is released, or a handle or a
     /// waiting future of it goes; never at once when a guard inserts. What is evicted is dropped with no lock held.
     ///
     /// A value stays while somebody holds its key, waits for it, or has a handle of it; and the release of a key does not evict that

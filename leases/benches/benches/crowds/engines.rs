@@ -85,7 +85,7 @@ impl Subject for InPostgres {
     async fn connect(address: &str, namespace: &str) -> Result<Postgres, Error> {
         let options = Postgres::in_namespace(namespace).timeout(TIMEOUT);
         let postgres = options.connect(address.parse()?, NoTls);
-        postgres.ready().await?;
+        postgres.init().await?; // nobody has used the table before
         Ok(postgres)
     }
 }
@@ -127,7 +127,7 @@ impl Subject for InEtcd {
 
     async fn connect(address: &str, namespace: &str) -> Result<Etcd, Error> {
         let etcd = Etcd::in_namespace(namespace).timeout(TIMEOUT).connect([address], None);
-        etcd.ready().await?;
+        etcd.init().await?; // nobody has used the namespace before
         Ok(etcd)
     }
 }
@@ -148,7 +148,7 @@ impl Subject for InNats {
 
     async fn connect(address: &str, namespace: &str) -> Result<Nats, Error> {
         let nats = Nats::in_namespace(namespace).timeout(TIMEOUT).connect(address, ConnectOptions::new)?;
-        nats.ready().await?;
+        nats.init().await?; // nobody has used the namespace before
         Ok(nats)
     }
 }

@@ -121,6 +121,62 @@ pub(super) async fn resources_and_owners_do_not_collide<F: Fixture>(trial: &Tria
             Err(error) => return trial.wrong(5, format!("{:?} went with another: {error:?}", grant.resource())),
         }
     }
+    hostile_names(trial).await
+}
+
+/// Whatever means something to some server or protocol, at each place of a name.
+async fn hostile_names<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+    const PIECES: [&str; 30] = [
+        "\0",
+        "/",
+        "//",
+        ":",
+        ".",
+        "..",
+        "*",
+        ">",
+        "?",
+        "[",
+        "]",
+        "\\",
+        "{",
+        "}",
+        "%",
+        "%2F",
+        "=",
+        "'",
+        "\"",
+        ";",
+        "--",
+        " ",
+        "\t",
+        "\r\n",
+        "$",
+        "_",
+        "\u{7f}",
+        "\u{feff}",
+        "\u{202e}",
+        "\u{10ffff}",
+    ];
+    let client = trial.client().await?;
+    let [ann] = owners();
+    let names = PIECES.iter().flat_map(|piece| {
+        let places =
+            [piece.to_string(), format!("a{piece}"), format!("{piece}a"), format!("a{piece}b"), piece.repeat(3)];
+        places.into_iter().flat_map(|name| [Resource::new("hostile", &*name), Resource::new(&*name, "hostile")])
+    });
+    let resources: BTreeSet<Resource> = names.collect();
+    for resource in &resources {
+        let grant = client.try_acquire(resource, &ann, trial.long()).await?;
+        ensure!(trial, 1, !grant.is_resumed(), "{resource:?} is not a resource of its own");
+        let status = client.status(resource).await?;
+        let is_right = status.is_some_and(|status| status.token() == grant.token());
+        ensure!(trial, 1, is_right, "{resource:?} is not what was granted");
+    }
+    let owned: BTreeSet<_> = client.owned_by(&ann).await?.iter().map(|grant| grant.resource().clone()).collect();
+    ensure!(trial, 7, owned == resources, "{} of {} are listed", owned.len(), resources.len());
+    let released = client.release_all(&ann).await?;
+    ensure!(trial, 7, released == resources.len(), "{released} of {} were released", resources.len());
     Ok(())
 }
 

@@ -118,16 +118,49 @@ pub(super) async fn a_server_that_is_killed_keeps_leases_or_loses_them<F: Fixtur
         .await
 }
 
+/// How a server comes to have forgotten something.
+#[derive(Clone, Copy, Debug)]
+enum Forgets {
+    Restarted,
+    Emptied,
+    PutBack,
+}
+
 pub(super) async fn a_server_that_forgot_waits_before_it_grants<F: Fixture>(
     trial: &Trial<'_, F>,
 ) -> Result<(), Failure> {
+    let clients = (trial.client().await?, trial.client().await?);
+    let mut not = None;
+    let mut applies = false;
+    for how in [Forgets::Restarted, Forgets::Emptied, Forgets::PutBack] {
+        match forgets(trial, &clients, how).await {
+            Err(failure) if !failure.applies => not = Some(failure),
+            result => {
+                result?;
+                applies = true;
+            }
+        }
+    }
+    if applies { Ok(()) } else { not.map_or(Ok(()), Err) }
+}
+
+async fn forgets<F: Fixture>(
+    trial: &Trial<'_, F>,
+    (here, there): &(Arc<Client<F>>, Arc<Client<F>>),
+    how: Forgets,
+) -> Result<(), Failure> {
     let server = trial.server()?;
-    let (here, there) = (trial.client().await?, trial.client().await?);
     let [ann, bob] = owners();
-    let form = &Resource::from("form");
+    let form = &Resource::new("form", format!("{how:?}"));
+    if let Forgets::PutBack = how {
+        // Something of it is in the copy, and more is not.
+        let grant = insist::<F>(there, form, &bob, trial.long()).await?.0;
+        there.release(&grant).await?;
+        server.back_up()?;
+    }
     let mut greatest = None;
     for at in 0..10 {
-        let grant = here.try_acquire(("other", at.to_string()), &ann, trial.ttl()).await?;
+        let grant = insist::<F>(here, &Resource::new("other", at.to_string()), &ann, trial.ttl()).await?.0;
         greatest = greatest.max(Some(grant.token()));
     }
     // It must not be over by the time the server is there again.
@@ -135,19 +168,32 @@ pub(super) async fn a_server_that_forgot_waits_before_it_grants<F: Fixture>(
         if trial.caps.is_ttl_fixed { trial.ttl() } else { trial.caps.quarantine.min(4 * trial.ttl()).max(trial.ttl()) };
     let held = here.hold(form, &ann, long).await?;
     greatest = greatest.max(Some(held.token()));
-    server.forget()?;
+    // Who has been away meanwhile may know nothing that the copy has not.
+    let known = holder(trial, there, form).await?;
+    ensure!(trial, 1, known.as_ref() == Some(&ann), "{ann} has it, and {known:?} is said to");
+    match how {
+        Forgets::Restarted => server.forget()?,
+        Forgets::Emptied => server.empty()?,
+        Forgets::PutBack => server.put_back()?,
+    }
     // Nobody renews it, and its holder may go by it to its end.
     let sure = Cell::new(here.engine().now());
-    let got = async { insist::<F>(&there, form, &bob, trial.ttl()).await };
-    let watch = watch::<F, _>(&here, &held, &sure);
+    let got = async { insist::<F>(there, form, &bob, trial.ttl()).await };
+    let watch = watch::<F, _>(here, &held, &sure);
     let limit = trial.caps.quarantine + trial.ttl() + trial.patience();
     let got = trial.within(limit, "a lease, of an engine that forgot", futures_lite::future::or(got, watch)).await;
     let (grant, at) = got??;
     let now = here.engine().now();
     let is_sure = held.check().is_ok();
-    ensure!(trial, 1, !is_sure || now < at, "{bob} has it while {ann} may go by it");
-    ensure!(trial, 1, sure.get() <= at, "{bob} got it while {ann} could go by it");
-    ensure!(trial, 3, Some(grant.token()) > greatest, "token {} after {greatest:?}", grant.token());
+    ensure!(trial, 1, !is_sure || now < at, "{how:?}: {bob} has it while {ann} may go by it");
+    ensure!(trial, 1, sure.get() <= at, "{how:?}: {bob} got it while {ann} could go by it");
+    ensure!(trial, 3, Some(grant.token()) > greatest, "{how:?}: token {} after {greatest:?}", grant.token());
+    // The same of all others.
+    for at in 0..10 {
+        let new = insist::<F>(there, &Resource::new("other", at.to_string()), &bob, trial.ttl()).await?.0;
+        ensure!(trial, 3, Some(new.token()) > greatest, "{how:?}: token {} after {greatest:?}", new.token());
+        there.release(&new).await?;
+    }
     there.release(&grant).await?;
     Ok(())
 }

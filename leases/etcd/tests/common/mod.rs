@@ -16,6 +16,7 @@ use std::{
     time::Duration,
 };
 
+use etcd_client::DeleteOptions;
 use keylatch_lease::Leases;
 use keylatch_lease_etcd::{Client, Etcd, Options};
 
@@ -58,7 +59,7 @@ impl Server {
         server
     }
 
-    /// `start`, `stop`, `kill`, `pause` or `resume`.
+    /// `start`, `stop`, `kill`, `pause`, `resume`, `forget`, `copy` or `restore`.
     pub(crate) fn run(&self, action: &str) {
         self.run_on(None, action);
     }
@@ -92,6 +93,28 @@ impl Server {
 
     pub(crate) fn leases(&self, options: Options) -> Leases<Etcd> {
         Leases::with_engine(options.connect(self.endpoints(), None))
+    }
+
+    /// Of a namespace that is new, and has been opened.
+    pub(crate) async fn opened(&self, options: Options) -> Leases<Etcd> {
+        let leases = self.leases(options);
+        leases.engine().init().await.unwrap();
+        leases
+    }
+
+    /// Deletes all keys, from wherever this is called.
+    pub(crate) fn empty(&self) {
+        // Not on the runtime that may run a test.
+        std::thread::scope(|scope| {
+            let done = scope.spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                runtime.block_on(async {
+                    let all = Some(DeleteOptions::new().with_all_keys());
+                    self.client().await.kv_client().delete("", all).await.unwrap();
+                });
+            });
+            done.join().unwrap();
+        });
     }
 }
 

@@ -60,7 +60,7 @@ impl Server {
         server
     }
 
-    /// `start`, `stop`, `kill`, `pause` or `resume`.
+    /// `start`, `stop`, `kill`, `pause`, `resume`, `forget`, `copy` or `restore`.
     pub(crate) fn run(&self, action: &str) {
         let port = self.port.to_string();
         let mut arguments = vec![OsStr::new(action), OsStr::new("nats"), self.folder.as_os_str()];
@@ -88,8 +88,33 @@ impl Server {
         context.get_or_create_stream(Nats::stream("keylatch_lease")).await.unwrap()
     }
 
+    /// The usual stream, from wherever this is called, made if it is not there.
+    pub(crate) fn with_stream<T: Send>(&self, then: impl AsyncFnOnce(jetstream::stream::Stream) -> T + Send) -> T {
+        // Not on the runtime that may run a test.
+        std::thread::scope(|scope| {
+            let done = scope.spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                runtime.block_on(async { then(self.create_stream().await).await })
+            });
+            done.join().unwrap()
+        })
+    }
+
+    /// All that it had is gone, and the stream is made anew.
+    pub(crate) fn forget(&self) {
+        self.run("forget");
+        self.with_stream(async |_| ());
+    }
+
     pub(crate) fn leases(&self, options: Options) -> Leases<Nats> {
         Leases::with_engine(options.connect(self.address().to_string(), ConnectOptions::new).unwrap())
+    }
+
+    /// Of a namespace that is new, and has been opened.
+    pub(crate) async fn opened(&self, options: Options) -> Leases<Nats> {
+        let leases = self.leases(options);
+        leases.engine().init().await.unwrap();
+        leases
     }
 
     /// How many connections it has from clients of this name.
@@ -130,9 +155,7 @@ pub(crate) fn shared() -> Arc<Server> {
         return server;
     }
     let server = Arc::new(Server::start());
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-        server.create_stream().await;
-    });
+    server.with_stream(async |_| ());
     *shared = Arc::downgrade(&server);
     server
 }

@@ -10,10 +10,14 @@ fn runtime() -> Result<&'static Runtime, Error> {
     Ok(Box::leak(Box::new(Builder::new_multi_thread().worker_threads(1).enable_all().build()?)))
 }
 
-pub(crate) fn engine(address: &str) -> Result<Etcd, Error> {
+fn connect(address: &str) -> Result<(&'static Runtime, Etcd), Error> {
     let runtime = runtime()?;
     let _context = runtime.enter();
-    let engine = Etcd::in_namespace("payroll").connect(address.split(','), None);
+    Ok((runtime, Etcd::in_namespace("payroll").connect(address.split(','), None)))
+}
+
+pub(crate) fn engine(address: &str) -> Result<Etcd, Error> {
+    let (runtime, engine) = connect(address)?;
     runtime.block_on(engine.ready())?;
     Ok(engine)
 }
@@ -31,6 +35,9 @@ impl Server {
             let mut client = Client::connect(&endpoints[..1], None).await?;
             Ok::<_, Error>(client.status().await?.version().to_owned())
         })?;
+        // It is new: nobody can have a lease.
+        let (runtime, engine) = connect(&private.address)?;
+        runtime.block_on(engine.init())?;
         Ok(Server { private, version })
     }
 

@@ -11,10 +11,14 @@ fn runtime() -> Result<&'static Runtime, Error> {
     Ok(Box::leak(Box::new(Builder::new_multi_thread().worker_threads(1).enable_all().build()?)))
 }
 
-pub(crate) fn engine(address: &str) -> Result<Nats, Error> {
+fn connect(address: &str) -> Result<(&'static Runtime, Nats), Error> {
     let runtime = runtime()?;
     let _context = runtime.enter();
-    let engine = Nats::in_namespace("payroll").connect(address, ConnectOptions::new)?;
+    Ok((runtime, Nats::in_namespace("payroll").connect(address, ConnectOptions::new)?))
+}
+
+pub(crate) fn engine(address: &str) -> Result<Nats, Error> {
+    let (runtime, engine) = connect(address)?;
     runtime.block_on(engine.ready())?;
     Ok(engine)
 }
@@ -33,6 +37,9 @@ impl Server {
             jetstream::new(client).create_stream(Nats::stream("keylatch_lease")).await?;
             Ok::<_, Error>(version)
         })?;
+        // It is new: nobody can have a lease.
+        let (runtime, engine) = connect(&private.address)?;
+        runtime.block_on(engine.init())?;
         Ok(Server { private, version })
     }
 

@@ -42,6 +42,8 @@ impl Server {
         let private = Private::start("postgres")?;
         let (runtime, client) = connect(&private.address)?;
         runtime.block_on(Postgres::create_table(&client))?;
+        // It is new: nobody can have a lease.
+        runtime.block_on(engine(&private.address)?.init())?;
         let version: String = runtime.block_on(client.query_one("SHOW server_version", &[]))?.get(0);
         let version = version.split(' ').next().unwrap_or_default().to_owned();
         Ok(Server { private, version })

@@ -82,6 +82,24 @@ impl Server {
         client
     }
 
+    /// And opens it.
+    pub(crate) async fn create_table(&self) {
+        Postgres::create_table(&self.client().await).await.unwrap();
+        self.leases(Postgres::in_namespace("").timeout(Duration::from_secs(20))).engine().init().await.unwrap();
+    }
+
+    /// From wherever it is called.
+    pub(crate) fn execute(&self, sql: &'static str) {
+        // Not on the runtime that may run a test.
+        std::thread::scope(|scope| {
+            let done = scope.spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                runtime.block_on(async { self.client().await.batch_execute(sql).await.unwrap() });
+            });
+            done.join().unwrap();
+        });
+    }
+
     pub(crate) fn leases(&self, options: Options) -> Leases<Postgres> {
         Leases::with_engine(options.connect(self.config(), NoTls))
     }
@@ -104,7 +122,7 @@ pub(crate) fn shared() -> Arc<Server> {
     }
     let server = Arc::new(Server::start());
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-        Postgres::create_table(&server.client().await).await.unwrap();
+        server.create_table().await;
     });
     *shared = Arc::downgrade(&server);
     server

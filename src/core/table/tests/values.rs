@@ -65,7 +65,7 @@ fn the_value_of_a_forgotten_holder_is_dropped_with_the_table() {
 
 #[test]
 fn a_version_beyond_32_bits_outlasts_its_entry() {
-    let (first, second, mut kept) = (Marks::dead(), Marks::dead(), Kept::new(None));
+    let (first, second, mut kept) = (Marks::dead(), Marks::dead(), Kept::new(None, 0));
     first.begin(&kept);
     first.renew(5 << 40 | 7);
     kept.end(&first);
@@ -76,7 +76,7 @@ fn a_version_beyond_32_bits_outlasts_its_entry() {
 
 #[test]
 fn more_handles_than_can_be_counted_change_nothing_but_their_count() {
-    let (marks, kept) = (Marks::dead(), Kept::new(None));
+    let (marks, kept) = (Marks::dead(), Kept::new(None, 0));
     marks.begin(&kept);
     marks.set_present(true, false);
     for comes in [true, false] {
@@ -92,4 +92,20 @@ fn more_handles_than_can_be_counted_change_nothing_but_their_count() {
     assert!(marks.has_handle(false));
     marks.note_handle(false);
     assert!(!marks.has_handle(true));
+}
+
+#[test]
+fn a_value_in_use_concerns_the_releases_of_its_own_shard_only() {
+    let rules = Rules { fairness: Fairness::default(), counted: Counted::Readers };
+    let config = Config { shards: 4, capacity: 0, spares: None, recycle_keys: false, values: Some(100), rules };
+    let (core, hasher) = (Core::<u64, Valued<u32>>::new(config, None), RandomState::new());
+    let tag = |key: &u64| Key::new(key, &hasher).tag();
+    let mut held = core.try_hold(&mut Key::new(&0, &hasher), Exclusive::ONE).ok().unwrap();
+    core.insert(&mut held, 0); // it is in use, and so parked
+    let shard_of = |key: &u64| tag(key).shard(core.shift);
+    for key in 0..100 {
+        assert_eq!(core.exceeds(tag(&key)), shard_of(&key) == shard_of(&0));
+    }
+    core.release(held, None);
+    assert!((0..100).all(|key| !core.exceeds(tag(&key))));
 }

@@ -1,0 +1,162 @@
+//! What is done when a namespace may not be the one that it was.
+//!
+//! Each transaction that begins a tenure compares the key of the mark. When something may have been forgotten it is written again, with
+//! a greater base of tokens; and with it a key on an etcd lease, until whose end nothing is granted.
+
+use std::{
+    sync::{Arc, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use etcd_client::{Client, Compare, CompareOp, PutOptions, Txn, TxnOp};
+
+use crate::{
+    error::{Error, Trouble},
+    lock::seconds,
+    mark::{Before, Mark},
+    place::Place,
+    session::Session,
+};
+
+impl Place {
+    /// By how much tokens are greater than revisions, as the last connection knew.
+    pub(crate) fn base(&self) -> i64 {
+        let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        before.as_ref().map_or(0, |before| before.mark.base)
+    }
+
+    /// No token of which it knew is greater.
+    fn greatest(&self) -> i64 {
+        let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        before.as_ref().map_or(0, |before| before.mark.base.saturating_add(before.seen.get()))
+    }
+}
+
+/// What there is.
+struct Found {
+    revision: i64,
+    cluster: u64,
+    mark: Option<Mark>,
+}
+
+/// What keeps a tenure from beginning although nobody has the resource.
+pub(crate) enum Standing {
+    /// Nothing.
+    Sound,
+    Quarantined(Duration),
+}
+
+/// Microseconds since 1970, by the clock of this process.
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(0)
+}
+
+impl Session {
+    pub(crate) fn known_mark(&self) -> Option<Mark> {
+        self.mark.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What tokens are greater by than revisions.
+    pub(crate) fn base(&self) -> i64 {
+        self.known_mark().map_or(0, |mark| mark.base)
+    }
+
+    async fn find_mark(&self) -> Result<Found, Trouble> {
+        let got = self.kv.clone().get(self.place.mark(), None).await?;
+        let mark = match got.kvs().first() {
+            Some(kv) => Some(Mark::parse(kv).ok_or(Trouble::Refused(Error::Unreadable))?),
+            None => None,
+        };
+        let header = got.header();
+        let revision = header.map_or(0, |header| header.revision());
+        Ok(Found { revision, cluster: header.map_or(0, |header| header.cluster_id()), mark })
+    }
+
+    /// Looks whether something may have been forgotten: then there is another mark, and nothing is granted until what was granted has ended.
+    pub(crate) async fn recall(&self, client: &Client) -> Result<(), Trouble> {
+        loop {
+            let Found { revision, cluster, mark } = self.find_mark().await?;
+            // Later than the revision: so it is as far ahead as it was then, or farther.
+            let applied = client.maintenance_client().status().await?.raft_applied_index();
+            let ahead = i64::try_from(applied).unwrap_or(i64::MAX) - revision;
+            let has_gone_back = |mark: &Mark| {
+                let before = self.place.before.lock().unwrap_or_else(PoisonError::into_inner);
+                before.as_ref().is_some_and(|before| before.mark == *mark && revision < before.seen.get())
+            };
+            let is_same = |mark: &Mark| mark.cluster == cluster && mark.ahead <= ahead && !has_gone_back(mark);
+            match mark {
+                Some(mark) if is_same(&mark) => {
+                    self.seen.sees(revision);
+                    let known = Before { mark: mark.clone(), seen: Arc::clone(&self.seen) };
+                    *self.place.before.lock().unwrap_or_else(PoisonError::into_inner) = Some(known);
+                    *self.mark.lock().unwrap_or_else(PoisonError::into_inner) = Some(mark);
+                    return Ok(());
+                }
+                found => self.write_mark(cluster, ahead, revision, found).await?,
+            }
+        }
+    }
+
+    /// Unless somebody else has written another one meanwhile.
+    async fn write_mark(&self, cluster: u64, ahead: i64, revision: i64, found: Option<Mark>) -> Result<(), Trouble> {
+        let least = found.as_ref().map_or(0, |mark| mark.base.saturating_add(revision)).max(self.place.greatest());
+        let base = now().max(least.saturating_add(1));
+        let mark = Mark { cluster, ahead, base, modified: 0 };
+        let (id, _) = self.grant(0, self.place.quarantine).await?;
+        let modified = found.map_or(0, |mark| mark.modified);
+        let is_it = Compare::mod_revision(self.place.mark(), CompareOp::Equal, modified);
+        let hangs = PutOptions::new().with_lease(id);
+        let puts = [
+            TxnOp::put(self.place.mark(), mark.to_text(), None),
+            TxnOp::put(self.place.in_quarantine(), "", Some(hangs)),
+        ];
+        let answer = self.kv.clone().txn(Txn::new().when([is_it]).and_then(puts)).await;
+        if !answer.as_ref().is_ok_and(|answer| answer.succeeded()) {
+            self.leftovers.add(id);
+        }
+        answer?;
+        Ok(())
+    }
+
+    /// What must be so when a tenure begins.
+    pub(crate) fn is_sound(&self) -> [Compare; 2] {
+        let modified = self.known_mark().map_or(-1, |mark| mark.modified);
+        [
+            Compare::mod_revision(self.place.mark(), CompareOp::Equal, modified),
+            Compare::create_revision(self.place.in_quarantine(), CompareOp::Equal, 0),
+        ]
+    }
+
+    /// Whether that is so. If the mark is another one, another connection has to look.
+    pub(crate) async fn standing(&self) -> Result<Standing, Trouble> {
+        let Found { mark, .. } = self.find_mark().await?;
+        if mark.is_none() || mark != self.known_mark() {
+            return Err(self.is_another());
+        }
+        let got = self.kv.clone().get(self.place.in_quarantine(), None).await?;
+        let Some(kv) = got.kvs().first() else { return Ok(Standing::Sound) };
+        let left = self.left(kv.lease()).await?.unwrap_or(0);
+        Ok(Standing::Quarantined(seconds(left.min(self.place.quarantine)) + Duration::from_secs(1)))
+    }
+
+    /// The cluster is not what it was, or an older copy.
+    pub(crate) fn is_another(&self) -> Trouble {
+        self.give_up();
+        Trouble::Broken(Error::Unconnected { source: None })
+    }
+
+    /// Nothing has been forgotten that anybody still goes by.
+    pub(crate) async fn end_quarantine(&self) -> Result<(), Trouble> {
+        let got = self.kv.clone().get(self.place.in_quarantine(), None).await?;
+        let Some(kv) = got.kvs().first() else { return Ok(()) };
+        let [is_marked, _] = self.is_sound();
+        let delete = TxnOp::delete(self.place.in_quarantine(), None);
+        let answer = self.kv.clone().txn(Txn::new().when([is_marked]).and_then([delete])).await?;
+        if !answer.succeeded() {
+            return Err(self.is_another());
+        }
+        self.leftovers.add(kv.lease());
+        Ok(())
+    }
+}
