@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use common::{pending, poll_with, ready};
 use futures_lite::future::block_on;
+use keylatch::deadlock::Detector;
 use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore, Latch, LockMap, Striped};
 
 struct Counting;
@@ -71,6 +72,7 @@ fn main() {
     a_release_or_a_cancel_that_wakes_nobody_allocates_nothing_whoever_waits();
     a_cancel_that_lets_many_in_makes_room_for_their_wakers_once();
     guarantee_8_memory_of_waiters_follows_use_while_another_key_is_waited_for();
+    guarantee_8_memory_of_a_detector_follows_use();
 }
 
 fn guarantee_9_uncontended_calls_allocate_nothing() {
@@ -588,4 +590,24 @@ fn guarantee_8_memory_of_waiters_follows_use_while_another_key_is_waited_for() {
     (0..WAITERS).for_each(|_| drop(wait(7)));
     let (took, kept) = (full - empty, bytes() - empty);
     assert!(3 * kept < took, "{kept} bytes of {took} are kept");
+}
+
+fn guarantee_8_memory_of_a_detector_follows_use() {
+    let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
+    let party = detector.party("import");
+    let other = ready(locks.lock(&0));
+    let begin = bytes();
+    let holds = (1..=20_000).map(|key| block_on(party.acquire(locks.lock(&key))).unwrap()).collect::<Vec<_>>();
+    {
+        // A search for a circle puts all holds into the table of entries.
+        let mut waiting = std::pin::pin!(party.acquire(locks.lock(&0)));
+        pending(&mut waiting);
+    }
+    let peak = bytes() - begin;
+    // All that is left is the detector's.
+    drop(holds);
+    drop(other);
+    drop(locks);
+    let left = bytes() - begin;
+    assert!(left * 20 < peak, "{left} of {peak} bytes are left");
 }

@@ -2,7 +2,9 @@
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::{Context, Poll, Wake, Waker};
 
 use futures_lite::future::block_on;
 use keylatch::deadlock::{Detector, Refused};
@@ -442,4 +444,81 @@ fn who_holds_some_permits_and_asks_for_more_is_told_of_the_others_that_keep_it_o
     let deadlock = block_on(x.acquire(hosts.acquire_n("host", 3))).unwrap_err();
     assert_eq!(deadlock.to_string(), "x waits for \"host\", which x holds");
     drop(two);
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+#[test]
+fn a_request_that_fails_wakes_the_waker_of_its_last_poll() {
+    let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
+    let (a, b) = (detector.party("a"), detector.party("b"));
+    let _one = block_on(b.acquire(locks.lock(&1))).unwrap();
+    let other = block_on(locks.lock(&2));
+    let mut first = pin!(a.acquire(locks.lock(&1)));
+    let mut of_b = pin!(b.acquire(locks.lock(&2)));
+    let wakes = [Arc::<Wakes>::default(), Arc::default()];
+    for wakes in &wakes {
+        let waker = Waker::from(Arc::clone(wakes));
+        assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    assert!(poll(of_b.as_mut()).is_pending());
+    drop(other);
+    let _second = block_on(a.acquire(locks.lock(&2))).unwrap();
+    assert_eq!(wakes.map(|wakes| wakes.0.load(SeqCst)), [0, 1]);
+    assert!(matches!(poll(first.as_mut()), Poll::Ready(Err(_))));
+}
+
+#[test]
+fn a_request_that_has_failed_holds_nothing_even_if_it_is_granted_its_key() {
+    let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
+    let [a, b, c] = ["a", "b", "c"].map(|name| detector.party(name));
+    let one = block_on(b.acquire(locks.lock(&1))).unwrap();
+    let _three = block_on(c.acquire(locks.lock(&3))).unwrap();
+    let other = block_on(locks.lock(&2));
+    let mut first = pin!(a.acquire(locks.lock(&1)));
+    let mut of_b = pin!(b.acquire(locks.lock(&2)));
+    assert!(poll(first.as_mut()).is_pending() && poll(of_b.as_mut()).is_pending());
+    drop(other);
+    let _two = block_on(a.acquire(locks.lock(&2))).unwrap(); // the first request fails
+    one.unlock_fair(); // and is granted its key before it is polled
+    let mut third = pin!(a.acquire(locks.lock(&3)));
+    assert!(poll(third.as_mut()).is_pending());
+    let mut of_c = pin!(c.acquire(locks.lock(&1)));
+    assert!(poll(of_c.as_mut()).is_pending(), "the failed request is going to pass the key on");
+    assert!(matches!(poll(first.as_mut()), Poll::Ready(Err(_))));
+    assert!(poll(of_c.as_mut()).is_ready());
+}
+
+#[test]
+fn an_upgrade_that_waits_for_another_party_is_no_reentry() {
+    let (locks, pages, detector) = (KeyedMutex::<u64>::new(), KeyedRwLock::<u64>::new(), Detector::new());
+    let (x, y) = (detector.party("x"), detector.party("y"));
+    let _lock = block_on(x.acquire(locks.lock(&1))).unwrap();
+    let editor = block_on(x.acquire(pages.upgradable_read(&2))).unwrap();
+    let _reader = block_on(y.acquire(pages.read(&2))).unwrap();
+    let mut of_y = pin!(y.acquire(locks.lock(&1)));
+    assert!(poll(of_y.as_mut()).is_pending());
+    let Err((deadlock, _editor)) = block_on(editor.upgrade()) else { panic!("it closes a circle") };
+    assert!(!deadlock.is_reentry());
+}
+
+#[test]
+fn permits_that_were_merged_count_together() {
+    let (locks, hosts, detector) = (KeyedMutex::<u64>::new(), KeyedSemaphore::<u64>::new(3), Detector::new());
+    let (x, y) = (detector.party("x"), detector.party("y"));
+    let mut permits = block_on(x.acquire(hosts.acquire(&1))).unwrap();
+    permits.merge(block_on(x.acquire(hosts.acquire_n(&1, 2))).unwrap());
+    let _lock = block_on(y.acquire(locks.lock(&2))).unwrap();
+    let mut of_x = pin!(x.acquire(locks.lock(&2)));
+    assert!(poll(of_x.as_mut()).is_pending());
+    let mut of_y = pin!(y.acquire(hosts.acquire(&1)));
+    assert!(matches!(poll(of_y.as_mut()), Poll::Ready(Err(_))));
 }

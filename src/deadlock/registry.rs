@@ -88,6 +88,9 @@ pub(super) struct Wait {
     pub(super) failed: Option<Deadlock>,
 }
 
+/// The table of entries keeps this many buckets.
+const BUCKETS_KEPT: usize = 64;
+
 const OF_PARTY: usize = 0;
 const OF_ENTRY: usize = 1;
 
@@ -160,11 +163,17 @@ impl Registry {
     fn set_first(&mut self, entry: Identity, record: u32) {
         let hash = self.hasher.hash_one(entry);
         if let Ok(mut first) = self.entries.find_entry(hash, |(other, _)| *other == entry) {
-            if record == NONE {
-                first.remove();
-            } else {
+            if record != NONE {
                 first.get_mut().1 = record;
+                return;
             }
+            first.remove();
+        }
+        let Registry { entries, hasher, .. } = self;
+        // After a burst. It moves at most an eighth of what the table had room for, once for at least as many removals. The buckets
+        // are counted, because removed entries lower the capacity without freeing memory.
+        if entries.num_buckets() > BUCKETS_KEPT && entries.len() < entries.num_buckets() / 8 {
+            entries.shrink_to(2 * entries.len(), |(other, _)| hasher.hash_one(other));
         }
     }
 
