@@ -810,8 +810,9 @@ fn a_future_for_two_keys_is_dropped_while_another_wants_both() {
 fn two_keys_that_own_memory_are_left_at_once() {
     for waits in [false, true] {
         model(move || {
-            let locks: Arc<KeyedMutex<Arc<u64>, Hasher>> =
-                Arc::new(KeyedMutex::builder().shards(1).capacity(2).pool_capacity(0).hasher(Hasher::default()).build());
+            let locks: Arc<KeyedMutex<Arc<u64>, Hasher>> = Arc::new(
+                KeyedMutex::builder().shards(1).capacity(2).pool_capacity(0).hasher(Hasher::default()).build(),
+            );
             let (keys, shared) = ([Arc::new(1), Arc::new(2)], Shared::new());
             let held = if waits { locks.try_lock(&keys[1]) } else { None };
             let mut future = locks.lock_many(&keys);
@@ -829,7 +830,10 @@ fn two_keys_that_own_memory_are_left_at_once() {
             other.join().unwrap();
             assert!(locks.is_empty());
             drop(locks);
-            assert!(keys.iter().all(|key| Arc::strong_count(key) == 1), "a copy of a key was not dropped, or dropped twice");
+            assert!(
+                keys.iter().all(|key| Arc::strong_count(key) == 1),
+                "a copy of a key was not dropped, or dropped twice"
+            );
         });
     }
 }

@@ -521,7 +521,7 @@ mod error {
         );
         assert_eq!(
             text(AcquireError::Quarantined { resource, remaining: SECOND }),
-            "invoice/17 cannot be leased for another 1s: the engine may have forgotten leases that are still in use, or its namespace is new"
+            "invoice/17 cannot be leased for another 1s: the engine may have forgotten leases that are still in use, or its namespace is new (then call the engine's `init` once, before the first program)"
         );
     }
 
