@@ -118,6 +118,7 @@ extern crate std;
 mod board;
 mod calls;
 mod clock;
+mod doubt;
 pub mod engine;
 mod error;
 mod expiry;
@@ -131,6 +132,7 @@ mod later;
 mod leases;
 mod line;
 mod memory;
+mod notice;
 mod owner;
 mod panics;
 mod resource;
@@ -147,7 +149,10 @@ mod wheel;
 /// The futures of the calls.
 pub mod futures {
     pub use crate::{
-        calls::{Acquire, Call, Hold, OwnedBy, Release, ReleaseAll, ReleaseExpired, Renew, Status, TryAcquire, Until},
+        calls::{
+            Acquire, Call, Hold, OwnedBy, Release, ReleaseAll, ReleaseExpired, ReleaseToken, Renew, Status, TryAcquire,
+            Until,
+        },
         held::Waiting,
     };
 }

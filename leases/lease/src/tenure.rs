@@ -7,10 +7,10 @@
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use core::time::Duration;
 
-use crate::{Grant, Lost, Owner, Resource, Token, sync::Mutex};
+use crate::{Grant, Lost, Owner, Resource, Token, notice::Notice, sync::Mutex};
 
 /// How many go in one request, at most.
-const TOGETHER: usize = 256;
+pub(crate) const TOGETHER: usize = 256;
 
 /// After each time that it was refused so many times fewer: in the end one alone.
 const FEWER: u32 = 8;
@@ -24,6 +24,8 @@ pub(crate) struct Tenure {
     pub(crate) owner: Owner,
     pub(crate) token: Token,
     pub(crate) state: Mutex<State>,
+    /// What an engine elsewhere tells of it, if that tells something.
+    pub(crate) notice: Option<Arc<Notice>>,
 }
 
 pub(crate) struct State {
@@ -40,13 +42,16 @@ pub(crate) struct State {
 }
 
 impl Tenure {
-    pub(crate) fn new(grant: Grant) -> Self {
-        Tenure {
+    pub(crate) fn new(grant: Grant, notice: Option<Arc<Notice>>) -> Arc<Self> {
+        let tenure = Arc::new(Tenure {
             resource: grant.resource.clone(),
             owner: grant.owner.clone(),
             token: grant.token,
             state: Mutex::new(State { renewed: grant.start, grant, rides: 0, refusals: 0, over: None }),
-        }
+            notice,
+        });
+        tenure.notice.iter().for_each(|notice| notice.is_of(&tenure));
+        tenure
     }
 
     /// It was renewed up to this end, which was asked for then. What is over at the moment, by `now`, is not renewed.
