@@ -15,14 +15,14 @@ use etcd_client::{
     WatchStream, Watcher,
 };
 use futures_util::future::{Either, join, select, try_join_all};
-use keylatch_lease::{Clock, Owner, Resource, StdClock, Token};
-use keylatch_lease_remote::{Tenure, sleep};
+use keylatch_lease::{Clock, Lost, Owner, Resource, StdClock, Token};
+use keylatch_lease_remote::{Tenure, Watchers, sleep};
 use tokio::sync::Notify;
 
 use crate::{
     error::{self, Error, Trouble},
     leftovers::{Granted, Leftovers, Revoker},
-    lock::{Changed, Lock, Value, revision},
+    lock::{Changed, Lock, Value, revision, token},
     place::Place,
 };
 
@@ -476,16 +476,25 @@ impl keylatch_lease_remote::Session for Session {
     }
 }
 
+/// A key has been deleted, by whoever did it: the tenures that began before that are over. A fresh one begins with it.
+fn tell_end(watchers: &Watchers, prefix: &str, deleted: &KeyValue) {
+    let Some((resource, _)) = Place::resource(prefix, deleted.key()) else { return };
+    match token(deleted.mod_revision() - 1) {
+        Some(last) => watchers.tell_end(&resource, last, Lost::Released),
+        None => watchers.tell(&resource),
+    }
+}
+
 impl Ear {
     /// Until the connection ends: tells of what has come free.
-    pub(crate) async fn listen(mut self, place: &Place, tell: impl Fn(&Resource)) -> Error {
+    pub(crate) async fn listen(mut self, place: &Place, watchers: &Watchers) -> Error {
         let prefix = place.locks();
         loop {
             match self.stream.message().await {
                 Ok(Some(heard)) if heard.canceled() => return Error::Unconnected { source: None },
                 Ok(Some(heard)) => {
-                    let keys = heard.events().iter().filter_map(|event| event.kv().map(KeyValue::key));
-                    keys.filter_map(|key| Place::resource(&prefix, key)).for_each(|(resource, _)| tell(&resource));
+                    let deleted = heard.events().iter().filter_map(|event| event.kv());
+                    deleted.for_each(|kv| tell_end(watchers, &prefix, kv));
                 }
                 Ok(None) => return Error::Unconnected { source: None },
                 Err(error) => return error::unusable(error.into()),

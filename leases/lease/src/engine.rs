@@ -130,7 +130,8 @@ pub trait Engine: Send + Sync {
 
     /// Ends the tenure of this token, whoever's it is: an operator does, who is not its owner. A [`Notice`] is told of it.
     ///
-    /// By default it looks who has it, and releases that tenure.
+    /// By default it looks who has it, and releases that tenure by its owner's name: an engine that tells nobody of such a release has to do it
+    /// in another way.
     fn release_token(
         &self,
         resource: &Resource,

@@ -12,7 +12,7 @@ use tokio::sync::watch::{self, Receiver};
 
 use crate::{
     error::Error,
-    session::{Place, Session, freed},
+    session::{Place, Session, ended},
 };
 
 /// How often the client tries each server when it has lost one. It is soon dropped: there is a new one for each connection.
@@ -66,8 +66,8 @@ async fn hear(mut told: Subscriber, mut over: Receiver<bool>, watchers: &Watcher
     loop {
         match select(told.next(), over.as_mut()).await {
             Either::Left((Some(message), _)) => {
-                if let Some(resource) = freed(&message) {
-                    watchers.tell(&resource);
+                if let Some((resource, token, how)) = ended(&message) {
+                    watchers.tell_end(&resource, token, how);
                 }
             }
             Either::Left((None, _)) | Either::Right(_) => return Error::unconnected(None),

@@ -19,7 +19,7 @@ use futures_util::{
 };
 use jetstream::stream::{Config, DiscardPolicy, PersistenceMode, RawMessage, RetentionPolicy, StorageType};
 use keylatch_lease::{
-    Clock, Expiry, Owner, Resource, StdClock, Term, Token,
+    Clock, Expiry, Lost, Owner, Resource, StdClock, Term, Token,
     engine::{Answer, Ask, Fail, Gone, Left, Owned, Record, Want},
 };
 use keylatch_lease_remote::Tenure as Dropped;
@@ -42,7 +42,7 @@ const LANES: usize = 64;
 /// then is not given up.
 pub(crate) const PART: usize = 2 * LANES;
 
-/// What a message has on it by which its resource may have come free, or will earlier than it was to.
+/// What a message has on it by which a tenure is over, and its resource may have come free, or will earlier than it was to: which tenure.
 const FREED: &str = "Keylatch-Freed";
 /// The error of a stream that is full.
 const FULL: u64 = 10077;
@@ -206,10 +206,22 @@ fn unsuitable(is: &Config, name: &str, is_from: impl Fn(i64, i64, i64) -> bool) 
     wrong.into_iter().find_map(|(is_wrong, setting)| is_wrong.then_some(setting))
 }
 
-/// What a republished message is about, if anybody who waits should look.
-pub(crate) fn freed(message: &async_nats::Message) -> Option<Resource> {
-    message.headers.as_ref()?.get(FREED)?;
-    resource(&message.subject)
+/// What a republished message says of the tenures before it, if they are over: of which resource, up to which one, and how it ended.
+pub(crate) fn ended(message: &async_nats::Message) -> Option<(Resource, Token, Lost)> {
+    let headers = message.headers.as_ref()?;
+    let number = |name: &str| headers.get(name)?.as_str().parse::<u64>().ok();
+    let (token, how) = match headers.get(FREED).map(|freed| freed.as_str().split_at_checked(1)) {
+        Some(freed) => {
+            let (how, token) = freed?;
+            (token.parse().ok()?, if how == "t" { Lost::TakenOver } else { Lost::Released })
+        }
+        // It is the first: what was there before it somebody has deleted, or it was over.
+        None if number("Nats-Last-Sequence") == Some(0) => {
+            (number("Nats-Sequence")?.checked_sub(1)?, Lost::EngineForgot)
+        }
+        None => return None,
+    };
+    Some((resource(&message.subject)?, Token::new(token)?, how))
 }
 
 impl Session {
@@ -235,7 +247,7 @@ impl Session {
         }
         // So that it has room for the time, even when it is full: later ones replace these.
         for subject in [session.place.subjects.clock(), session.place.subjects.swept()] {
-            match session.put(subject, Some(0), Vec::new(), false).await {
+            match session.put(subject, Some(0), Vec::new(), None).await {
                 Ok(_) | Err(Error::Refused { .. }) => {}
                 Err(Error::Closed) => return Err(Error::Unconnected { source: None }),
                 Err(error) => return Err(error),
@@ -289,14 +301,22 @@ impl Session {
     }
 
     /// Behind that one; zero: behind none; `None`: whatever there is.
-    async fn put(&self, subject: String, behind: Option<u64>, payload: Vec<u8>, frees: bool) -> Result<Put, Error> {
+    /// `frees`: the tenure that is over by it, and how.
+    async fn put(
+        &self,
+        subject: String,
+        behind: Option<u64>,
+        payload: Vec<u8>,
+        frees: Option<(u64, Lost)>,
+    ) -> Result<Put, Error> {
         const CHANGED: [u64; 2] = [10071, 10164];
         let mut headers = HeaderMap::new();
         if let Some(sequence) = behind {
             headers.insert(EXPECTED, sequence.to_string().as_str());
         }
-        if frees {
-            headers.insert(FREED, "1");
+        if let Some((token, how)) = frees {
+            let how = if how == Lost::TakenOver { 't' } else { 'r' };
+            headers.insert(FREED, format!("{how}{token}").as_str());
         }
         let answer = self.request(subject, headers, payload).await?;
         match Self::read(&answer) {
@@ -308,7 +328,13 @@ impl Session {
         }
     }
 
-    async fn put_lease(&self, resource: &Resource, behind: u64, message: &Message, frees: bool) -> Result<Put, Error> {
+    async fn put_lease(
+        &self,
+        resource: &Resource,
+        behind: u64,
+        message: &Message,
+        frees: Option<(u64, Lost)>,
+    ) -> Result<Put, Error> {
         self.put(self.place.subjects.lease(resource), Some(behind), message.to_bytes(), frees).await
     }
 
@@ -331,7 +357,7 @@ impl Session {
     async fn read_time(&self) -> Result<Reading, Error> {
         let subject = self.place.subjects.clock();
         let from = self.clock.now();
-        let Put::Stored(put) = self.put(subject.clone(), None, Vec::new(), false).await? else {
+        let Put::Stored(put) = self.put(subject.clone(), None, Vec::new(), None).await? else {
             return Err(Error::Closed);
         };
         // It may be another's, and later, by now.
@@ -391,7 +417,7 @@ impl Session {
         }
         let message = Message::go_on(tenure, term, expiry);
         let from = self.clock.now();
-        let sequence = match self.put_lease(resource, behind, &message, false).await.map_err(perhaps)? {
+        let sequence = match self.put_lease(resource, behind, &message, None).await.map_err(perhaps)? {
             Put::Stored(sequence) => sequence,
             Put::Changed => return Ok(On::Changed),
         };
@@ -427,12 +453,12 @@ impl Session {
             _ => self.last(resource).await.map_err(not_done)?,
         };
         loop {
-            let (mut behind, mut frees) = (last.sequence, false);
+            let (mut behind, mut frees) = (last.sequence, None);
             if let Some(tenure) = last.tenure {
                 let is_mine = tenure.owner == ask.owner.id();
                 match (want, term) {
-                    // Those who wait until it ends may have to wait for less.
-                    (Want::Fresh, _) if is_mine => frees = true,
+                    // Who holds it does not know, nor those who wait that this one may end earlier.
+                    (Want::Fresh, _) if is_mine => frees = Some((tenure.token, Lost::TakenOver)),
                     (Want::Any | Want::Mine, Some(term)) if is_mine => {
                         match self.go_on(resource, behind, &tenure, term, Some(ask.expiry)).await? {
                             On::Goes { tenure, at } => return Ok(granted(&tenure, true, at, at)),
@@ -512,8 +538,9 @@ impl Session {
     }
 
     /// Puts the end behind the last message.
-    async fn end(&self, resource: &Resource, behind: u64) -> Result<bool, Fail<Error>> {
-        match self.put_lease(resource, behind, &Message::free(), true).await.map_err(perhaps)? {
+    async fn end(&self, resource: &Resource, behind: u64, token: u64) -> Result<bool, Fail<Error>> {
+        let frees = Some((token, Lost::Released));
+        match self.put_lease(resource, behind, &Message::free(), frees).await.map_err(perhaps)? {
             Put::Stored(sequence) => {
                 self.memory.keep(resource, Known::Free(sequence));
                 Ok(true)
@@ -531,7 +558,7 @@ impl Session {
         let is_it = |number: u64| token.is_none_or(|token| token.get() == number);
         if let Some(Known::Held { sequence, owner: whose, token, until, .. }) = self.memory.take(resource) {
             let is_mine = whose == owner.id() && is_it(token) && self.clock.now() < until;
-            if is_mine && self.end(resource, sequence).await? {
+            if is_mine && self.end(resource, sequence, token).await? {
                 return Ok(Gone::Released);
             }
         }
@@ -544,7 +571,7 @@ impl Session {
             if tenure.owner != owner.id() || !is_it(tenure.token) {
                 return Ok(Gone::NotOwner(Owner::from_id(&tenure.owner)));
             }
-            if self.end(resource, last.sequence).await? {
+            if self.end(resource, last.sequence, tenure.token).await? {
                 return Ok(Gone::Released);
             }
         }
@@ -701,7 +728,7 @@ impl Session {
             return Ok(false);
         }
         let behind = last.map_or(0, |last| last.sequence);
-        match self.put(subject, Some(behind), Vec::new(), false).await {
+        match self.put(subject, Some(behind), Vec::new(), None).await {
             Err(error) if is_full(&error) => Ok(true),
             put => Ok(matches!(put?, Put::Stored(_))),
         }

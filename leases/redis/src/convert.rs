@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, time::Duration};
 
-use keylatch_lease::{Expiry, Resource};
+use keylatch_lease::{Expiry, Lost, Resource, Token};
 use keylatch_lease_remote::Policy;
 
 /// Microseconds; for ever: `-`.
@@ -54,10 +54,23 @@ pub(crate) fn resource(name: &[u8]) -> Option<Resource> {
     Some(Resource::new(entity, key))
 }
 
+/// What a message says: which tenure of which resource has ended, and how. `None`: that anything may have happened.
+pub(crate) fn told(message: &[u8]) -> Option<(Resource, Token, Lost)> {
+    let how = match message.first()? {
+        b'r' => Lost::Released,
+        b't' => Lost::TakenOver,
+        b'd' => Lost::EngineForgot,
+        _ => return None,
+    };
+    let space = message.iter().position(|byte| *byte == b' ')?;
+    let token = std::str::from_utf8(&message[1..space]).ok()?.parse().ok()?;
+    Some((resource(&message[space + 1..])?, Token::new(token)?, how))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{expiry, name, policy, prefix, resource};
-    use keylatch_lease::{Expiry, Resource};
+    use super::{expiry, name, policy, prefix, resource, told};
+    use keylatch_lease::{Expiry, Lost, Resource, Token};
     use std::time::Duration;
 
     #[test]
@@ -88,6 +101,17 @@ mod tests {
         assert_ne!(name(&Resource::new("a", "bc")), name(&Resource::new("ab", "c")));
         for nonsense in [&b""[..], b"x", b":", b"1:", b"1:\xc3\xa4", b"9:abc", b"-1:a", b"1:\xff"] {
             assert_eq!(resource(nonsense), None, "{nonsense:?}");
+        }
+    }
+
+    #[test]
+    fn a_message_names_a_tenure() {
+        let told_of = |how| Some((Resource::new("a b", "c"), Token::new(7).unwrap(), how));
+        assert_eq!(told(b"r7 3:a bc"), told_of(Lost::Released));
+        assert_eq!(told(b"t7 3:a bc"), told_of(Lost::TakenOver));
+        assert_eq!(told(b"d7 3:a bc"), told_of(Lost::EngineForgot));
+        for nonsense in [&b""[..], b"r", b"r7", b"r7 ", b"r0 0:", b"r 0:", b"x7 0:", b"0:", b"r-7 0:"] {
+            assert_eq!(told(nonsense), None, "{nonsense:?}");
         }
     }
 
