@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use async_nats::{Client, HeaderMap, Request, jetstream};
+use async_nats::{Client, HeaderMap, HeaderName, Request, header, jetstream};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures_util::{
     StreamExt,
@@ -209,15 +209,15 @@ fn unsuitable(is: &Config, name: &str, is_from: impl Fn(i64, i64, i64) -> bool) 
 /// What a republished message says of the tenures before it, if they are over: of which resource, up to which one, and how it ended.
 pub(crate) fn ended(message: &async_nats::Message) -> Option<(Resource, Token, Lost)> {
     let headers = message.headers.as_ref()?;
-    let number = |name: &str| headers.get(name)?.as_str().parse::<u64>().ok();
+    let number = |name: HeaderName| headers.get(name)?.as_str().parse::<u64>().ok();
     let (token, how) = match headers.get(FREED).map(|freed| freed.as_str().split_at_checked(1)) {
         Some(freed) => {
             let (how, token) = freed?;
             (token.parse().ok()?, if how == "t" { Lost::TakenOver } else { Lost::Released })
         }
         // It is the first: what was there before it somebody has deleted, or it was over.
-        None if number("Nats-Last-Sequence") == Some(0) => {
-            (number("Nats-Sequence")?.checked_sub(1)?, Lost::EngineForgot)
+        None if number(header::NATS_LAST_SEQUENCE) == Some(0) => {
+            (number(header::NATS_SEQUENCE)?.checked_sub(1)?, Lost::EngineForgot)
         }
         None => return None,
     };
