@@ -647,9 +647,17 @@ impl Remote {
     }
 
     fn link(&self) -> io::Result<Arc<Link>> {
+        let (link, is_new) = self.linked()?;
+        if is_new {
+            self.watchers.tell_all(); // nobody heard what was told meanwhile
+        }
+        Ok(link)
+    }
+
+    fn linked(&self) -> io::Result<(Arc<Link>, bool)> {
         let mut link = lock(&self.link);
         if let Some(link) = link.as_ref().filter(|link| lock(&link.asked).is_some()) {
-            return Ok(Arc::clone(link));
+            return Ok((Arc::clone(link), false));
         }
         let mut stream = TcpStream::connect_timeout(&self.address, PATIENCE)?;
         stream.set_nodelay(true)?;
@@ -667,7 +675,7 @@ impl Remote {
             watchers.tell_all();
         })?;
         *link = Some(Arc::clone(&new));
-        Ok(new)
+        Ok((new, true))
     }
 
     /// Asks, and reads the answer.

@@ -184,7 +184,9 @@ impl<'a, E: Engine> Held<'a, E> {
     /// Whether the lease is still there: to be asked before each side effect. Gives the token, to be sent along.
     ///
     /// In memory this looks at the table. With an engine in another process it compares the clock with the end of the
-    /// lease, as it was reckoned before the last renewal was asked for, and knows what that said.
+    /// lease, as it was reckoned before the last renewal was asked for, and knows what that said; and what the engine has been told since, as of a
+    /// release by somebody else. Nobody need poll this Held for that. Only after a connection was lost it has to be looked at: by its own futures, or
+    /// by those of any other Held of the same table.
     ///
     /// # Errors
     /// How it was lost.

@@ -47,7 +47,7 @@
 //!   reads the time on it; that is good for a second.
 //! - **Token**: the sequence of the message with which the tenure began. The stream's sequences only grow, and no sweep deletes
 //!   its last message, so that a server that crashes knows its number.
-//! - **Who waits** is told by the stream itself, which republishes the headers of what it has stored. At an expiry nobody tells: each who
+//! - **Who waits** is told by the stream itself, which republishes the headers of what it has stored; and so is who holds something. At an expiry nobody tells: each who
 //!   waits has a timer of its own. After a connection was lost, all who wait ask again.
 //! - **Connection**: one for each engine and its clones, with the requests of all tasks side by side on it. When it is lost there is
 //!   another one, after 50 ms to 2 s, at random.
@@ -74,6 +74,16 @@
 //! | expiry | four round trips, by its own timer |
 //! | either, while the connection is lost | the next connection, and as above; or an error after that |
 //! | release, and the server's machine is gone without a word | the fallback and the timeout, 10 s |
+//!
+//! # How late a holder may learn that somebody else has ended its lease
+//! Its [`check`](keylatch_lease::Held::check) says no from then on, and [`lost`](keylatch_lease::Held::lost) is ready. *At its next renewal* is within a third of
+//! the lease's time; if nobody renews it, at its end.
+//!
+//! | the lease is ended by | the holder knows after |
+//! |---|---|
+//! | `release_as`, `release_all`, `release_token`, `release` with its grant, a fresh tenure of the same owner | the message |
+//! | a purge of the stream, or of its subject, or deletion of its message, by hand | the message with which somebody else begins a tenure. Before that, at its next renewal: the server tells nobody of a purge |
+//! | what is not told, as the connection was lost | the next connection, and a round trip for up to 256 leases, as long as one of them is polled |
 //!
 //! # What weakens which guarantee
 //! The numbers are those of [`keylatch_lease`](keylatch_lease#what-it-guarantees).

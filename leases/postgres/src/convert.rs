@@ -27,6 +27,8 @@ pub(crate) struct Told {
     pub(crate) resource: Resource,
     pub(crate) token: Token,
     pub(crate) how: Lost,
+    /// Those who wait need not know.
+    pub(crate) is_for_holders: bool,
     pub(crate) namespace: Option<String>,
 }
 
@@ -35,9 +37,11 @@ pub(crate) fn told(payload: &str) -> Option<Told> {
     let mut parts = payload.split('/');
     let resource = Resource::new(text(parts.next()?)?, text(parts.next()?)?);
     let token = Token::new(parts.next()?.parse().ok()?)?;
-    let how = match parts.next()? {
+    let how = parts.next()?;
+    let is_for_holders = how == "n";
+    let how = match how {
         "r" => Lost::Released,
-        "t" => Lost::TakenOver,
+        "t" | "n" => Lost::TakenOver,
         "d" => Lost::EngineForgot,
         _ => return None,
     };
@@ -45,7 +49,7 @@ pub(crate) fn told(payload: &str) -> Option<Told> {
         Some(name) => Some(text(name)?),
         None => None,
     };
-    Some(Told { resource, token, how, namespace })
+    Some(Told { resource, token, how, is_for_holders, namespace })
 }
 
 fn text(hex: &str) -> Option<String> {
@@ -60,11 +64,13 @@ mod tests {
 
     #[test]
     fn a_notification_names_a_tenure() {
-        let all =
-            |payload| told(payload).map(|Told { resource, token, how, namespace }| (resource, token, how, namespace));
+        let all = |payload| {
+            told(payload).map(|Told { resource, token, how, namespace, .. }| (resource, token, how, namespace))
+        };
         let seven = Token::new(7).unwrap();
         assert_eq!(all("61/6263/7/r"), Some((Resource::new("a", "bc"), seven, Lost::Released, None)));
         assert_eq!(all("//7/t"), Some((Resource::from(""), seven, Lost::TakenOver, None)));
+        assert!(!told("//7/t").unwrap().is_for_holders && told("//7/n").unwrap().is_for_holders);
         let deleted = (Resource::new("\0", "é"), seven, Lost::EngineForgot, Some("shop".to_owned()));
         assert_eq!(all("00/c3a9/7/d/73686f70"), Some(deleted));
         for nonsense in ["", "61", "61/62", "6/6/7/r", "zz//7/r", "ff//7/r", "é//7/r", "//0/r", "//7/x", "//7/d/7"] {

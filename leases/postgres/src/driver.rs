@@ -53,6 +53,9 @@ where
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Some(Ok(AsyncMessage::Notification(told)))) => match convert::told(told.payload()) {
                 Some(Told { namespace: Some(of), .. }) if of != namespace => {}
+                Some(Told { resource, token, how, is_for_holders: true, .. }) => {
+                    watchers.tell_holders(&resource, token, how)
+                }
                 Some(Told { resource, token, how, .. }) => watchers.tell_end(&resource, token, how),
                 None => watchers.tell_all(),
             },

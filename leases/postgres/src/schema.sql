@@ -154,8 +154,9 @@ BEGIN
                 policy = a_policy, idle = a_policy_idle, total = a_policy_total
             WHERE ns = a_ns AND entity = a_entity AND key = a_key;
         IF l.until > now THEN
-            -- Another tenure of the same owner. Who holds the one before does not know, nor who waits that this one may end earlier.
-            PERFORM pg_notify(a_channel, encode(a_entity, 'hex') || '/' || encode(a_key, 'hex') || '/' || l.token || '/t');
+            -- Another tenure of the same owner. Who holds the one before is told; and who waits, if this one ends earlier.
+            PERFORM pg_notify(a_channel, encode(a_entity, 'hex') || '/' || encode(a_key, 'hex') || '/' || l.token
+                || CASE WHEN l.wanted AND tail < l.until THEN '/t' ELSE '/n' END);
         END IF;
         what := 'g';
         held := 0;

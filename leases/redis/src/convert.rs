@@ -54,17 +54,26 @@ pub(crate) fn resource(name: &[u8]) -> Option<Resource> {
     Some(Resource::new(entity, key))
 }
 
-/// What a message says: which tenure of which resource has ended, and how. `None`: that anything may have happened.
-pub(crate) fn told(message: &[u8]) -> Option<(Resource, Token, Lost)> {
+/// What a message says: which tenure of which resource has ended, and how.
+pub(crate) struct Told {
+    pub(crate) resource: Resource,
+    pub(crate) token: Token,
+    pub(crate) how: Lost,
+    /// Those who wait need not know.
+    pub(crate) is_for_holders: bool,
+}
+
+/// `None`: it says that anything may have happened.
+pub(crate) fn told(message: &[u8]) -> Option<Told> {
     let how = match message.first()? {
         b'r' => Lost::Released,
-        b't' => Lost::TakenOver,
+        b't' | b'n' => Lost::TakenOver,
         b'd' => Lost::EngineForgot,
         _ => return None,
     };
     let space = message.iter().position(|byte| *byte == b' ')?;
-    let token = std::str::from_utf8(&message[1..space]).ok()?.parse().ok()?;
-    Some((resource(&message[space + 1..])?, Token::new(token)?, how))
+    let token = Token::new(std::str::from_utf8(&message[1..space]).ok()?.parse().ok()?)?;
+    Some(Told { resource: resource(&message[space + 1..])?, token, how, is_for_holders: message[0] == b'n' })
 }
 
 #[cfg(test)]
@@ -106,12 +115,15 @@ mod tests {
 
     #[test]
     fn a_message_names_a_tenure() {
-        let told_of = |how| Some((Resource::new("a b", "c"), Token::new(7).unwrap(), how));
-        assert_eq!(told(b"r7 3:a bc"), told_of(Lost::Released));
-        assert_eq!(told(b"t7 3:a bc"), told_of(Lost::TakenOver));
-        assert_eq!(told(b"d7 3:a bc"), told_of(Lost::EngineForgot));
+        let all = |message| told(message).map(|told| (told.resource, told.token, told.how, told.is_for_holders));
+        let told_of =
+            |how, is_for_holders| Some((Resource::new("a b", "c"), Token::new(7).unwrap(), how, is_for_holders));
+        assert_eq!(all(b"r7 3:a bc"), told_of(Lost::Released, false));
+        assert_eq!(all(b"t7 3:a bc"), told_of(Lost::TakenOver, false));
+        assert_eq!(all(b"n7 3:a bc"), told_of(Lost::TakenOver, true));
+        assert_eq!(all(b"d7 3:a bc"), told_of(Lost::EngineForgot, false));
         for nonsense in [&b""[..], b"r", b"r7", b"r7 ", b"r0 0:", b"r 0:", b"x7 0:", b"0:", b"r-7 0:"] {
-            assert_eq!(told(nonsense), None, "{nonsense:?}");
+            assert_eq!(all(nonsense), None, "{nonsense:?}");
         }
     }
 

@@ -7,12 +7,11 @@ use std::{
     task::Poll,
 };
 
-use keylatch_lease::{Lost, Resource, Token};
 use keylatch_lease_remote::{BoxError, Driving, Failure, Link};
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value, aio::MultiplexedConnection};
 
 use crate::{
-    convert,
+    convert::{self, Told},
     error::Error,
     session::{Ended, Place, Session},
 };
@@ -55,7 +54,10 @@ fn config(link: Arc<Link<Session>>, ended: Arc<Ended>) -> AsyncConnectionConfig 
     let told = move |PushInfo { kind, data }: PushInfo| {
         match kind {
             PushKind::Message => match told(&data) {
-                Some((resource, token, how)) => link.watchers().tell_end(&resource, token, how),
+                Some(Told { resource, token, how, is_for_holders: true }) => {
+                    link.watchers().tell_holders(&resource, token, how);
+                }
+                Some(Told { resource, token, how, .. }) => link.watchers().tell_end(&resource, token, how),
                 None => link.watchers().tell_all(),
             },
             PushKind::Disconnection => ended.end(),
@@ -67,7 +69,7 @@ fn config(link: Arc<Link<Session>>, ended: Arc<Ended>) -> AsyncConnectionConfig 
 }
 
 /// What a message says, behind its channel.
-fn told(message: &[Value]) -> Option<(Resource, Token, Lost)> {
+fn told(message: &[Value]) -> Option<Told> {
     match message {
         [_, Value::BulkString(told)] => convert::told(told),
         _ => None,

@@ -125,9 +125,26 @@ impl Watchers {
     /// # Examples
     /// See [`subscribe`](Self::subscribe).
     pub fn tell_end(&self, resource: &Resource, token: Token, how: Lost) {
-        let notices = self.notices().get(resource).cloned().unwrap_or_default();
-        notices.iter().for_each(|notice| notice.ended(token, how)); // before somebody else can get it
+        self.tell_holders(resource, token, how); // before somebody else can get it
         self.raise(resource);
+    }
+
+    /// The same where the resource has not come free, nor will earlier than it was to: those who wait need not know.
+    ///
+    /// # Examples
+    /// ```
+    /// use futures_lite::future::{block_on, poll_once};
+    /// use keylatch_lease::{Lost, Resource, Token};
+    /// use keylatch_lease_remote::Watchers;
+    ///
+    /// let (watchers, report) = (Watchers::default(), Resource::from("report"));
+    /// let mut watch = watchers.watch(&report);
+    /// watchers.tell_holders(&report, Token::new(7).unwrap(), Lost::TakenOver);
+    /// assert!(block_on(poll_once(&mut watch)).is_none());
+    /// ```
+    pub fn tell_holders(&self, resource: &Resource, token: Token, how: Lost) {
+        let notices = self.notices().get(resource).cloned().unwrap_or_default();
+        notices.iter().for_each(|notice| notice.ended(token, how));
     }
 
     fn raise(&self, resource: &Resource) {

@@ -2,7 +2,8 @@
 
 use std::{future::pending, time::Duration};
 
-use futures_lite::future::zip;
+use async_io::Timer;
+use futures_lite::future::{yield_now, zip};
 use keylatch_lease::{Held, Lost, Owner, Resource};
 
 use crate::{
@@ -12,6 +13,9 @@ use crate::{
 };
 
 const SILENT: &str = "the engine does not tell who holds something: it finds out when it renews";
+
+/// So long a connection stays broken.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Somebody else ends the tenure that an owner has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +98,48 @@ pub(super) async fn who_is_released_by_another_learns_of_it<F: Fixture>(trial: &
         // Nobody has renewed what was released, nor taken it along.
         drop((silent, works, ended));
         there.release_all(&ann).await?;
+    }
+    Ok(())
+}
+
+/// What is told while the connection is broken nobody hears.
+pub(super) async fn who_holds_outlives_its_connection<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+    let proxy = trial.proxy()?;
+    let (here, there) = (trial.client_through(&proxy).await?, trial.client().await?);
+    let [ann, bob] = owners();
+    let Some(notice) = trial.caps.notice else {
+        trial.weaken(SILENT);
+        return Ok(());
+    };
+    for round in 0..4 {
+        let silent = here.hold(("silent", ""), &ann, trial.long()).await?;
+        let waits = here.hold(("waits", ""), &ann, trial.long()).await?;
+        let stays = here.hold(("stays", ""), &bob, trial.long()).await?;
+        let ended = async {
+            yield_now().await; // it waits
+            proxy.cut();
+            for held in [&silent, &waits] {
+                there.release_as(held.resource(), &ann).await?;
+            }
+            if round % 2 == 0 {
+                Timer::after(PAUSE).await;
+            }
+            proxy.pass();
+            trial.until("it is connected again", || async { Ok(here.status("form").await.is_ok()) }).await
+        };
+        let what = "the loss, of which nobody heard when it was told";
+        let (lost, ended) = zip(trial.within(limit(trial, notice), what, waits.lost()), ended).await;
+        ended?;
+        let lost = match lost {
+            Ok(lost) => lost,
+            Err(failure) => return trial.wrong(10, failure.to_string()),
+        };
+        ensure!(trial, 10, lost != Lost::Expired, "what was released meanwhile was lost so: {lost:?}");
+        trial.until(what, || async { Ok(silent.check().is_err()) }).await?;
+        let checked = stays.check();
+        ensure!(trial, 2, checked.is_ok(), "a lease was lost with a connection: {checked:?}");
+        // Nobody has renewed it, and the server has it still.
+        stays.release().await?;
     }
     Ok(())
 }

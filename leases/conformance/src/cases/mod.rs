@@ -73,4 +73,5 @@ cases! {
     38 basic what_was_dropped_takes_nothing_along false
     39 ended who_is_released_by_another_learns_of_it false
     40 ended what_is_taken_away_by_hand_is_lost false
+    41 ended who_holds_outlives_its_connection false
 }

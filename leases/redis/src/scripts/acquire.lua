@@ -46,8 +46,8 @@ local new = {
     is_wanted = lease and lease.is_wanted, policy = has_term and policy or lease.policy, owner = owner,
 }
 if is_live then
-    -- Another tenure of the same owner. Who holds the one before does not know, nor who waits that this one may end earlier.
-    tell(ARGV[12], 't', lease.token, resource)
+    -- Another tenure of the same owner. Who holds the one before is told; and who waits, if this one ends earlier.
+    tell(ARGV[12], lease.is_wanted and new.tail < lease.tail and 't' or 'n', lease.token, resource)
 elseif not lease and taken_away(resource) then
     tell(ARGV[12], 'd', text(tonumber(new.token) - 1), resource)
 end

@@ -95,7 +95,8 @@ local function keep_end(resource, lease)
     end
 end
 
--- A tenure of the resource is over, and all before it: r(eleased), t(aken over), d(eleted by hand).
+-- A tenure of the resource is over, and all before it: r(eleased), t(aken over), n(o matter to those who wait: taken over),
+-- d(eleted by hand).
 local function tell(channel, how, token, resource)
     redis.call('PUBLISH', channel, how .. token .. ' ' .. resource)
 end
