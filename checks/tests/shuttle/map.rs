@@ -2,10 +2,11 @@
 //!
 //! Its keys have their entries in one allocation: see [`many`](crate::many).
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use keylatch::LockMap;
+use keylatch::{Equivalent, LockMap, ToKey};
 use shuttle::future::{block_on, yield_now};
 use shuttle::thread;
 
@@ -249,5 +250,59 @@ fn nobody_sees_half_of_a_batch() {
             .collect();
         join(threads);
         assert_eq!(map.len(), map.entries());
+    });
+}
+
+/// A key whose drop panics if its number is odd.
+#[derive(PartialEq, Eq, Hash)]
+struct Bomb(u64);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        if self.0 % 2 == 1 {
+            resume_unwind(Box::new(self.0));
+        }
+    }
+}
+
+/// How the key is named without making one.
+#[derive(PartialEq, Eq, Hash)]
+struct Number(u64);
+
+impl Equivalent<Bomb> for Number {
+    fn equivalent(&self, key: &Bomb) -> bool {
+        self.0 == key.0
+    }
+}
+
+impl ToKey<Bomb> for Number {
+    fn to_key(&self) -> Bomb {
+        Bomb(self.0)
+    }
+}
+
+/// `clear` drops the key of an entry whose writer removed the value and left, and has cleared the others before that panic goes on.
+#[test]
+fn a_key_that_panics_in_its_drop_stops_no_walk() {
+    explore(|| {
+        let mut map: LockMap<Bomb, u64, Hasher> = LockMap::builder().shards(1).hasher(Hasher::default()).build();
+        map.extend((0..3).map(|n| (Bomb(n), n)));
+        let map = Arc::new(map);
+        let writer = {
+            let map = Arc::clone(&map);
+            thread::spawn(move || {
+                drop(catch_unwind(AssertUnwindSafe(|| {
+                    let Some(mut guard) = map.try_write(&Number(1)) else { return };
+                    thread::yield_now();
+                    guard.remove();
+                    drop(guard);
+                })));
+            })
+        };
+        drop(catch_unwind(AssertUnwindSafe(|| map.clear())));
+        join([writer]);
+        assert!(!map.contains_key(&Number(0)) && !map.contains_key(&Number(2)), "a value was not cleared");
+        drop(catch_unwind(AssertUnwindSafe(|| map.clear())));
+        assert_eq!(map.entries(), 0);
     });
 }

@@ -8,7 +8,7 @@ use core::ptr::addr_of_mut;
 use critical_section::Mutex;
 use embedded_alloc::LlffHeap;
 
-use crate::machine;
+use crate::interrupt;
 
 /// As much as the smallest machine can spare.
 const SIZE: usize = 6 * 1024;
@@ -43,7 +43,7 @@ impl Heap {
             book.set(Book {
                 in_use: in_use + more - less,
                 allocations: allocations + usize::from(more > 0),
-                in_interrupts: in_interrupts + usize::from(machine::in_interrupt()),
+                in_interrupts: in_interrupts + usize::from(interrupt::is_running()),
             });
         });
     }

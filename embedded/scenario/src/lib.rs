@@ -8,6 +8,7 @@
 //! | [`sweep`] | every kind of call is interrupted after every instruction by another call on the same table |
 //! | [`footprint`] | what the locks take: heap, stack, instructions |
 //! | [`heap`] | the allocator; it counts, and notices allocations in an interrupt handler |
+//! | `interrupt` | whether the code that asks runs in the interrupt handler |
 //! | [`clock`] | ticks, and futures that wait for them |
 //! | [`verdict`] | the checks, and the end |
 
@@ -21,6 +22,7 @@ pub mod clock;
 #[cfg(feature = "interrupts")]
 pub mod footprint;
 pub mod heap;
+mod interrupt;
 pub mod machine;
 #[cfg(feature = "interrupts")]
 pub mod sweep;
@@ -33,9 +35,6 @@ use embassy_executor::Spawner;
 use crate::machine::Machine;
 use crate::verdict::Verdict;
 use crate::world::World;
-
-/// Whether the interrupt handler uses the tables. Nobody minds, where there are no locks.
-const INTERRUPTS_LOCK: bool = cfg!(any(feature = "interrupts", not(feature = "locks")));
 
 /// Runs everything, prints what was seen, and ends the program: with success only if every check passed.
 pub async fn run(spawner: Spawner, machine: Machine) -> ! {

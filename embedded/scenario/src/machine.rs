@@ -1,10 +1,10 @@
 //! What a machine has to offer: an alarm, which interrupts.
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicBool, Ordering};
 
 use critical_section::Mutex;
 
+use crate::interrupt;
 use crate::world::World;
 
 /// A machine, as its firmware describes it.
@@ -30,7 +30,6 @@ type Handler = (fn(&'static World), &'static World);
 
 static MACHINE: Mutex<Cell<Option<Machine>>> = Mutex::new(Cell::new(None));
 static HANDLER: Mutex<Cell<Option<Handler>>> = Mutex::new(Cell::new(None));
-static IN_INTERRUPT: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn start(machine: Machine) {
     critical_section::with(|cs| MACHINE.borrow(cs).set(Some(machine)));
@@ -47,14 +46,7 @@ pub(crate) fn on_alarm(world: &'static World, handler: fn(&'static World)) {
 
 /// To be called by the machine's interrupt handler.
 pub fn alarm() {
-    IN_INTERRUPT.store(true, Ordering::Relaxed);
     if let Some((handler, world)) = critical_section::with(|cs| HANDLER.borrow(cs).get()) {
-        handler(world);
+        interrupt::run(|| handler(world));
     }
-    IN_INTERRUPT.store(false, Ordering::Relaxed);
-}
-
-/// Whether the caller runs in the interrupt handler.
-pub(crate) fn in_interrupt() -> bool {
-    IN_INTERRUPT.load(Ordering::Relaxed)
 }

@@ -15,7 +15,7 @@ use semihosting::println;
 use crate::clock::{sleep, tick, ticks};
 use crate::verdict::Verdict;
 use crate::world::{ADDRESSES, ALONE, CONTROLLER, SAMPLE, World, add};
-use crate::{INTERRUPTS_LOCK, heap, machine};
+use crate::{heap, interrupt, machine};
 
 const DRIVERS: u32 = 3;
 const ROUNDS: u32 = 100;
@@ -151,12 +151,12 @@ static KEPT: Mutex<RefCell<Option<Kept>>> = Mutex::new(RefCell::new(None));
 static STOP: AtomicBool = AtomicBool::new(false);
 
 /// The interrupt handler.
-fn interrupt(world: &'static World) {
+fn on_interrupt(world: &'static World) {
     tick();
     let now = ticks();
     // Never the same distance twice in a row, so that in time every instruction is interrupted.
     (machine::machine().set_alarm)(5_000 + now.wrapping_mul(2_654_435_761) % 4_099);
-    if !INTERRUPTS_LOCK {
+    if !interrupt::LOCKS {
         return;
     }
     let kept = critical_section::with(|cs| KEPT.borrow_ref_mut(cs).take());
@@ -187,7 +187,7 @@ fn interrupt(world: &'static World) {
 
 pub(crate) async fn run(spawner: Spawner, world: &'static World, verdict: &mut Verdict) {
     let before = (heap::book(), world.transfers());
-    machine::on_alarm(world, interrupt);
+    machine::on_alarm(world, on_interrupt);
     for id in 0..DRIVERS {
         spawner.spawn(driver(world, id).expect("one of the drivers"));
     }
@@ -233,7 +233,7 @@ pub(crate) async fn run(spawner: Spawner, world: &'static World, verdict: &mut V
     verdict.check("the tables are empty", entries == 0);
     verdict.check("the latch is free", SAMPLE.try_write().is_some());
     verdict.check("ticks were counted", ticks() > 100);
-    if INTERRUPTS_LOCK {
+    if interrupt::LOCKS {
         verdict.check("the interrupt got an address", got > 0);
         verdict.check("the interrupt was refused an address", refused > 0);
         verdict.check("the interrupt read under the latch", sampled > 0);

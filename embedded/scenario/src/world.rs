@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use critical_section::Mutex;
 use keylatch::{KeyedMutex, KeyedRwLock, KeyedSemaphore, Latch};
 
-use crate::machine;
+use crate::interrupt;
 
 /// The devices' addresses on the bus.
 pub(crate) const ADDRESSES: [u8; 3] = [0x1d, 0x40, 0x68];
@@ -89,7 +89,7 @@ impl World {
     /// Somebody enters, and it is noted if he should not have been let in.
     pub(crate) fn enter(&self, watch: &Watch, weight: u32) {
         if !watch.enter(weight) {
-            let seen = if machine::in_interrupt() { &self.seen_by_interrupts } else { &self.seen_by_tasks };
+            let seen = if interrupt::is_running() { &self.seen_by_interrupts } else { &self.seen_by_tasks };
             add(seen, 1);
         }
     }

@@ -121,6 +121,17 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn its_memory_goes_with_the_last_of_many() {
+        let mut sieve = Sieve::default();
+        (0..10 * KEPT as u32).for_each(|number| sieve.push(number));
+        assert!(sieve.links.capacity() >= 10 * KEPT);
+        (0..10 * KEPT as u32).for_each(|number| sieve.remove(number));
+        assert!(sieve.links.capacity() <= KEPT);
+        sieve.push(3);
+        assert_eq!((sieve.hand(), sieve.len()), (Some(3), 1));
+    }
+
     proptest! {
         /// Against a list in order, whose hand is a position.
         #[test]

@@ -10,11 +10,11 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use crate::case::{Case, Error};
 use crate::counted::{Counted, Counts};
 use crate::crowd::{Crowd, LONG, Manner, RESOURCE, Visit, hand_overs, now};
 use crate::engines::{Running, Subject};
 use crate::worker::{Progress, Worker};
-use crate::{Case, Error};
 
 /// How long each has the resource whom many others wait for.
 const HOLD: Duration = Duration::from_millis(2);

@@ -10,7 +10,7 @@ use keylatch_lease::{AcquireError, Clock, Leases, Owner, StdClock};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::Error;
+use crate::case::Error;
 
 /// Nothing expires meanwhile.
 pub const LONG: Duration = Duration::from_secs(600);

@@ -1,4 +1,4 @@
-//! The engines. Another one is an `impl` of [`Subject`], and a line in [`ENGINES`].
+//! The engines. Another one is an `impl` of [`Subject`], and a line in `ENGINES` (in `main`).
 
 use std::any::Any;
 use std::future::Future;
@@ -11,12 +11,8 @@ use keylatch_lease_nats::{ConnectOptions, Nats};
 use keylatch_lease_postgres::{NoTls, Postgres};
 use keylatch_lease_redis::Redis;
 
+use crate::case::Error;
 use crate::server::Private;
-use crate::{Case, Error, cases, worker};
-
-/// Those that are measured, in this order.
-pub const ENGINES: [Entry; 5] =
-    [entry::<Memory>(), entry::<InPostgres>(), entry::<InRedis>(), entry::<InEtcd>(), entry::<InNats>()];
 
 pub trait Subject: 'static {
     /// As it is asked for.
@@ -155,15 +151,4 @@ impl Subject for InNats {
         nats.ready().await?;
         Ok(nats)
     }
-}
-
-/// What can be done with an engine whose type is not known.
-pub struct Entry {
-    pub name: &'static str,
-    pub run: fn(&Case<'_>) -> Result<(), Error>,
-    pub work: fn(&str, &str) -> Result<(), Error>,
-}
-
-const fn entry<S: Subject>() -> Entry {
-    Entry { name: S::NAME, run: cases::run::<S>, work: worker::serve::<S> }
 }

@@ -7,6 +7,7 @@
 //! Other processes are this program once more, told by an environment variable what they are; they obey their standard input, and end with
 //! it. Times that are compared among processes are those of `StdClock`, which on Linux counts from the boot of the machine: for all alike.
 
+mod case;
 mod cases;
 mod counted;
 mod crowd;
@@ -18,79 +19,25 @@ use std::cell::RefCell;
 use std::env;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use keylatch_lease_benches::figures::Figures;
 
-use crate::engines::ENGINES;
+use crate::case::{Case, Error, FULL, SMOKE};
+use crate::engines::{InEtcd, InNats, InPostgres, InRedis, Memory, Subject};
 
-pub type Error = Box<dyn std::error::Error + Send + Sync>;
+/// The engines that are measured, in this order.
+const ENGINES: [Entry; 5] =
+    [entry::<Memory>(), entry::<InPostgres>(), entry::<InRedis>(), entry::<InEtcd>(), entry::<InNats>()];
 
-/// How much of everything is done.
-pub struct Scale {
-    /// Who wait in one process.
-    pub crowd: usize,
-    /// Processes, and who wait in each of them.
-    pub crowds: (usize, usize),
-    /// For how long nothing happens.
-    pub idle: Duration,
-    /// How many processes hand over among each other.
-    pub pairs: &'static [usize],
-    pub hand_overs: usize,
-    pub kills: usize,
-    /// How much sooner than after a renewal or two a holder is killed.
-    pub haste: u32,
-    pub leases: usize,
-    pub lease: Duration,
-    pub renewing: Duration,
+/// What can be done with an engine whose type is not known.
+struct Entry {
+    name: &'static str,
+    run: fn(&Case<'_>) -> Result<(), Error>,
+    work: fn(&str, &str) -> Result<(), Error>,
 }
 
-const FULL: Scale = Scale {
-    crowd: 1_000,
-    crowds: (50, 20),
-    idle: Duration::from_secs(10),
-    pairs: &[2, 64],
-    hand_overs: 300,
-    kills: 10,
-    haste: 1,
-    leases: 10_000,
-    lease: Duration::from_secs(30),
-    renewing: Duration::from_secs(25),
-};
-const SMOKE: Scale = Scale {
-    crowd: 5,
-    crowds: (2, 2),
-    idle: Duration::from_millis(50),
-    pairs: &[2],
-    hand_overs: 3,
-    kills: 1,
-    haste: 20,
-    leases: 20,
-    lease: Duration::from_secs(30),
-    renewing: Duration::from_millis(50),
-};
-
-/// What is to be done with an engine.
-pub struct Case<'a> {
-    pub scale: &'a Scale,
-    only: Option<String>,
-    figures: RefCell<Figures>,
-}
-
-impl Case<'_> {
-    pub fn is_asked_for(&self, case: &str) -> bool {
-        self.only.as_ref().is_none_or(|only| case.contains(only.as_str()))
-    }
-
-    /// What the server is.
-    pub fn describe(&self, engine: &str, version: &str) {
-        self.figures.borrow_mut().describe(engine, version);
-    }
-
-    /// Notes figures of an engine, instead of those that there are of this case.
-    pub fn note(&self, engine: &str, case: &str, figures: &[(&str, String)]) {
-        self.figures.borrow_mut().replace(engine, case, figures);
-    }
+const fn entry<S: Subject>() -> Entry {
+    Entry { name: S::NAME, run: cases::run::<S>, work: worker::serve::<S> }
 }
 
 struct Args {

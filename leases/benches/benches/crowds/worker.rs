@@ -9,7 +9,7 @@ use std::time::Duration;
 use keylatch_lease::{Leases, Owner};
 use tokio::runtime::Builder;
 
-use crate::Error;
+use crate::case::Error;
 use crate::counted::{Counted, Counts};
 use crate::crowd::{Crowd, Manner, Visit};
 use crate::engines::Subject;

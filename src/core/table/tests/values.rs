@@ -4,6 +4,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use std::hash::RandomState;
 
+use crate::core::table::value::{Kept, Marks};
 use crate::core::table::{Config, Core, Key, Valued};
 use crate::core::wait::{Counted, Rules};
 use crate::fairness::Fairness;
@@ -60,4 +61,35 @@ fn the_value_of_a_forgotten_holder_is_dropped_with_the_table() {
     assert_eq!(Arc::strong_count(&value), 3);
     drop(core);
     assert_eq!(Arc::strong_count(&value), 1);
+}
+
+#[test]
+fn a_version_beyond_32_bits_outlasts_its_entry() {
+    let (first, second, mut kept) = (Marks::dead(), Marks::dead(), Kept::new(None));
+    first.begin(&kept);
+    first.renew(5 << 40 | 7);
+    kept.end(&first);
+    second.begin(&kept);
+    assert_eq!(second.version(), 5 << 40 | 7);
+    assert!(!second.is_present() && !second.has_handle(true));
+}
+
+#[test]
+fn more_handles_than_can_be_counted_change_nothing_but_their_count() {
+    let (marks, kept) = (Marks::dead(), Kept::new(None));
+    marks.begin(&kept);
+    marks.set_present(true, false);
+    for comes in [true, false] {
+        for _ in 0..200 {
+            marks.note_handle(comes);
+            assert_eq!((marks.version(), marks.is_present()), (0, true));
+        }
+    }
+    // Which of them is the last is not known any more, until nobody but the table has a claim.
+    assert!(marks.has_handle(true));
+    assert!(!marks.has_handle(false) && !marks.has_handle(true));
+    marks.note_handle(true);
+    assert!(marks.has_handle(false));
+    marks.note_handle(false);
+    assert!(!marks.has_handle(true));
 }

@@ -1,0 +1,75 @@
+//! What is to be measured, and on what scale.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use keylatch_lease_benches::figures::Figures;
+
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// How much of everything is done.
+pub struct Scale {
+    /// Who wait in one process.
+    pub crowd: usize,
+    /// Processes, and who wait in each of them.
+    pub crowds: (usize, usize),
+    /// For how long nothing happens.
+    pub idle: Duration,
+    /// How many processes hand over among each other.
+    pub pairs: &'static [usize],
+    pub hand_overs: usize,
+    pub kills: usize,
+    /// How much sooner than after a renewal or two a holder is killed.
+    pub haste: u32,
+    pub leases: usize,
+    pub lease: Duration,
+    pub renewing: Duration,
+}
+
+pub const FULL: Scale = Scale {
+    crowd: 1_000,
+    crowds: (50, 20),
+    idle: Duration::from_secs(10),
+    pairs: &[2, 64],
+    hand_overs: 300,
+    kills: 10,
+    haste: 1,
+    leases: 10_000,
+    lease: Duration::from_secs(30),
+    renewing: Duration::from_secs(25),
+};
+pub const SMOKE: Scale = Scale {
+    crowd: 5,
+    crowds: (2, 2),
+    idle: Duration::from_millis(50),
+    pairs: &[2],
+    hand_overs: 3,
+    kills: 1,
+    haste: 20,
+    leases: 20,
+    lease: Duration::from_secs(30),
+    renewing: Duration::from_millis(50),
+};
+
+/// What is to be done with an engine.
+pub struct Case<'a> {
+    pub scale: &'a Scale,
+    pub only: Option<String>,
+    pub figures: RefCell<Figures>,
+}
+
+impl Case<'_> {
+    pub fn is_asked_for(&self, case: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| case.contains(only.as_str()))
+    }
+
+    /// What the server is.
+    pub fn describe(&self, engine: &str, version: &str) {
+        self.figures.borrow_mut().describe(engine, version);
+    }
+
+    /// Notes figures of an engine, instead of those that there are of this case.
+    pub fn note(&self, engine: &str, case: &str, figures: &[(&str, String)]) {
+        self.figures.borrow_mut().replace(engine, case, figures);
+    }
+}
