@@ -10,7 +10,7 @@ use std::{
 };
 
 use etcd_client::{
-    Client, Compare, CompareOp, DeleteOptions, GetOptions, KeyValue, KvClient, LeaseClient, LeaseGrantOptions,
+    Client, Compare, CompareOp, DeleteOptions, Event, GetOptions, KeyValue, KvClient, LeaseClient, LeaseGrantOptions,
     LeaseTimeToLiveResponse, PutOptions, Txn, TxnOp, TxnOpResponse, TxnResponse, WatchFilterType, WatchOptions,
     WatchStream, Watcher,
 };
@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 use crate::{
     error::{self, Error, Trouble},
     leftovers::{Granted, Leftovers, Revoker},
-    lock::{Changed, Lock, Value, revision, token},
+    lock::{Changed, Lock, Value, revision},
     place::Place,
 };
 
@@ -100,7 +100,7 @@ impl Session {
         leftovers: Arc<Leftovers>,
         shortest: &AtomicI64,
     ) -> Result<(Self, Ear), Trouble> {
-        let options = WatchOptions::new().with_prefix().with_filters([WatchFilterType::NoPut]);
+        let options = WatchOptions::new().with_prefix().with_prev_key().with_filters([WatchFilterType::NoPut]);
         let (watcher, stream) =
             client.watch_client().max_decoding_message_size(LARGEST).watch(place.locks(), Some(options)).await?;
         let (kv, lease) = (client.kv_client().max_decoding_message_size(LARGEST), client.lease_client());
@@ -476,11 +476,12 @@ impl keylatch_lease_remote::Session for Session {
     }
 }
 
-/// A key has been deleted, by whoever did it: the tenures that began before that are over. A fresh one begins with it.
-fn tell_end(watchers: &Watchers, prefix: &str, deleted: &KeyValue) {
-    let Some((resource, _)) = Place::resource(prefix, deleted.key()) else { return };
-    match token(deleted.mod_revision() - 1) {
-        Some(last) => watchers.tell_end(&resource, last, Lost::Released),
+/// A key has been deleted, by whoever did it, and the tenure that it was of is over.
+fn tell_end(watchers: &Watchers, prefix: &str, deleted: &Event) {
+    let Some((resource, _)) = deleted.kv().and_then(|kv| Place::resource(prefix, kv.key())) else { return };
+    match deleted.prev_kv().and_then(|kv| Lock::new(prefix, kv)) {
+        Some(lock) => watchers.tell_end(&resource, lock.token, Lost::Released),
+        // It has been compacted away.
         None => watchers.tell(&resource),
     }
 }
@@ -493,8 +494,7 @@ impl Ear {
             match self.stream.message().await {
                 Ok(Some(heard)) if heard.canceled() => return Error::Unconnected { source: None },
                 Ok(Some(heard)) => {
-                    let deleted = heard.events().iter().filter_map(|event| event.kv());
-                    deleted.for_each(|kv| tell_end(watchers, &prefix, kv));
+                    heard.events().iter().for_each(|deleted| tell_end(watchers, &prefix, deleted));
                 }
                 Ok(None) => return Error::Unconnected { source: None },
                 Err(error) => return error::unusable(error.into()),

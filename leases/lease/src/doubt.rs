@@ -99,8 +99,7 @@ impl<'a, E: Engine> Looking<'a, E> {
 
 impl<E: Engine> Drop for Looking<'_, E> {
     fn drop(&mut self) {
-        let notices = self.tenures.iter().filter_map(|tenure| tenure.notice.as_deref());
-        notices.for_each(Notice::doubt);
+        Notice::doubt_all(self.tenures.iter().filter_map(|tenure| tenure.notice.as_deref()));
     }
 }
 

@@ -93,15 +93,31 @@ impl Notice {
     /// assert_eq!(notice.lost(Token::new(7).unwrap()), None);
     /// ```
     pub fn doubt(&self) {
-        let (tenure, wakers) = {
-            let told = &mut *self.told.lock();
-            if core::mem::replace(&mut told.doubt, Doubt::Open) == Doubt::Open {
-                return;
-            }
-            let tenure = told.tenure.as_ref().map(|(_, tenure)| Weak::clone(tenure));
-            (tenure, core::mem::take(&mut told.wakers))
-        };
-        tenure.into_iter().for_each(|tenure| self.doubts.add(tenure));
+        Notice::doubt_all([self]);
+    }
+
+    /// The same of many, as when a connection was lost. A future that is woken by it looks at all of them.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch_lease::engine::Notice;
+    ///
+    /// let notices = [Notice::new(), Notice::new()];
+    /// Notice::doubt_all(&notices);
+    /// ```
+    pub fn doubt_all<'a>(notices: impl IntoIterator<Item = &'a Notice>) {
+        let mut wakers = Vec::new();
+        for notice in notices {
+            let tenure = {
+                let told = &mut *notice.told.lock();
+                if core::mem::replace(&mut told.doubt, Doubt::Open) == Doubt::Open {
+                    continue;
+                }
+                wakers.append(&mut told.wakers);
+                told.tenure.as_ref().map(|(_, tenure)| Weak::clone(tenure))
+            };
+            tenure.into_iter().for_each(|tenure| notice.doubts.add(tenure));
+        }
         wakers.into_iter().for_each(|(_, waker)| waker.wake());
     }
 

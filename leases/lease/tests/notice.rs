@@ -54,7 +54,7 @@ impl Server {
 
     fn tell_all(&self) {
         let notices: Vec<_> = self.notices.lock().unwrap().values().flatten().cloned().collect();
-        notices.iter().for_each(|notice| notice.doubt());
+        Notice::doubt_all(notices.iter().map(|notice| &**notice));
     }
 
     /// Without a word.
@@ -347,6 +347,41 @@ fn those_that_nobody_polls_are_taken_along() {
         }
     });
     assert_eq!(silent.check(), Err(Lost::Released));
+}
+
+/// Whoever is woken by the first finds all of them.
+#[test]
+fn all_are_in_doubt_before_anybody_is_woken() {
+    struct Polls(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+    impl Wake for Polls {
+        fn wake(self: Arc<Self>) {
+            let polls = self.0.lock().unwrap().take();
+            polls.into_iter().for_each(|polls| polls());
+        }
+    }
+
+    let (server, leases, jane, _) = desk();
+    let leases = Arc::new(leases);
+    let held: Vec<_> =
+        (0..20).map(|at| block_on(leases.hold_arc(("report", at.to_string()), &jane, MINUTE)).unwrap()).collect();
+    let mut waiting: Vec<_> = held.iter().map(|held| Box::pin(held.renewal())).collect();
+    let looks = Arc::new(AtomicUsize::new(0));
+    for renewal in &mut waiting {
+        // It is polled in the waker itself, as on another thread that is fast.
+        let (requests, looks) = (Arc::clone(&server.requests), Arc::clone(&looks));
+        let mut again = Box::pin(held[0].renewal());
+        let polls = move || {
+            requests.swap(0, SeqCst);
+            let _ = again.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            looks.fetch_add(requests.load(SeqCst), SeqCst);
+            std::mem::forget(again); // it has them in hand
+        };
+        let waker = Waker::from(Arc::new(Polls(Mutex::new(Some(Box::new(polls))))));
+        assert!(renewal.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    server.tell_all();
+    assert_eq!(looks.load(SeqCst), 1, "the first has looked at all of them");
 }
 
 #[test]

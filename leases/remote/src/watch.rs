@@ -169,7 +169,7 @@ impl Watchers {
         let flags = std::mem::take(&mut *self.lock());
         flags.values().flatten().for_each(|flag| flag.raise());
         let notices: Vec<_> = self.notices().values().flatten().cloned().collect();
-        notices.iter().for_each(|notice| notice.doubt());
+        Notice::doubt_all(notices.iter().map(|notice| &**notice));
     }
 
     /// Whether anybody waits for this.
