@@ -21,10 +21,10 @@ use core::{
 use crate::{
     AcquireError, Expiry, ExpiryPolicy, Grant, LookError, Lost, Owner, ReleaseError, RenewError, Resource, Term, Token,
     board::{Board, Look, Outcome},
-    doubt::Doubts,
     engine::{Answer, Ask, Engine, Fail, Gone, Left, Owned, Record, Renewal, Want},
     invalid::Invalid,
     later::Later,
+    notice::Doubts,
     panics::Panics,
     sync::{
         Mutex,

@@ -126,7 +126,7 @@ impl<'a, E: Engine> Held<'a, E> {
         ttl: Duration,
     ) -> Self {
         let notice = subscription.as_ref().map(|subscription| Arc::clone(&subscription.notice));
-        let tenure = Tenure::new(grant, notice);
+        let tenure = Arc::new(Tenure::new(grant, notice));
         Held { table, _subscription: subscription, tenure, ttl, is_left: false, is_releasing: false }
     }
 

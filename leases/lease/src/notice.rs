@@ -6,7 +6,7 @@ use alloc::{
 };
 use core::{fmt, task::Waker};
 
-use crate::{Lost, Token, doubt::Doubts, sync::Mutex, tenure::Tenure};
+use crate::{Grant, Lost, Token, sync::Mutex};
 
 /// What an engine tells a [`Held`](crate::Held) about the resource that it holds: which tenures have ended, or that it may have missed
 /// something. See [`Engine::subscribe`](super::engine::Engine::subscribe).
@@ -31,13 +31,20 @@ pub struct Notice {
 
 struct Told {
     /// What the Held has, once it has something.
-    tenure: Option<(Token, Weak<Tenure>)>,
+    held: Option<Subject>,
     /// All tenures up to this one have ended; and how this one did.
     ended: Option<(Token, Lost)>,
     doubt: Doubt,
     /// The futures of the Held that sleep.
     wakers: Vec<(u64, Waker)>,
     last: u64,
+}
+
+/// What a notice is about.
+struct Subject {
+    notice: Weak<Notice>,
+    /// Without an end: it is renewed.
+    grant: Grant,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,7 +68,7 @@ impl Notice {
     }
 
     pub(crate) fn among(doubts: Arc<Doubts>) -> Self {
-        let told = Told { tenure: None, ended: None, doubt: Doubt::None, wakers: Vec::new(), last: 0 };
+        let told = Told { held: None, ended: None, doubt: Doubt::None, wakers: Vec::new(), last: 0 };
         Notice { told: Mutex::new(told), doubts }
     }
 
@@ -72,7 +79,7 @@ impl Notice {
     pub fn ended(&self, token: Token, how: Lost) {
         let wakers = {
             let told = &mut *self.told.lock();
-            let own = told.tenure.as_ref().map_or(token, |(own, _)| *own);
+            let own = told.held.as_ref().map_or(token, |held| held.grant.token);
             if told.ended.is_some_and(|(known, _)| known >= own) {
                 return;
             }
@@ -108,15 +115,15 @@ impl Notice {
     pub fn doubt_all<'a>(notices: impl IntoIterator<Item = &'a Notice>) {
         let mut wakers = Vec::new();
         for notice in notices {
-            let tenure = {
+            let own = {
                 let told = &mut *notice.told.lock();
                 if core::mem::replace(&mut told.doubt, Doubt::Open) == Doubt::Open {
                     continue;
                 }
                 wakers.append(&mut told.wakers);
-                told.tenure.as_ref().map(|(_, tenure)| Weak::clone(tenure))
+                told.held.as_ref().map(|held| Weak::clone(&held.notice))
             };
-            tenure.into_iter().for_each(|tenure| notice.doubts.add(tenure));
+            own.into_iter().for_each(|own| notice.doubts.add(own));
         }
         wakers.into_iter().for_each(|(_, waker)| waker.wake());
     }
@@ -130,16 +137,21 @@ impl Notice {
         self.told.lock().ended.filter(|(ended, _)| *ended >= token).map(|(_, how)| how)
     }
 
-    /// The Held has this tenure.
-    pub(crate) fn is_of(&self, tenure: &Arc<Tenure>) {
+    /// The Held has this.
+    pub(crate) fn is_of(self: &Arc<Self>, grant: Grant) {
         let is_in_doubt = {
             let told = &mut *self.told.lock();
-            told.tenure = Some((tenure.token, Arc::downgrade(tenure)));
+            told.held = Some(Subject { notice: Arc::downgrade(self), grant: Grant { end: None, ..grant } });
             told.doubt == Doubt::Open
         };
         if is_in_doubt {
-            self.doubts.add(Arc::downgrade(tenure));
+            self.doubts.add(Arc::downgrade(self));
         }
+    }
+
+    /// What the Held has, as it was granted, without an end.
+    pub(crate) fn grant(&self) -> Option<Grant> {
+        self.told.lock().held.as_ref().map(|held| held.grant.clone())
     }
 
     /// Whether it is in doubt, and nobody sees to that: the caller does.
@@ -192,6 +204,35 @@ impl Notice {
 impl fmt::Debug for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Notice").field("ended", &self.told.lock().ended).finish_non_exhaustive()
+    }
+}
+
+/// The notices of a table that are in doubt. Some may not be any more, and some may be gone.
+pub(crate) struct Doubts(Mutex<Vec<Weak<Notice>>>);
+
+impl Default for Doubts {
+    fn default() -> Self {
+        Doubts(Mutex::new(Vec::new()))
+    }
+}
+
+impl Doubts {
+    fn add(&self, notice: Weak<Notice>) {
+        let mut all = self.0.lock();
+        if all.len() == all.capacity() {
+            all.retain(|notice| notice.strong_count() > 0);
+        }
+        all.push(notice);
+    }
+
+    /// Some of them, so many at most, for a caller that sees to them.
+    pub(crate) fn take(&self, most: usize) -> Vec<Arc<Notice>> {
+        let some = {
+            let mut all = self.0.lock();
+            let rest = all.len().saturating_sub(most);
+            all.split_off(rest)
+        };
+        some.iter().filter_map(Weak::upgrade).filter(|notice| notice.take()).collect()
     }
 }
 

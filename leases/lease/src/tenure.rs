@@ -42,16 +42,15 @@ pub(crate) struct State {
 }
 
 impl Tenure {
-    pub(crate) fn new(grant: Grant, notice: Option<Arc<Notice>>) -> Arc<Self> {
-        let tenure = Arc::new(Tenure {
+    pub(crate) fn new(grant: Grant, notice: Option<Arc<Notice>>) -> Self {
+        notice.iter().for_each(|notice| notice.is_of(grant.clone()));
+        Tenure {
             resource: grant.resource.clone(),
             owner: grant.owner.clone(),
             token: grant.token,
             state: Mutex::new(State { renewed: grant.start, grant, rides: 0, refusals: 0, over: None }),
             notice,
-        });
-        tenure.notice.iter().for_each(|notice| notice.is_of(&tenure));
-        tenure
+        }
     }
 
     /// It was renewed up to this end, which was asked for then. What is over at the moment, by `now`, is not renewed.
