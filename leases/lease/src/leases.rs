@@ -289,7 +289,8 @@ impl<E: Engine> Leases<E> {
     /// The future's output is `Result<(), ReleaseError<E::Error>>`.
     ///
     /// # Errors
-    /// [`ReleaseError::NotHeld`]; [`ReleaseError::NotOwner`] if another tenure has it by now.
+    /// [`ReleaseError::NotHeld`](crate::ReleaseError::NotHeld); [`ReleaseError::NotOwner`](crate::ReleaseError::NotOwner) if another tenure
+    /// has it by now.
     ///
     /// # Examples
     /// ```
