@@ -18,6 +18,7 @@ use crate::{
     index::Index,
     later::Later,
     slab::Slab,
+    sync::MOST_ATTENDING,
     wheel::{Links, Nodes, Wheel},
 };
 
@@ -159,6 +160,9 @@ pub(crate) struct Board {
     serial: u64,
     /// Whether those in line are served by whoever comes by.
     is_local: bool,
+    /// How many calls attend to what is due, and up to when.
+    attending: usize,
+    attended_until: Duration,
     /// What [`news`](Board::news) were last.
     told: (usize, usize),
 }
@@ -182,6 +186,8 @@ impl Board {
             wheel: Wheel::new(),
             serial: 0,
             is_local,
+            attending: 0,
+            attended_until: Duration::ZERO,
             told: (0, 0),
         }
     }
@@ -268,8 +274,34 @@ impl Board {
         }
     }
 
+    /// A call is going to attend to what is due by `now`. `false`: others do already, who will see to this as well.
+    pub(crate) fn begin_attending(&mut self, now: Duration) -> bool {
+        self.attended_until = self.attended_until.max(now);
+        let begins = self.attending < MOST_ATTENDING;
+        self.attending += usize::from(begins);
+        begins
+    }
+
+    /// Nothing is due any more, or the call has to stop.
+    pub(crate) fn end_attending(&mut self) {
+        self.attending -= 1;
+        if self.attending == 0 {
+            self.attended_until = Duration::ZERO;
+        }
+    }
+
+    /// The next resource that is due, and the time by which it is. `None`: the call that attends has come to its end.
+    pub(crate) fn attend(&mut self, later: &mut Later) -> Option<(Resource, Duration)> {
+        let now = self.attended_until;
+        let due = self.pop_due(now, later);
+        if due.is_none() {
+            self.end_attending(); // under the same lock, so that nothing that others left to this call is left behind
+        }
+        Some((due?, now))
+    }
+
     /// The resource of a place where somebody has something to do by now. Those who wanted to be woken then are.
-    pub(crate) fn pop_due(&mut self, now: Duration, later: &mut Later) -> Option<Resource> {
+    fn pop_due(&mut self, now: Duration, later: &mut Later) -> Option<Resource> {
         let mut work = u32::MAX;
         let id = self.wheel.pop_due(&mut self.places, now, true, &mut work)?;
         let place = &mut self.places[id];
@@ -337,7 +369,6 @@ impl Board {
     pub(crate) fn has_asked(&mut self, resource: &Resource, serial: u64) {
         if let Some(place) = self.find(resource) {
             self.places[place].asked.take_if(|asked| *asked == serial);
-            self.reschedule(place);
         }
     }
 
@@ -459,8 +490,9 @@ impl Board {
         if let State::Done(Outcome::Granted(grant)) = wait.state {
             grant.expiry.into_iter().for_each(|expiry| later.bury_policy(expiry));
         }
-        if was_first {
-            // Whatever this one knew.
+        // The next one takes over what this one was to find out. Where the engine is in this process there is nothing: each has a timer
+        // of its own, and the call that frees the resource serves the next.
+        if was_first && !self.is_local {
             self.places[place].look = Look::Now;
             self.wake_first(place, later);
         }

@@ -413,6 +413,17 @@ impl<E: Engine> fmt::Debug for Acquire<'_, E> {
     }
 }
 
+/// What a request to hold a lease does where somebody has it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// It waits, unless that is its own owner, whose tenure it takes over.
+    Wait,
+    /// The same, but it does not wait.
+    Try,
+    /// It does not wait, and takes over nothing.
+    TryNew,
+}
+
 /// A request for a lease that is [held](Held): see [`Leases::hold`].
 ///
 /// # Cancel safety
@@ -430,12 +441,13 @@ impl<'a, E: Engine> Hold<'a, E> {
         resource: Resource,
         owner: Owner,
         ttl: core::time::Duration,
-        waits: bool,
+        manner: Manner,
     ) -> Self {
-        let request = Request { is_fresh: true, ..Request::new(resource.clone(), owner, Expiry::Sliding(ttl)) };
+        let is_new = manner == Manner::TryNew;
+        let request = Request { is_fresh: true, is_new, ..Request::new(resource.clone(), owner, Expiry::Sliding(ttl)) };
         let running = Box::pin(async move {
             let subscription = Subscription::new(&table, &request.resource); // before it asks
-            let grant = if waits {
+            let grant = if manner == Manner::Wait {
                 table.acquired(request).await?
             } else {
                 let facts = table.tried(&request).await?;

@@ -12,7 +12,11 @@ use core::time::Duration;
 /// | `Never` | when it is released | succeeds and changes nothing |
 /// | `Custom(policy)` | when the policy says | asks the policy again |
 ///
-/// A renewal never shortens a lease. A [`Duration`] turns into `Sliding`: the calls take `impl Into<Expiry>`, so a duration
+/// A renewal goes by the policy of the grant that it is given, and never shortens a lease. If an owner has acquired a lease twice under
+/// two policies, it has two grants of one tenure: **a renewal with the old grant of a longer policy extends the lease beyond what the
+/// newer, shorter policy allows**. Keep the latest grant, and drop the others.
+///
+/// A [`Duration`] turns into `Sliding`: the calls take `impl Into<Expiry>`, so a duration
 /// alone will do. A lease whose end is too far off to fit the clock's [`Duration`] never ends.
 ///
 /// Two policies are equal if they are of the same kind with the same durations; two custom ones, if they share one `Arc`.
@@ -109,7 +113,6 @@ impl Expiry {
     }
 }
 
-/// [`Expiry::Sliding`].
 impl From<&Expiry> for Expiry {
     /// The same policy.
     fn from(expiry: &Expiry) -> Self {
@@ -118,6 +121,7 @@ impl From<&Expiry> for Expiry {
 }
 
 impl From<Duration> for Expiry {
+    /// [`Expiry::Sliding`].
     fn from(idle: Duration) -> Self {
         Self::Sliding(idle)
     }

@@ -25,7 +25,7 @@ use crate::{
     invalid::Invalid,
     later::Later,
     notice::Doubts,
-    panics::Panics,
+    panics::{self, Panics},
     sync::{
         Mutex,
         atomic::{
@@ -147,6 +147,8 @@ pub(crate) struct Request {
     pub(crate) owner: Owner,
     pub(crate) expiry: Expiry,
     pub(crate) is_fresh: bool,
+    /// Whether a tenure of its own owner is in its way as anybody else's. Only for requests that do not wait.
+    pub(crate) is_new: bool,
 }
 
 /// What came of asking.
@@ -200,6 +202,103 @@ struct Prepared {
     answer: Option<Duration>,
 }
 
+/// A policy that is being asked, with no lock held. If that panics, and nobody catches it, those in line are served all the same.
+struct Asking<'a, E: Engine> {
+    leases: &'a Leases<E>,
+    resource: &'a Resource,
+    at: Duration,
+    answered: Option<Prepared>,
+}
+
+impl<E: Engine> Asking<'_, E> {
+    fn answer(&mut self, answer: Option<Duration>) {
+        if let Some(answered) = &mut self.answered {
+            answered.answer = answer;
+        }
+    }
+}
+
+impl<E: Engine> Drop for Asking<'_, E> {
+    fn drop(&mut self) {
+        if let Some(answered) = self.answered.take() {
+            self.leases.settled_with(Some(answered), self.resource, self.at, |_, _| ());
+        }
+    }
+}
+
+/// The resources that are due, until there are none.
+struct Attending<'a, E: Engine> {
+    leases: &'a Leases<E>,
+    later: &'a mut Later,
+    is_over: bool,
+}
+
+impl<E: Engine> Iterator for Attending<'_, E> {
+    type Item = (Resource, Duration);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.is_over {
+            return None;
+        }
+        let due = self.leases.locked(self.later, |board, later| {
+            let due = board.attend(later)?;
+            if !E::LOCAL {
+                board.find(&due.0).into_iter().for_each(|place| board.wake_first(place, later));
+            }
+            Some(due)
+        });
+        self.is_over = due.is_none();
+        due
+    }
+}
+
+impl<E: Engine> Drop for Attending<'_, E> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.leases.locked(self.later, |board, _| board.end_attending());
+        }
+    }
+}
+
+/// Drops what is left to be dropped at the end of a call, whatever becomes of the call.
+pub(crate) struct Tidier<'a, E: Engine>(&'a E);
+
+impl<E: Engine> Drop for Tidier<'_, E> {
+    fn drop(&mut self) {
+        let mut panics = Panics::new();
+        panics.catch(|| self.0.tidy());
+        panics.resume();
+    }
+}
+
+/// A call that may end a tenure of an engine in this process. If it panics when it has, those who wait and watch are told all the
+/// same.
+pub(crate) struct Ending<'a, E: Engine> {
+    leases: &'a Leases<E>,
+    resource: &'a Resource,
+    at: Duration,
+    is_over: bool,
+}
+
+impl<'a, E: Engine> Ending<'a, E> {
+    pub(crate) fn new(leases: &'a Leases<E>, resource: &'a Resource, at: Duration) -> Self {
+        Ending { leases, resource, at, is_over: !E::LOCAL }
+    }
+
+    /// It has not panicked: the caller knows what has become of the tenure.
+    fn over(mut self) {
+        self.is_over = true;
+    }
+}
+
+impl<E: Engine> Drop for Ending<'_, E> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.leases.ended(self.resource, self.at);
+        }
+    }
+}
+
 /// A custom policy's answer as a term. Nothing, and no time at all, both mean no.
 fn as_term(answer: Option<Duration>) -> Option<Term> {
     answer.filter(|left| !left.is_zero()).map(|left| Term { idle: Some(left), total: None })
@@ -211,7 +310,7 @@ impl Request {
     #[track_caller]
     pub(crate) fn new(resource: Resource, owner: Owner, expiry: Expiry) -> Self {
         expiry.assert_not_zero();
-        Request { resource, owner, expiry, is_fresh: false }
+        Request { resource, owner, expiry, is_fresh: false, is_new: false }
     }
 
     fn check(&self) -> Result<(), Invalid> {
@@ -224,8 +323,8 @@ impl Request {
     fn want(&self, turn: Turn) -> Want {
         match (self.is_fresh, turn) {
             (false, _) => Want::Any,
-            (true, Turn::Outside) => Want::Fresh,
-            (true, Turn::First) => Want::New,
+            (true, Turn::Outside) if !self.is_new => Want::Fresh,
+            (true, _) => Want::New,
         }
     }
 
@@ -273,10 +372,9 @@ impl<E: Engine> Leases<E> {
     }
 
     pub(crate) fn with_board<R>(&self, operation: impl FnOnce(&mut Board, &mut Later) -> R) -> R {
+        let _tidier = Tidier(&self.engine);
         let mut later = Later::new(); // done behind the lock
-        let result = self.locked(&mut later, operation);
-        self.engine.tidy();
-        result
+        self.locked(&mut later, operation)
     }
 
     fn locked<R>(&self, later: &mut Later, operation: impl FnOnce(&mut Board, &mut Later) -> R) -> R {
@@ -299,8 +397,18 @@ impl<E: Engine> Leases<E> {
         at: Duration,
         operation: impl FnOnce(&mut Board, &mut Later) -> R,
     ) -> R {
+        self.settled_with(None, resource, at, operation)
+    }
+
+    /// The same, when a policy has been asked.
+    fn settled_with<R>(
+        &self,
+        mut prepared: Option<Prepared>,
+        resource: &Resource,
+        mut at: Duration,
+        operation: impl FnOnce(&mut Board, &mut Later) -> R,
+    ) -> R {
         let mut operation = Some(operation);
-        let mut prepared: Option<Prepared> = None;
         let mut panics = Panics::new();
         let mut later = Later::new();
         let result = loop {
@@ -317,10 +425,14 @@ impl<E: Engine> Leases<E> {
                 Ok(Some(result)) => break result,
                 Ok(None) => unreachable!("it is settled once"),
                 // If the policy panics, that is a no: or its request would keep all others waiting.
-                Err(Question { serial, policy, held_for, is_resumed, .. }) => {
-                    let answer = panics.catch(|| policy.remaining(held_for)).flatten();
+                Err(Question { serial, policy, held_for, is_resumed }) => {
+                    let answered = Prepared { serial, is_resumed, answer: None };
+                    let mut asking = Asking { leases: self, resource, at, answered: Some(answered) };
+                    asking.answer(panics.catch(|| policy.remaining(held_for)).flatten());
                     panics.catch(|| drop(policy));
-                    prepared = Some(Prepared { serial, is_resumed, answer });
+                    // A tenure counts from when its policy has answered, however long that took.
+                    at = panics.catch(|| self.engine.now()).map_or(at, |now| now.max(at));
+                    prepared = asking.answered.take();
                 }
             }
         };
@@ -400,7 +512,7 @@ impl<E: Engine> Leases<E> {
                         board.ended(place, later);
                         has_served = true;
                     }
-                    let request = Request { resource: resource.clone(), owner, expiry, is_fresh: false };
+                    let request = Request { resource: resource.clone(), owner, expiry, is_fresh: false, is_new: false };
                     let facts = Facts::new(&answer, at, E::LOCAL);
                     facts.map_or(Outcome::AskAlone, |facts| Outcome::Granted(request.into_grant(facts)))
                 }
@@ -448,22 +560,12 @@ impl<E: Engine> Leases<E> {
 
     /// Serves those who waited for what has expired, and wakes those who wanted to be woken by now.
     pub(crate) fn attend(&self, at: Duration) {
-        let mut panics = Panics::new();
-        let mut later = Later::new();
-        while self.is_attended() {
-            let due = self.locked(&mut later, |board, later| {
-                let resource = board.pop_due(at, later)?;
-                if !E::LOCAL {
-                    board.find(&resource).into_iter().for_each(|place| board.wake_first(place, later));
-                }
-                Some(resource)
-            });
-            let Some(resource) = due else { break };
-            panics.catch(|| self.settled(&resource, at, |_, _| ()));
+        let _tidier = Tidier(&self.engine);
+        let mut later = Later::new(); // done when all have been served
+        if self.is_attended() && self.locked(&mut later, |board, _| board.begin_attending(at)) {
+            let due = Attending { leases: self, later: &mut later, is_over: false };
+            panics::each(due, |(resource, at)| self.settled(&resource, at, |_, _| ()));
         }
-        panics.catch(|| drop(later));
-        panics.catch(|| self.engine.tidy());
-        panics.resume();
     }
 }
 
@@ -529,11 +631,7 @@ impl<E: Engine> Leases<E> {
                     let answer = unless(board).map_or_else(|| at_once(make()), Ok);
                     answer.inspect(|answer| tell(board, answer))
                 }),
-                None => {
-                    let answer = at_once(make());
-                    self.engine.tidy();
-                    answer
-                }
+                None => at_once(make()),
             };
             return answer.map(|answer| (answer, false)).map_err(Fail::into_cause);
         }
@@ -557,7 +655,9 @@ impl<E: Engine> Leases<E> {
         turn: Turn,
     ) -> Result<(Answer, Duration), E::Error> {
         let Request { resource, owner, expiry, .. } = request;
+        let _tidier = Tidier(&self.engine);
         let at = self.engine.now();
+        let ending = Ending::new(self, resource, at);
         let ask = Ask { resource, owner, want, term: *term, expiry, waiting: turn == Turn::First, at };
         // While a policy is asked whether the first in line gets it, nobody else does.
         let is_promised = |board: &Board| {
@@ -597,6 +697,7 @@ impl<E: Engine> Leases<E> {
             }
             _ => {}
         }
+        ending.over();
         match answer {
             Answer::Granted { resumed: false, .. } => self.ended(resource, at),
             Answer::Granted { token, .. } => self.extended(resource, token, at),
@@ -700,6 +801,7 @@ impl<E: Engine> Leases<E> {
         along: &[Arc<Tenure>],
     ) -> Result<Result<Option<Duration>, Lost>, E::Error> {
         let Grant { resource, owner, token, .. } = held;
+        let _tidier = Tidier(&self.engine);
         let at = self.engine.now();
         let renewal = Renewal { resource, owner, token: *token, term, left: Left::Nothing };
         let renew = || async {
@@ -761,6 +863,7 @@ impl<E: Engine> Leases<E> {
 
     /// How a tenure ended.
     pub(crate) async fn lost(&self, grant: &Grant) -> Lost {
+        let _tidier = Tidier(&self.engine);
         // Later than when the engine was asked, which may have seen a later time than who asked.
         let at = self.engine.now();
         if grant.end.is_some_and(|end| end <= at) {
@@ -810,17 +913,23 @@ impl<E: Engine> Leases<E> {
     ) -> Result<(), ReleaseError<E::Error>> {
         resource.check()?;
         owner.check()?;
+        let _tidier = Tidier(&self.engine);
         let at = self.engine.now();
+        let ending = Ending::new(self, resource, at);
         let release = || self.engine.release(resource, owner, token, at);
         let released = self.ask(Some(resource), at, &release).await;
+        ending.over();
         self.has_released(resource, token, at, released)
     }
 
     pub(crate) async fn released_token(&self, resource: &Resource, token: Token) -> Result<(), ReleaseError<E::Error>> {
         resource.check()?;
+        let _tidier = Tidier(&self.engine);
         let at = self.engine.now();
+        let ending = Ending::new(self, resource, at);
         let release = || self.engine.release_token(resource, token, at);
         let released = self.ask(Some(resource), at, &release).await;
+        ending.over();
         self.has_released(resource, Some(token), at, released)
     }
 
@@ -850,6 +959,7 @@ impl<E: Engine> Leases<E> {
 
     pub(crate) async fn released_all(&self, owner: Owner) -> Result<usize, LookError<E::Error>> {
         owner.check()?;
+        let _tidier = Tidier(&self.engine);
         let at = self.engine.now();
         let release = || self.engine.release_all(&owner, at);
         let released = self.ask(None, at, &release).await;
@@ -858,15 +968,12 @@ impl<E: Engine> Leases<E> {
             self.with_board(|board, later| board.wake_all(later));
         }
         let (released, _) = released.map_err(LookError::Engine)?;
-        let mut panics = Panics::new();
-        for resource in &released {
-            panics.catch(|| self.ended(resource, at));
-        }
-        panics.resume();
+        panics::each(&released, |resource| self.ended(resource, at));
         Ok(released.len())
     }
 
     pub(crate) async fn swept(&self) -> Result<usize, LookError<E::Error>> {
+        let _tidier = Tidier(&self.engine);
         let at = self.engine.now();
         let mut removed = 0;
         loop {
@@ -882,6 +989,7 @@ impl<E: Engine> Leases<E> {
 
     pub(crate) async fn looked(&self, resource: Resource) -> Result<Option<LeaseStatus>, LookError<E::Error>> {
         resource.check()?;
+        let _tidier = Tidier(&self.engine);
         let at = self.engine.now();
         let look = || self.engine.look(&resource, at);
         let (record, _) = self.ask(Some(&resource), at, &look).await.map_err(LookError::Engine)?;
@@ -898,6 +1006,7 @@ impl<E: Engine> Leases<E> {
 
     pub(crate) async fn grants_of(&self, owner: Owner) -> Result<alloc::vec::Vec<Grant>, LookError<E::Error>> {
         owner.check()?;
+        let _tidier = Tidier(&self.engine);
         let at = self.engine.now();
         let (owned, _) = self.ask(None, at, &|| self.engine.owned_by(&owner, at)).await.map_err(LookError::Engine)?;
         let grant = |owned: Owned| {
@@ -925,14 +1034,26 @@ impl<E: Engine> Leases<E> {
 
     /// Releases as well as can be without waiting for an answer.
     pub(crate) fn let_go(&self, resource: &Resource, owner: &Owner, token: Token) {
-        let at = self.engine.now();
-        if E::LOCAL {
-            // Nothing is to be done about a lease that is lost.
-            let _ = at_once(self.ask(Some(resource), at, &|| self.engine.release(resource, owner, Some(token), at)));
-        } else {
-            self.engine.abandon(resource, owner, token);
+        // A clock that panics has no say in whether it goes: then it goes at the latest time that the engine has seen.
+        let now = || panics::or_else(|| self.engine.now(), || self.let_go_at(resource, owner, token, Duration::ZERO));
+        let mut panics = Panics::new();
+        if let Some(at) = panics.catch(now) {
+            self.let_go_at(resource, owner, token, at);
         }
-        self.ended(resource, at);
+        panics.resume();
+    }
+
+    fn let_go_at(&self, resource: &Resource, owner: &Owner, token: Token, at: Duration) {
+        let _tidier = Tidier(&self.engine);
+        panics::each([true, false], |is_first| match is_first {
+            true if E::LOCAL => {
+                // Nothing is to be done about a lease that is lost.
+                let release = || self.engine.release(resource, owner, Some(token), at);
+                let _ = at_once(self.ask(Some(resource), at, &release));
+            }
+            true => self.engine.abandon(resource, owner, token),
+            false => self.ended(resource, at),
+        });
     }
 
     /// Those who watch the resource look at it.
@@ -961,10 +1082,10 @@ impl<E: Engine> Leases<E> {
             return None;
         }
         let term = Some(expiry.term()?);
+        let _tidier = Tidier(&self.engine);
         let at = self.engine.now();
         let want = request.want(Turn::Outside);
         let answer = at_once(self.engine.acquire(Ask { resource, owner, want, term, expiry, waiting: false, at }));
-        self.engine.tidy();
         let facts = Facts::new(&answer.ok()?, at, E::LOCAL)?;
         if facts.resumed && self.arrivals() != arrived {
             return None;
@@ -988,11 +1109,10 @@ impl<E: Engine> Leases<E> {
         if !self.is_at_once(resource, owner) {
             return None;
         }
+        let _tidier = Tidier(&self.engine);
         let at = self.engine.now();
         let mut batch = [Renewal { resource, owner, token: *token, term, left: Left::Nothing }];
-        let renewed = at_once(self.engine.renew(&mut batch, at));
-        self.engine.tidy();
-        renewed.ok()?;
+        at_once(self.engine.renew(&mut batch, at)).ok()?;
         let remaining = remaining(batch[0].left)?;
         self.extended(resource, *token, at);
         Some(deadline(remaining, at, E::LOCAL))
@@ -1003,9 +1123,9 @@ impl<E: Engine> Leases<E> {
         if !self.is_at_once(resource, owner) {
             return None;
         }
+        let _tidier = Tidier(&self.engine);
         let at = self.engine.now();
         let gone = at_once(self.engine.release(resource, owner, token, at));
-        self.engine.tidy();
         matches!(gone, Ok(Gone::Released)).then(|| self.ended(resource, at))
     }
 }

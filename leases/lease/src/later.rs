@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 use core::task::Waker;
 
-use crate::{Expiry, panics::Panics};
+use crate::{Expiry, panics};
 
 /// Collected under a lock, done when dropped: so it must be made before the lock is taken.
 #[derive(Default)]
@@ -12,6 +12,12 @@ pub(crate) struct Later {
     wakes: Vec<Waker>,
     dead_wakers: Vec<Waker>,
     dead_policies: Vec<Expiry>,
+}
+
+enum Task {
+    Wake(Waker),
+    DropWaker(Waker),
+    DropPolicy(Expiry),
 }
 
 impl Later {
@@ -35,15 +41,17 @@ impl Later {
 }
 
 impl Drop for Later {
-    /// If one waker panics the others are woken all the same.
+    /// If a waker panics, the others are woken all the same.
     fn drop(&mut self) {
-        if self.wakes.is_empty() {
+        let Later { wakes, dead_wakers, dead_policies } = self;
+        if wakes.is_empty() && dead_wakers.is_empty() && dead_policies.is_empty() {
             return;
         }
-        let mut panics = Panics::new();
-        for waker in self.wakes.drain(..) {
-            panics.catch(|| waker.wake());
-        }
-        panics.resume();
+        let dead = dead_wakers.drain(..).map(Task::DropWaker).chain(dead_policies.drain(..).map(Task::DropPolicy));
+        panics::each(wakes.drain(..).map(Task::Wake).chain(dead), |task| match task {
+            Task::Wake(waker) => waker.wake(),
+            Task::DropWaker(waker) => drop(waker),
+            Task::DropPolicy(policy) => drop(policy),
+        });
     }
 }

@@ -8,7 +8,8 @@ use crate::StdClock;
 use crate::{
     Clock, Expiry, Grant, Leases, Memory, Owner, Resource, Token,
     calls::{
-        Acquire, Call, Hold, OwnedBy, Release, ReleaseAll, ReleaseExpired, ReleaseToken, Renew, Status, TryAcquire,
+        Acquire, Call, Hold, Manner, OwnedBy, Release, ReleaseAll, ReleaseExpired, ReleaseToken, Renew, Status,
+        TryAcquire,
     },
     engine::Engine,
     front::Request,
@@ -191,6 +192,10 @@ impl<E: Engine> Leases<E> {
     /// # Errors
     /// [`AcquireError::Busy`](crate::AcquireError::Busy) if another owner has it, or somebody waits for it; otherwise as [`acquire`](Self::acquire).
     ///
+    /// In memory, a lease that has come free is promised to the first in line while its custom policy is being asked. Until the policy has
+    /// answered, a try is refused with that waiter as the `owner` and no time `remaining`, even if it is a try of the same owner; and
+    /// [`status`](Self::status) says that nobody has the lease.
+    ///
     /// # Panics
     /// If a duration of `x` is zero.
     ///
@@ -213,7 +218,9 @@ impl<E: Engine> Leases<E> {
         Call::new(self, TryAcquire { request: Request::new(r.into(), o.clone(), x.into()) })
     }
 
-    /// Extends a lease, as its policy says. The end is never brought forward.
+    /// Extends a lease, as the policy of this grant says. The end is never brought forward.
+    ///
+    /// Another grant of the same tenure may have another policy: see [`Expiry`].
     ///
     /// The future's output is `Result<Grant, RenewError<E::Error>>`.
     ///
@@ -435,10 +442,14 @@ impl<E: Engine> Leases<E> {
     /// See [`Held`](crate::Held).
     #[track_caller]
     pub fn hold(&self, r: impl Into<Resource>, o: &Owner, ttl: Duration) -> Hold<'_, E> {
-        Hold::new(Table::Borrowed(self), r.into(), o.clone(), ttl, true)
+        Hold::new(Table::Borrowed(self), r.into(), o.clone(), ttl, Manner::Wait)
     }
 
-    /// The same without waiting, for what is to be skipped if somebody else does it.
+    /// Holds a lease as [`hold`](Self::hold) does, without waiting: for work that is to be skipped if another owner does it.
+    ///
+    /// **An owner that holds the lease already takes it over from itself**: its earlier tenure is
+    /// [lost](crate::Lost::TakenOver). A scheduler that fires twice under one name would stop its first job that way; to be refused
+    /// instead, call [`try_hold_new`](Self::try_hold_new).
     ///
     /// # Errors
     /// As [`try_acquire`](Self::try_acquire).
@@ -463,7 +474,41 @@ impl<E: Engine> Leases<E> {
     /// ```
     #[track_caller]
     pub fn try_hold(&self, r: impl Into<Resource>, o: &Owner, ttl: Duration) -> Hold<'_, E> {
-        Hold::new(Table::Borrowed(self), r.into(), o.clone(), ttl, false)
+        Hold::new(Table::Borrowed(self), r.into(), o.clone(), ttl, Manner::Try)
+    }
+
+    /// Holds a lease as [`try_hold`](Self::try_hold) does, but takes over nothing: an owner that holds the lease already is refused, as
+    /// anybody else is. For a scheduler that must not run a job twice, even if it fires twice under one name.
+    ///
+    /// # Errors
+    /// As [`try_acquire`](Self::try_acquire). [`AcquireError::Busy`](crate::AcquireError::Busy) may name the owner that asked.
+    ///
+    /// # Panics
+    /// If `ttl` is zero.
+    ///
+    /// # Cancel safety
+    /// See [`Hold`].
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylatch_lease::{AcquireError, Leases, Owner};
+    ///
+    /// # smol::block_on(async {
+    /// let leases = Leases::in_memory();
+    /// let scheduler = Owner::named("scheduler");
+    /// let first = leases.try_hold_new("nightly-report", &scheduler, Duration::from_secs(60)).await.unwrap();
+    /// match leases.try_hold_new("nightly-report", &scheduler, Duration::from_secs(60)).await {
+    ///     Err(AcquireError::Busy { owner, .. }) => assert_eq!(owner, scheduler),
+    ///     other => panic!("{other:?}"),
+    /// }
+    /// assert!(first.check().is_ok()); // the first job goes on
+    /// # });
+    /// ```
+    #[track_caller]
+    pub fn try_hold_new(&self, r: impl Into<Resource>, o: &Owner, ttl: Duration) -> Hold<'_, E> {
+        Hold::new(Table::Borrowed(self), r.into(), o.clone(), ttl, Manner::TryNew)
     }
 
     /// The same as [`hold`](Self::hold), sharing the table: the [`Held`](crate::Held) can go into a task.
@@ -495,7 +540,7 @@ impl<E: Engine> Leases<E> {
     where
         E: 'static,
     {
-        Hold::new(Table::Shared(Arc::clone(self)), r.into(), o.clone(), ttl, true)
+        Hold::new(Table::Shared(Arc::clone(self)), r.into(), o.clone(), ttl, Manner::Wait)
     }
 }
 

@@ -9,11 +9,11 @@ use core::{
 };
 
 use crate::{
-    AcquireError, Grant, Leases,
+    AcquireError, Grant, Leases, Token,
     board::{Look, Outcome},
     engine::Engine,
     front::{Asked, Request, Turn, at_once},
-    panics::Panics,
+    panics::{self, Panics},
     timer::{Timer, give_way},
 };
 
@@ -44,7 +44,7 @@ enum Step {
 
 impl<'a, E: Engine> Ticket<'a, E> {
     fn join(leases: &'a Leases<E>, request: &'a Request) -> Self {
-        let Request { resource, owner, expiry, is_fresh } = request;
+        let Request { resource, owner, expiry, is_fresh, .. } = request;
         let wait = leases.with_board(|board, _| board.join(resource, owner, expiry, *is_fresh));
         Ticket { leases, request, wait: Some(wait), timer: Timer::new() }
     }
@@ -152,23 +152,40 @@ impl<E: Engine> Drop for Ticket<'_, E> {
         let Request { resource, owner, .. } = self.request;
         let leases = self.leases;
         let engine = leases.engine();
+        let leave = |at| {
+            // Dropped behind the lock and what is done there, even if a waker panics.
+            let mut passed_on = None;
+            leases.with_board(|board, later| {
+                let Some(unknown) = board.leave(wait, later) else { return };
+                if E::LOCAL {
+                    let _ = at_once(engine.release(resource, owner, Some(unknown), at));
+                }
+                passed_on = Some(PassedOn { ticket: self, token: unknown, at });
+            });
+        };
         // A clock that panics has no say in whether it leaves.
         let mut panics = Panics::new();
-        let at = panics.catch(|| engine.now()).unwrap_or_default();
-        let unknown = leases.with_board(|board, later| {
-            let unknown = board.leave(wait, later)?;
-            if E::LOCAL {
-                let _ = at_once(engine.release(resource, owner, Some(unknown), at));
-            }
-            Some(unknown)
-        });
-        if let Some(token) = unknown {
-            if !E::LOCAL {
-                engine.abandon(resource, owner, token);
-            }
-            leases.ended(resource, at);
+        if let Some(at) = panics.catch(|| panics::or_else(|| engine.now(), || leave(Duration::ZERO))) {
+            panics.catch(|| leave(at));
         }
         panics.resume();
+    }
+}
+
+/// A tenure that nobody of its owner knows of has ended: the next in line gets it.
+struct PassedOn<'a, 'b, E: Engine> {
+    ticket: &'a Ticket<'b, E>,
+    token: Token,
+    at: Duration,
+}
+
+impl<E: Engine> Drop for PassedOn<'_, '_, E> {
+    fn drop(&mut self) {
+        let Ticket { leases, request: Request { resource, owner, .. }, .. } = self.ticket;
+        if !E::LOCAL {
+            leases.engine().abandon(resource, owner, self.token);
+        }
+        leases.ended(resource, self.at);
     }
 }
 

@@ -26,6 +26,7 @@ use crate::{
     Clock, Expiry, ExpiryPolicy, Owner, Resource, Term, Token,
     engine::{Answer, Ask, Engine, Fail, Gone, Left, Owned, Record, Renewal, Want},
     index::Index,
+    panics,
     slab::Slab,
     sync::{
         Mutex,
@@ -45,8 +46,11 @@ macro_rules! memory {
     ($($default:tt)*) => {
         /// Leases in the memory of this process.
         ///
-        /// Tokens grow over all resources. With the feature `std` the first is the system's time in microseconds since 1970, so that
-        /// they go on growing when the process starts anew; without it, it is 1.
+        /// Tokens grow over all resources. With the feature `std` the first is the system's time in microseconds since 1970, and no token
+        /// is given before the time that it stands for has come: so they go on growing when the process starts anew, however much was
+        /// leased before, unless the system's clock was set back meanwhile. (A table that begins more than a million tenures in each
+        /// second since it was made waits for its clock, up to a microsecond for each.) Without `std` the first token is 1, and
+        /// tokens begin again with the process.
         ///
         /// # Examples
         /// ```
@@ -207,12 +211,11 @@ impl<C: Clock> Engine for Memory<C> {
 
     fn tidy(&self) {
         if self.dead.load(Relaxed) > 0 {
-            let dead = {
-                let mut book = self.book.lock();
-                self.dead.store(0, Relaxed);
-                core::mem::take(&mut book.dead)
-            };
-            drop(dead);
+            // The drop of a policy that calls the table comes here again, and leaves the rest to the call that is here already:
+            // so they are not nested, however many there are.
+            if let Some(burial) = Burial::begin(self) {
+                panics::each(burial, drop);
+            }
         }
     }
 
@@ -257,6 +260,53 @@ impl<C: Clock> Engine for Memory<C> {
 /// What must be dropped where no lock is held: the policies of users.
 type Dead = Vec<Arc<dyn ExpiryPolicy>>;
 
+/// The policies that are to be dropped, until there are none. One call at a time has them.
+struct Burial<'a, C> {
+    memory: &'a Memory<C>,
+    batch: Dead,
+    is_over: bool,
+}
+
+impl<'a, C> Burial<'a, C> {
+    /// `None`: another call has them.
+    fn begin(memory: &'a Memory<C>) -> Option<Self> {
+        let mut book = memory.book.lock();
+        if core::mem::replace(&mut book.is_burying, true) {
+            return None;
+        }
+        drop(book);
+        Some(Burial { memory, batch: Dead::new(), is_over: false })
+    }
+}
+
+impl<C> Iterator for Burial<'_, C> {
+    type Item = Arc<dyn ExpiryPolicy>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.batch.is_empty() && !self.is_over {
+            let mut book = self.memory.book.lock();
+            self.memory.dead.store(0, Relaxed);
+            self.batch = core::mem::take(&mut book.dead);
+            if self.batch.is_empty() {
+                book.is_burying = false; // under the same lock, so that nothing is left behind
+                self.is_over = true;
+            }
+        }
+        self.batch.pop()
+    }
+}
+
+impl<C> Drop for Burial<'_, C> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let mut book = self.memory.book.lock();
+            book.is_burying = false;
+            book.dead.append(&mut self.batch);
+            self.memory.dead.store(book.dead.len(), Relaxed);
+        }
+    }
+}
+
 /// No owner, or none before or behind in an owner's list.
 const NONE: u32 = u32::MAX;
 
@@ -299,6 +349,7 @@ struct Book {
     now: Duration,
     /// The greatest token so far.
     last: u64,
+    token_clock: TokenClock,
     hasher: DefaultHashBuilder,
     records: Slab<Lease>,
     by_resource: Index,
@@ -308,6 +359,8 @@ struct Book {
     recent: u32,
     wheel: Wheel,
     dead: Dead,
+    /// Whether a call is dropping them.
+    is_burying: bool,
 }
 
 impl Nodes for Slab<Lease> {
@@ -322,9 +375,11 @@ impl Nodes for Slab<Lease> {
 
 impl Book {
     fn new() -> Self {
+        let token_clock = TokenClock::new();
         Book {
             now: Duration::ZERO,
-            last: before_the_first_token(),
+            last: token_clock.passed,
+            token_clock,
             hasher: DefaultHashBuilder::default(),
             records: Slab::new(),
             by_resource: Index::new(),
@@ -333,6 +388,7 @@ impl Book {
             recent: NONE,
             wheel: Wheel::new(),
             dead: Dead::new(),
+            is_burying: false,
         }
     }
 
@@ -408,6 +464,7 @@ impl Book {
     #[inline]
     fn begin(&mut self, ask: &Ask<'_>, term: &Term, hash: u64) -> Answer {
         self.last += 1;
+        self.token_clock.wait_for(self.last);
         let Some(token) = Token::new(self.last) else { unreachable!("it has grown") };
         let start = self.now;
         let end = term.end(start, start);
@@ -583,11 +640,73 @@ impl Book {
     }
 }
 
-/// The number before the first token of an engine.
-fn before_the_first_token() -> u64 {
+/// The time that tokens stand for: the system's, in microseconds since 1970, as it was when the table was made, and from then on
+/// by a clock that is not set.
+///
+/// A token that is greater than the time would be greater than the first of the next process, too, if that starts soon enough. Mostly
+/// tokens are far behind, and the clock is read once in very many tenures.
+struct TokenClock {
+    /// A time that has passed.
+    passed: u64,
     #[cfg(feature = "std")]
-    if let Ok(since) = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH) {
-        return u64::try_from(since.as_micros()).unwrap_or(0);
+    start: (u64, std::time::Instant),
+}
+
+#[cfg(feature = "std")]
+impl TokenClock {
+    fn new() -> Self {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let passed = u64::try_from(since.as_micros()).unwrap_or(0);
+        TokenClock { passed, start: (passed, std::time::Instant::now()) }
     }
-    0
+
+    #[inline]
+    fn wait_for(&mut self, token: u64) {
+        if token > self.passed {
+            self.read_until(token);
+        }
+    }
+
+    #[cold]
+    fn read_until(&mut self, token: u64) {
+        while token > self.passed {
+            let (start, at) = self.start;
+            self.passed = start.saturating_add(u64::try_from(at.elapsed().as_micros()).unwrap_or(u64::MAX));
+            core::hint::spin_loop();
+        }
+    }
+}
+
+/// Without the system's time there is nothing to wait for.
+#[cfg(not(feature = "std"))]
+impl TokenClock {
+    fn new() -> Self {
+        TokenClock { passed: 0 }
+    }
+
+    #[inline]
+    fn wait_for(&mut self, _: u64) {}
+}
+
+#[cfg(all(test, feature = "std"))]
+mod tests {
+    use super::*;
+    use crate::ManualClock;
+
+    #[test]
+    fn a_token_is_not_given_before_its_time() {
+        let memory = Memory::new(ManualClock::new());
+        // As after very many tenures in a short time.
+        memory.book.lock().last += 3_000;
+        let (resource, owner, expiry) = (Resource::from("r"), Owner::named("ann"), Expiry::Never);
+        let term = expiry.term();
+        let at = Duration::ZERO;
+        let ask =
+            Ask { resource: &resource, owner: &owner, want: Want::Any, term, expiry: &expiry, waiting: false, at };
+        let Answer::Granted { token, .. } = memory.acquire_at_once(&ask) else { panic!("it is free") };
+        // The first token of a table that is made now, by this or another process, is greater.
+        let next = Memory::new(ManualClock::new());
+        let Answer::Granted { token: later, .. } = next.acquire_at_once(&ask) else { panic!("it is free") };
+        assert!(later > token);
+    }
 }

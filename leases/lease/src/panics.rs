@@ -39,7 +39,7 @@ impl Panics {
         }
     }
 
-    /// Goes on with the first panic, if there was one; not if the thread is panicking anyway.
+    /// Resumes the first panic, if there was one; not if the thread is panicking anyway.
     pub(crate) fn resume(self) {
         #[cfg(feature = "std")]
         if let Some(panic) = self.first {
@@ -48,6 +48,49 @@ impl Panics {
             } else {
                 resume_unwind(panic);
             }
+        }
+    }
+}
+
+/// Takes a step. If it panics, `otherwise` is done before the panic goes on, with `std` and without it.
+pub(crate) fn or_else<R>(step: impl FnOnce() -> R, otherwise: impl FnOnce()) -> R {
+    struct Otherwise<F: FnOnce()>(Option<F>);
+    impl<F: FnOnce()> Drop for Otherwise<F> {
+        fn drop(&mut self) {
+            if let Some(otherwise) = self.0.take() {
+                otherwise();
+            }
+        }
+    }
+    let mut guard = Otherwise(Some(otherwise));
+    let result = step();
+    guard.0 = None;
+    result
+}
+
+/// Does this with each of them, even if it panics with some. With `std` the first panic goes on in the end, unless the thread is
+/// panicking already; without it a second panic aborts.
+pub(crate) fn each<T>(items: impl IntoIterator<Item = T>, mut act: impl FnMut(T)) {
+    #[cfg(feature = "std")]
+    {
+        let mut panics = Panics::new();
+        for item in items {
+            panics.catch(|| act(item));
+        }
+        panics.resume();
+    }
+    #[cfg(not(feature = "std"))]
+    {
+        struct Rest<'a, I: Iterator, F: FnMut(I::Item)>(&'a mut I, &'a mut F);
+        impl<I: Iterator, F: FnMut(I::Item)> Drop for Rest<'_, I, F> {
+            fn drop(&mut self) {
+                self.0.for_each(&mut self.1);
+            }
+        }
+        let mut items = items.into_iter();
+        let rest = Rest(&mut items, &mut act);
+        for item in rest.0.by_ref() {
+            (rest.1)(item);
         }
     }
 }

@@ -25,6 +25,11 @@ pub(crate) mod atomic {
     pub(crate) use shuttle::sync::atomic::{AtomicUsize, Ordering};
 }
 
+/// How many calls attend to what is due at the same time. A policy that is asked then may call the table, which attends to what is
+/// due, and asks the next policy: without a limit these calls would be nested in each other as deep as there are resources. Under a
+/// checker there is one, so that what a call leaves to another is explored.
+pub(crate) const MOST_ATTENDING: usize = if cfg!(any(lease_loom, lease_shuttle)) { 1 } else { 8 };
+
 /// A mutex without poison: a panic in one call must not close the leases to all others.
 pub(crate) struct Mutex<T> {
     inner: Inner<T>,

@@ -722,3 +722,38 @@ fn what_its_owner_released_by_name_is_not_released_twice() {
     table.release_as_now("a", &ann).unwrap();
     assert!(matches!(ready(held.release()), Err(ReleaseError::NotHeld { .. })));
 }
+
+// ---- try_hold_new ----------------------------------------------------------------------------------
+
+#[test]
+fn a_new_hold_takes_over_nothing_of_its_own_owner() {
+    let (table, clock) = table();
+    let [ann, bob] = owners();
+    let first = ready(table.try_hold_new("r", &ann, secs(60))).unwrap();
+    let remaining = Some(secs(60));
+    for owner in [&ann, &bob] {
+        let refused = ready(table.try_hold_new("r", owner, secs(60)));
+        assert_eq!(busy(refused.map(|held| held.into_grant())), (ann.clone(), remaining));
+    }
+    assert_eq!(first.check(), Ok(first.token()));
+    // A grant of the owner is in its way, too.
+    drop(first);
+    let grant = table.try_acquire_now("r", &ann, Expiry::Never).unwrap();
+    assert!(ready(table.try_hold_new("r", &ann, secs(60))).is_err());
+    table.release_now(&grant).unwrap();
+    // And it goes behind those who wait.
+    let held = ready(table.hold("r", &bob, secs(10))).unwrap();
+    let mut next = waiting(table.acquire("r", &ann, secs(60)));
+    clock.advance(secs(10));
+    assert!(ready(table.try_hold_new("r", &bob, secs(60))).is_err());
+    assert_eq!(*ready(&mut next).unwrap().owner(), ann);
+    assert_eq!(held.check(), Err(Lost::Expired));
+}
+
+#[test]
+#[should_panic = "zero"]
+fn a_new_hold_for_no_time_panics() {
+    let (table, _) = table();
+    let [ann] = owners();
+    drop(table.try_hold_new("r", &ann, Duration::ZERO));
+}

@@ -439,6 +439,72 @@ fn one_of_two_requests_of_one_owner_gives_up() {
 }
 
 /// Who has been told that it has the lease keeps it, though another request of its owner was served with it and gives up.
+/// What has been renewed is not passed on because the request that was served with it is dropped.
+#[test]
+fn a_renewal_by_the_owners_list_meets_a_request_that_is_served_and_gives_up() {
+    explore(|| {
+        let table = table();
+        let grant = table.at_once("a", Expiry::Never);
+        let waiter = spawn(&table, move |table| {
+            let mut waiting = pin!(table.leases.acquire("r", &owner("b"), Expiry::Sliding(ms(100))));
+            assert!(poll(waiting.as_mut()).is_pending());
+            table.leases.release_now(&grant).unwrap();
+        });
+        let renewed =
+            table.leases.owned_by_now(&owner("b")).unwrap().pop().and_then(|b| table.leases.renew_now(&b).ok());
+        if let Some(renewed) = renewed {
+            waiter.join().unwrap();
+            table.leases.release_now(&renewed).expect("it has been renewed");
+        } else {
+            waiter.join().unwrap();
+        }
+        close(&table);
+    });
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Bell(core::sync::atomic::AtomicUsize);
+
+impl std::task::Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, core::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+/// Under a checker one call attends at a time, and leaves what comes due meanwhile to the other, or is left it.
+#[test]
+fn a_tick_meets_a_later_one() {
+    explore(|| {
+        let table = table();
+        let leases = Arc::clone(&table.leases);
+        let mut bells = vec![];
+        let mut waiting = vec![];
+        for (resource, end) in [("r", 10), ("s", 20)] {
+            leases.try_acquire_now(resource, &owner("a"), Expiry::Fixed(ms(end))).unwrap();
+            let bell = Arc::<Bell>::default();
+            let mut waiter = Box::pin(leases.acquire(resource, &owner("b"), Expiry::Fixed(ms(10))));
+            let waker = Waker::from(Arc::clone(&bell));
+            assert!(waiter.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            bells.push(bell);
+            waiting.push(waiter);
+        }
+        let other = spawn(&table, |table| {
+            table.clock.advance(ms(10));
+            table.leases.tick();
+        });
+        table.clock.advance(ms(10));
+        table.leases.tick();
+        other.join().unwrap();
+        for bell in bells {
+            assert!(bell.0.load(core::sync::atomic::Ordering::SeqCst) > 0, "nobody served who waits");
+        }
+        drop(waiting);
+        table.clock.advance(ms(10));
+        close(&table);
+    });
+}
+
 #[test]
 fn a_try_meets_a_request_of_its_owner_that_is_served_and_gives_up() {
     explore(|| {

@@ -399,6 +399,9 @@ pub(super) async fn each_condition_is_kept<F: Fixture>(trial: &Trial<'_, F>) -> 
     ensure!(trial, 5, gone == Gone::NotHeld, "a release of what nobody has: {gone:?}");
     let answer = ask(&bob, Want::Any, term).await?;
     ensure!(trial, 3, begins(&answer, second), "Any, of what is free: {answer:?}");
+    let again = client.try_hold_new(resource, &bob, trial.long()).await.map(|held| held.token());
+    let is_right = matches!(&again, Err(AcquireError::Busy { owner, .. }) if *owner == bob);
+    ensure!(trial, 1, is_right, "a new hold of what its owner has: {again:?}");
     Arc::clone(&client).release_all(&bob).await?;
     Ok(())
 }
