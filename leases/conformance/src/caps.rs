@@ -30,6 +30,10 @@ pub struct Caps {
     /// How much later than that may still be this machine's fault. Nothing that is a fault of the engine takes so long. Ten seconds by
     /// default.
     pub noise: Duration,
+    /// How late a holder may learn that somebody else has ended its tenure, in the engine's own account of itself: that takes a message. Half a
+    /// second by default. `None`: it is [not told](keylatch_lease::engine::Engine::subscribe), and finds out when it renews, after a third of its
+    /// lease's time.
+    pub notice: Option<Duration>,
     /// How long the engine grants nothing after it has forgotten everything, at most: see [`Server::forget`](crate::Server::forget).
     pub quarantine: Duration,
     /// How many processes are to wait in [the case](crate#cases) that has many. 64 by default.
@@ -56,6 +60,7 @@ impl Caps {
             is_ttl_fixed: false,
             delta: Duration::from_millis(500),
             noise: Duration::from_secs(10),
+            notice: Some(Duration::from_millis(500)),
             quarantine: Duration::from_secs(60),
             processes: 64,
             excuses: Vec::new(),

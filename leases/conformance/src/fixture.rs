@@ -58,6 +58,20 @@ pub trait Fixture: Send + Sync + 'static {
         None
     }
 
+    /// In which ways somebody can take away the leases of a namespace by hand, past the engine.
+    fn by_hand(&self) -> Vec<ByHand> {
+        Vec::new()
+    }
+
+    /// Takes away all leases of a namespace in the way of this name, one of [`by_hand`](Self::by_hand).
+    ///
+    /// # Errors
+    /// It could not.
+    fn take_away(&self, namespace: &str, what: &str) -> impl Future<Output = Result<(), Failure>> + Send {
+        let failure = Failure::does_not_apply(format!("{what} of {namespace} cannot be taken away"));
+        async { Err(failure) }
+    }
+
     /// How many connections the server has from clients of this namespace, if it can tell.
     fn connections(&self, namespace: &str) -> Option<u64> {
         let _ = namespace;
@@ -70,6 +84,39 @@ pub trait Fixture: Send + Sync + 'static {
         let _ = (namespace, address);
         None
     }
+}
+
+/// A way to take leases away by hand: see [`Fixture::by_hand`].
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+///
+/// use keylatch_lease_conformance::{ByHand, Heard};
+///
+/// let way = ByHand { what: "rows", heard: Heard::AtOnce, notice: Duration::from_millis(500) };
+/// assert_ne!(way.heard, Heard::WhenAsked);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByHand {
+    /// What is taken away.
+    pub what: &'static str,
+    /// From when on a holder is to know.
+    pub heard: Heard,
+    /// How late it may, in the engine's own account of itself.
+    pub notice: Duration,
+}
+
+/// When holders hear of what was done by hand.
+///
+/// # Examples
+/// See [`ByHand`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// The store tells.
+    AtOnce,
+    /// The store does not tell; but somebody else who asks for the resource makes the engine notice. Until then nobody else has it.
+    WhenAsked,
 }
 
 /// What can be done to a server. Cases that do so run alone.

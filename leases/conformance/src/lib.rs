@@ -47,15 +47,16 @@
 //!
 //! | method | what for | cases |
 //! |---|---|---|
-//! | [`address`](Fixture::address), and `through` in [`connect`](Fixture::connect) | a [`Proxy`] in between that can be told to misbehave | 23, 24, 25, 33, 36; 29 gets worse |
+//! | [`address`](Fixture::address), and `through` in [`connect`](Fixture::connect) | a [`Proxy`] in between that can be told to misbehave | 23, 24, 25, 33, 36, 41; 29 gets worse |
 //! | [`server`](Fixture::server) | killing, restarting and pausing it, making it forget, emptying it, putting it back to a copy | 21, 22, 34 |
 //! | [`worker`](Fixture::worker) | other processes, see [`worker`] | 19, 26, 27, 28 |
 //! | [`pass`](Fixture::pass) | a clock that can be moved; without one, time passes really | all that wait for an end |
+//! | [`by_hand`](Fixture::by_hand), [`take_away`](Fixture::take_away) | what somebody deletes in the store | 40 |
 //! | [`connections`](Fixture::connections) | seeing whether some are left behind | 20 |
 //! | [`block_on`](Fixture::block_on) | the runtime that the engine needs | all |
 //!
 //! The client that it connects should ask a server that does not answer for no more than a few seconds, and connect anew when a connection
-//! breaks: cases 21 to 25, 33, 34 and 36 break them.
+//! breaks: cases 21 to 25, 33, 34, 36 and 41 break them.
 //!
 //! [`served`] is an engine with all of that, for tests and demonstrations: the one in memory, behind a server.
 //!
@@ -116,12 +117,15 @@
 //! | 36 | `who_waits_outlives_its_connection` | which breaks while the lease is released | 9 |
 //! | 37 | `who_waits_hears_of_an_earlier_end` | when the holder begins a shorter tenure: [`watch`](keylatch_lease::engine::Engine::watch) is told of that, too | 8 |
 //! | 38 | `what_was_dropped_takes_nothing_along` | its owner asks again at once, and keeps what it is granted | 2, 5 |
+//! | 39 | `who_is_released_by_another_learns_of_it` | by name, by `release_all`, by a token, or by a newer tenure: within [`notice`](Caps::notice), polled or not | 2, 10 |
+//! | 40 | `what_is_taken_away_by_hand_is_lost` | each way of [`Fixture::by_hand`], as soon as the store tells, or somebody else asks | 2, 10 |
+//! | 41 | `who_holds_outlives_its_connection` | which breaks while another releases what it holds | 2, 10 |
 //!
 //! Cases 21, 22 and 34 harm the server and run alone; the others run side by side, each in a namespace of its own.
 //!
 //! # Would it notice?
 //! The suite's own tests run it on engines with a fault each (a token given out twice, no look at who releases, a renewal that revives, a
-//! clock that is wrong, a wake-up that is forgotten, a release with any token), and each fails where it must.
+//! clock that is wrong, a wake-up that is forgotten, a release with any token, a holder that is not told), and each fails where it must.
 mod caps;
 mod cases;
 mod failure;
@@ -136,7 +140,7 @@ pub mod worker;
 
 pub use caps::{Caps, Excuse};
 pub use failure::Failure;
-pub use fixture::{Fixture, Server};
+pub use fixture::{ByHand, Fixture, Heard, Server};
 pub use proxy::Proxy;
 #[doc(hidden)]
 pub use suite::{Kept, test};
@@ -192,6 +196,9 @@ macro_rules! conformance {
             who_waits_outlives_its_connection
             who_waits_hears_of_an_earlier_end
             what_was_dropped_takes_nothing_along
+            who_is_released_by_another_learns_of_it
+            what_is_taken_away_by_hand_is_lost
+            who_holds_outlives_its_connection
         }
     };
 }

@@ -12,7 +12,7 @@ use std::{
 
 use keylatch_lease::{
     Owner, Resource, Token,
-    engine::{Answer, Ask, Engine, Fail, Gone, Left, Owned, Record, Renewal},
+    engine::{Answer, Ask, Engine, Fail, Gone, Left, Notice, Owned, Record, Renewal},
 };
 
 use crate::history::{Asked, Event, Said};
@@ -174,6 +174,10 @@ impl<E: Engine> Engine for Observed<E> {
         self.noted(asked, released, |gone| vec![Said::Released(gone.clone())]).await
     }
 
+    async fn release_token(&self, resource: &Resource, token: Token, at: Duration) -> Result<Gone, Fail<E::Error>> {
+        self.noted(Vec::new, self.engine.release_token(resource, token, at), |_| Vec::new()).await
+    }
+
     async fn release_all(&self, owner: &Owner, at: Duration) -> Result<Vec<Resource>, Fail<E::Error>> {
         let asked = || vec![Asked::ReleaseAll { owner: owner.clone() }];
         self.noted(asked, self.engine.release_all(owner, at), |gone| vec![Said::ReleasedAll(gone.clone())]).await
@@ -198,6 +202,14 @@ impl<E: Engine> Engine for Observed<E> {
 
     fn watch(&self, resource: &Resource) -> impl Future<Output = ()> + Send {
         self.engine.watch(resource)
+    }
+
+    fn subscribe(&self, resource: &Resource, notice: &Arc<Notice>) -> bool {
+        self.engine.subscribe(resource, notice)
+    }
+
+    fn unsubscribe(&self, resource: &Resource, notice: &Arc<Notice>) {
+        self.engine.unsubscribe(resource, notice);
     }
 
     fn fallback(&self) -> Option<Duration> {

@@ -25,7 +25,7 @@
 //!
 //! # On the wire
 //! A line is a message, and its fields have tabs between them. A question begins with a number, and so does its answer; a line that begins
-//! with `!` says that a resource may have come free.
+//! with `!` says that a tenure has ended, and which.
 
 use std::{
     collections::HashMap,
@@ -48,8 +48,8 @@ use std::{
 use async_io::Timer;
 use futures_lite::{FutureExt, future::block_on};
 use keylatch_lease::{
-    Clock, Expiry, Memory, Owner, Resource, StdClock, Term, Token,
-    engine::{Answer, Ask, Engine, Fail, Gone, Left, Owned, Record, Renewal, Want},
+    Clock, Expiry, Lost, Memory, Owner, Resource, StdClock, Term, Token,
+    engine::{Answer, Ask, Engine, Fail, Gone, Left, Notice, Owned, Record, Renewal, Want},
 };
 use keylatch_lease_remote::Watchers;
 
@@ -342,6 +342,12 @@ impl Shared {
         }
     }
 
+    fn all_of(&self, namespace: &str) -> Vec<Weak<Connection>> {
+        let connections = lock(&self.connections);
+        let of_it = |connection: &&Arc<Connection>| connection.namespace.get().is_some_and(|of| of == namespace);
+        connections.iter().filter(of_it).map(Arc::downgrade).collect()
+    }
+
     fn serve(&self, connection: &Arc<Connection>) -> io::Result<()> {
         let mut lines = BufReader::new(connection.stream.try_clone()?).lines();
         let Some(hello) = lines.next() else { return Ok(()) };
@@ -364,21 +370,33 @@ impl Shared {
                 let answer = book.answer(&namespace, question, connection, &mut freed);
                 let told: Vec<_> = freed
                     .into_iter()
-                    .filter_map(|resource| {
-                        Some((name(&resource), book.waiting.remove(&(namespace.clone(), resource))?))
+                    .map(|Freed { resource, token, how, by_holder }| {
+                        let waiting = book.waiting.remove(&(namespace.clone(), resource.clone()));
+                        let told = if by_holder { waiting.unwrap_or_default() } else { self.all_of(&namespace) };
+                        (format!("{}\t{token}\t{how}", name(&resource)), told)
                     })
                     .collect();
                 (answer, told)
             };
-            for (resource, connections) in told {
+            for (freed, connections) in told {
                 for connection in connections.iter().filter_map(Weak::upgrade) {
-                    connection.say(&format!("!\t{resource}"));
+                    connection.say(&format!("!\t{freed}"));
                 }
             }
             connection.say(&format!("{id}\t{answer}"));
         }
         Ok(())
     }
+}
+
+/// A tenure has ended.
+struct Freed {
+    resource: Resource,
+    token: Token,
+    /// `released`, or `taken over` by another of the same owner.
+    how: &'static str,
+    /// Its holder has done it, and those who wait are told. Otherwise all are: one of them may hold it.
+    by_holder: bool,
 }
 
 impl Book {
@@ -388,7 +406,7 @@ impl Book {
         namespace: &str,
         question: &str,
         connection: &Arc<Connection>,
-        freed: &mut Vec<Resource>,
+        freed: &mut Vec<Freed>,
     ) -> String {
         let clock = StdClock::new();
         let memory = self.namespaces.entry(namespace.to_owned()).or_insert_with(|| Memory::new(StdClock::new()));
@@ -408,13 +426,18 @@ impl Book {
                     return format!("quarantined\t{}", time(Some(self.silent_until - at)));
                 }
                 let expiry = &Expiry::Never; // the term says it all
+                let before = block_on(memory.look(&resource, at)).unwrap_or_else(never);
                 let ask = Ask { resource: &resource, owner: &owner, want, term, expiry, waiting, at };
                 match block_on(memory.acquire(ask)).unwrap_or_else(never) {
                     Answer::Granted { token, resumed, held_for, remaining } => {
                         // It may end earlier than the one before, and those who wait do not know.
-                        if want == Want::Fresh {
-                            freed.push(resource);
-                        }
+                        let before = before.filter(|before| before.token != token);
+                        freed.extend(before.map(|Record { token, .. }| Freed {
+                            resource,
+                            token,
+                            how: "taken over",
+                            by_holder: false,
+                        }));
                         let (held, left) = (time(Some(held_for)), time(remaining));
                         format!("granted\t{token}\t{}\t{held}\t{left}", if resumed { "resumed" } else { "new" })
                     }
@@ -446,11 +469,22 @@ impl Book {
                 }
                 said.join("\t")
             }
-            "release" => {
+            asked @ ("release" | "release token") => {
                 let (resource, owner, token) = (fields.resource(), fields.owner(), fields.token());
-                match block_on(memory.release(&resource, &owner, token, at)).unwrap_or_else(never) {
+                let before = block_on(memory.look(&resource, at)).unwrap_or_else(never);
+                let gone = match token.filter(|_| asked == "release token") {
+                    Some(token) => block_on(memory.release_token(&resource, token, at)),
+                    None => block_on(memory.release(&resource, &owner, token, at)),
+                };
+                match gone.unwrap_or_else(never) {
                     Gone::Released => {
-                        freed.push(resource);
+                        let by_holder = asked == "release" && token.is_some();
+                        freed.extend(before.map(|Record { token, .. }| Freed {
+                            resource,
+                            token,
+                            how: "released",
+                            by_holder,
+                        }));
                         "released".to_owned()
                     }
                     Gone::NotHeld => "not held".to_owned(),
@@ -458,9 +492,16 @@ impl Book {
                 }
             }
             "release all" => {
-                let released = block_on(memory.release_all(&fields.owner(), at)).unwrap_or_else(never);
+                let owner = fields.owner();
+                let before = block_on(memory.owned_by(&owner, at)).unwrap_or_else(never);
+                let released = block_on(memory.release_all(&owner, at)).unwrap_or_else(never);
                 let said: Vec<_> = released.iter().map(name).collect();
-                freed.extend(released);
+                freed.extend(before.into_iter().map(|Owned { resource, record, .. }| Freed {
+                    resource,
+                    token: record.token,
+                    how: "released",
+                    by_holder: false,
+                }));
                 format!("{}\t{}", said.len(), said.join("\t"))
             }
             "look" => match block_on(memory.look(&fields.resource(), at)).unwrap_or_else(never) {
@@ -496,6 +537,15 @@ fn record(record: &Record) -> String {
 fn un_record(fields: &mut Fields<'_>) -> Option<Record> {
     let (owner, token) = (fields.owner(), fields.token()?);
     Some(Record { owner, token, held_for: fields.time()?, remaining: fields.time() })
+}
+
+fn gone(fields: &mut Fields<'_>) -> Option<Gone> {
+    Some(match fields.word() {
+        "released" => Gone::Released,
+        "not held" => Gone::NotHeld,
+        "not owner" => Gone::NotOwner(fields.owner()),
+        _ => return None,
+    })
 }
 
 // ---- The client --------------------------------------------------------------------------------------------------------
@@ -597,9 +647,17 @@ impl Remote {
     }
 
     fn link(&self) -> io::Result<Arc<Link>> {
+        let (link, is_new) = self.linked()?;
+        if is_new {
+            self.watchers.tell_all(); // nobody heard what was told meanwhile
+        }
+        Ok(link)
+    }
+
+    fn linked(&self) -> io::Result<(Arc<Link>, bool)> {
         let mut link = lock(&self.link);
         if let Some(link) = link.as_ref().filter(|link| lock(&link.asked).is_some()) {
-            return Ok(Arc::clone(link));
+            return Ok((Arc::clone(link), false));
         }
         let mut stream = TcpStream::connect_timeout(&self.address, PATIENCE)?;
         stream.set_nodelay(true)?;
@@ -617,7 +675,7 @@ impl Remote {
             watchers.tell_all();
         })?;
         *link = Some(Arc::clone(&new));
-        Ok(new)
+        Ok((new, true))
     }
 
     /// Asks, and reads the answer.
@@ -656,7 +714,10 @@ impl Link {
             let line = line?;
             let (id, rest) = line.split_once('\t').unwrap_or((&line, ""));
             if id == "!" {
-                watchers.tell(&Fields(rest.split('\t')).resource());
+                let fields = &mut Fields(rest.split('\t'));
+                let (resource, token) = (fields.resource(), fields.token());
+                let how = if fields.word() == "released" { Lost::Released } else { Lost::TakenOver };
+                token.into_iter().for_each(|token| watchers.tell_end(&resource, token, how));
             } else if let Ok(id) = id.parse() {
                 let slot = lock(&self.asked).as_mut().and_then(|asked| asked.remove(&id));
                 slot.into_iter().for_each(|slot| slot.fill(Some(rest.to_owned())));
@@ -739,15 +800,11 @@ impl Engine for Remote {
         _: Duration,
     ) -> Result<Gone, Fail<Unreachable>> {
         let token = token.map_or(0, Token::get);
-        let read = |fields: &mut Fields<'_>| {
-            Some(match fields.word() {
-                "released" => Gone::Released,
-                "not held" => Gone::NotHeld,
-                "not owner" => Gone::NotOwner(fields.owner()),
-                _ => return None,
-            })
-        };
-        self.ask(format!("release\t{}\t{}\t{token}", name(resource), text(owner.id())), read).await
+        self.ask(format!("release\t{}\t{}\t{token}", name(resource), text(owner.id())), gone).await
+    }
+
+    async fn release_token(&self, resource: &Resource, token: Token, _: Duration) -> Result<Gone, Fail<Unreachable>> {
+        self.ask(format!("release token\t{}\t\t{token}", name(resource)), gone).await
     }
 
     async fn release_all(&self, owner: &Owner, _: Duration) -> Result<Vec<Resource>, Fail<Unreachable>> {
@@ -780,6 +837,15 @@ impl Engine for Remote {
 
     fn watch(&self, resource: &Resource) -> impl Future<Output = ()> + Send {
         self.watchers.watch(resource)
+    }
+
+    fn subscribe(&self, resource: &Resource, notice: &Arc<Notice>) -> bool {
+        self.watchers.subscribe(resource, notice);
+        true
+    }
+
+    fn unsubscribe(&self, resource: &Resource, notice: &Arc<Notice>) {
+        self.watchers.unsubscribe(resource, notice);
     }
 
     fn abandon(&self, resource: &Resource, owner: &Owner, token: Token) {

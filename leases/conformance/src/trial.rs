@@ -92,6 +92,11 @@ impl<'f, F: Fixture> Trial<'f, F> {
         Ok(client)
     }
 
+    /// All leases are taken away by hand, in this way.
+    pub(crate) async fn take_away(&self, what: &str) -> Result<(), Failure> {
+        self.fixture.take_away(&self.namespace, what).await
+    }
+
     pub(crate) fn connections(&self) -> Option<u64> {
         self.fixture.connections(&self.namespace)
     }

@@ -53,3 +53,8 @@ fn a_wake_up_that_is_forgotten() {
 fn a_release_with_any_token() {
     fails(Fault::NoTokenCheck, &[5, 9, 29, 32]);
 }
+
+#[test]
+fn a_holder_that_is_not_told() {
+    fails(Fault::UntoldHolder, &[39]);
+}

@@ -37,7 +37,7 @@ where
             })?;
             let (ended, revoker) = (session.ended(), session.revoker());
             let moves = async move {
-                let heard = pin!(ear.listen(&place, |resource| link.watchers().tell(resource)));
+                let heard = pin!(ear.listen(&place, link.watchers()));
                 let (revoked, ended) = (pin!(revoker.run(&leftovers)), pin!(ended.wait()));
                 match select(select(heard, ended), revoked).await {
                     Either::Left((error, _)) => error.factor_first().0,

@@ -12,7 +12,7 @@ use std::{
 use futures_util::future::{join_all, try_join, try_join_all};
 use keylatch_lease::{
     Clock, Owner, Resource, StdClock, Term, Token,
-    engine::{Answer, Ask, Engine, Fail, Gone, Left, Owned, Record, Renewal, Want},
+    engine::{Answer, Ask, Engine, Fail, Gone, Left, Notice, Owned, Record, Renewal, Want},
 };
 use keylatch_lease_remote::{Handle, Limit, Live, Policy, Tenure, sleep};
 
@@ -577,6 +577,15 @@ impl Engine for Etcd {
 
     fn watch(&self, resource: &Resource) -> impl Future<Output = ()> + Send {
         self.shared.link.watchers().watch(resource)
+    }
+
+    fn subscribe(&self, resource: &Resource, notice: &Arc<Notice>) -> bool {
+        self.shared.link.watchers().subscribe(resource, notice);
+        true
+    }
+
+    fn unsubscribe(&self, resource: &Resource, notice: &Arc<Notice>) {
+        self.shared.link.watchers().unsubscribe(resource, notice);
     }
 
     fn fallback(&self) -> Option<Duration> {

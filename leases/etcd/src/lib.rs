@@ -72,8 +72,8 @@
 //!   less is `TtlTooShort`. More than 285 years (9·10⁹ s) never ends.
 //! - **Token**: the revision at which the tenure began, which is the create revision of its keys, plus the mark's base, which is in the value. Revisions
 //!   grow with each change of the whole cluster, so tokens do, whatever is released, expires or is deleted.
-//! - **Who waits** is told by one watch on the namespace's keys: at a release, at an expiry, and where an owner begins a fresh tenure. After a
-//!   connection was lost, all who wait ask again.
+//! - **Who waits** is told by one watch on the namespace's keys: at a release, at an expiry, and where an owner begins a fresh tenure. So is who
+//!   holds something, whoever has deleted its key. After a connection was lost, all who wait ask again.
 //! - **Connection**: one for each engine and its clones, to one node, with the requests of all tasks side by side on it. When it is lost,
 //!   when the node says nothing in time or has no leader, it is made again to the next endpoint, after 50 ms to 2 s, at random.
 //! - **Requests**: an acquire asks for an etcd lease, and is one transaction; who waits looks first. A release is one transaction. A renewal
@@ -96,6 +96,16 @@
 //! | either, and the leader is gone | an election; of an expiry, the lease's whole time again |
 //! | release, and the node is gone without a word | the fallback and the timeout, 10 s |
 //! | any of them, in a quarantine | an error |
+//!
+//! # How late a holder may learn that somebody else has ended its lease
+//! Its [`check`](keylatch_lease::Held::check) says no from then on, and [`lost`](keylatch_lease::Held::lost) is ready. *At its next renewal* is within a third of
+//! the lease's time; if nobody renews it, at its end.
+//!
+//! | the lease is ended by | the holder knows after |
+//! |---|---|
+//! | `release_as`, `release_all`, `release_token`, `release` with its grant, a fresh tenure of the same owner | the watch's message |
+//! | deletion of its key, or revocation of its etcd lease, by hand | the watch's message |
+//! | what is not told, as the connection was lost | the next connection, and a round trip for up to 256 leases, as long as one of them is polled |
 //!
 //! # What weakens which guarantee
 //! The numbers are those of [`keylatch_lease`](keylatch_lease#what-it-guarantees).

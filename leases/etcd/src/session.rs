@@ -10,13 +10,13 @@ use std::{
 };
 
 use etcd_client::{
-    Client, Compare, CompareOp, DeleteOptions, GetOptions, KeyValue, KvClient, LeaseClient, LeaseGrantOptions,
+    Client, Compare, CompareOp, DeleteOptions, Event, GetOptions, KeyValue, KvClient, LeaseClient, LeaseGrantOptions,
     LeaseTimeToLiveResponse, PutOptions, Txn, TxnOp, TxnOpResponse, TxnResponse, WatchFilterType, WatchOptions,
     WatchStream, Watcher,
 };
 use futures_util::future::{Either, join, select, try_join_all};
-use keylatch_lease::{Clock, Owner, Resource, StdClock, Token};
-use keylatch_lease_remote::{Tenure, sleep};
+use keylatch_lease::{Clock, Lost, Owner, Resource, StdClock, Token};
+use keylatch_lease_remote::{Tenure, Watchers, sleep};
 use tokio::sync::Notify;
 
 use crate::{
@@ -104,7 +104,7 @@ impl Session {
         leftovers: Arc<Leftovers>,
         shortest: &AtomicI64,
     ) -> Result<(Self, Ear), Trouble> {
-        let options = WatchOptions::new().with_prefix().with_filters([WatchFilterType::NoPut]);
+        let options = WatchOptions::new().with_prefix().with_prev_key().with_filters([WatchFilterType::NoPut]);
         let (watcher, stream) =
             client.watch_client().max_decoding_message_size(LARGEST).watch(place.locks(), Some(options)).await?;
         let (kv, lease) = (client.kv_client().max_decoding_message_size(LARGEST), client.lease_client());
@@ -518,16 +518,25 @@ impl keylatch_lease_remote::Session for Session {
     }
 }
 
+/// A key has been deleted, by whoever did it, and the tenure that it was of is over.
+fn tell_end(watchers: &Watchers, prefix: &str, deleted: &Event) {
+    let Some((resource, _)) = deleted.kv().and_then(|kv| Place::resource(prefix, kv.key())) else { return };
+    match deleted.prev_kv().and_then(|kv| Lock::new(prefix, kv)) {
+        Some(lock) => watchers.tell_end(&resource, lock.token, Lost::Released),
+        // It has been compacted away.
+        None => watchers.tell(&resource),
+    }
+}
+
 impl Ear {
     /// Until the connection ends: tells of what has come free.
-    pub(crate) async fn listen(mut self, place: &Place, tell: impl Fn(&Resource)) -> Error {
+    pub(crate) async fn listen(mut self, place: &Place, watchers: &Watchers) -> Error {
         let prefix = place.locks();
         loop {
             match self.stream.message().await {
                 Ok(Some(heard)) if heard.canceled() => return Error::Unconnected { source: None },
                 Ok(Some(heard)) => {
-                    let keys = heard.events().iter().filter_map(|event| event.kv().map(KeyValue::key));
-                    keys.filter_map(|key| Place::resource(&prefix, key)).for_each(|(resource, _)| tell(&resource));
+                    heard.events().iter().for_each(|deleted| tell_end(watchers, &prefix, deleted));
                 }
                 Ok(None) => return Error::Unconnected { source: None },
                 Err(error) => return error::unusable(error.into()),

@@ -11,7 +11,8 @@ use std::{
     time::Duration,
 };
 
-use keylatch_lease_conformance::{Caps, Failure, Fixture, Proxy, Server, worker};
+use etcd_client::{DeleteOptions, GetOptions};
+use keylatch_lease_conformance::{ByHand, Caps, Failure, Fixture, Heard, Proxy, Server, worker};
 use keylatch_lease_etcd::Etcd;
 use tokio::runtime::Runtime;
 
@@ -99,6 +100,26 @@ impl Fixture for OnEtcd {
 
     fn server(&self) -> Option<&dyn Server> {
         Some(self)
+    }
+
+    fn by_hand(&self) -> Vec<ByHand> {
+        let way = |what| ByHand { what, heard: Heard::AtOnce, notice: Duration::from_millis(500) };
+        vec![way("keys"), way("etcd leases")]
+    }
+
+    async fn take_away(&self, namespace: &str, what: &str) -> Result<(), Failure> {
+        let mut client = self.server.client().await;
+        let prefix = format!("keylatch-lease/{namespace}/");
+        if what == "keys" {
+            client.delete(prefix, Some(DeleteOptions::new().with_prefix())).await?;
+            return Ok(());
+        }
+        let found = client.get(prefix, Some(GetOptions::new().with_prefix())).await?;
+        for lease in found.kvs().iter().map(|kv| kv.lease()).filter(|lease| *lease != 0) {
+            // Two keys hang on each.
+            let _ = client.lease_revoke(lease).await;
+        }
+        Ok(())
     }
 
     fn worker(&self, namespace: &str, address: Option<SocketAddr>) -> Option<Command> {

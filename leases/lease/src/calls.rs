@@ -15,7 +15,7 @@ use crate::{
     Resource, Token,
     engine::Engine,
     front::{Asked, Request, Turn, at_once},
-    held::Table,
+    held::{Subscription, Table},
 };
 
 /// A future in a box, once it has to be kept.
@@ -205,6 +205,10 @@ operations! {
             Some(()) => Ok(Ok(())),
             None => Err(this),
         }
+    }
+    /// See [`Leases::release_token`].
+    ReleaseToken { resource: Resource, token: Token } -> Result<(), ReleaseError<E::Error>> {
+        this, leases => async move { leases.released_token(&this.resource, this.token).await }
     }
     /// See [`Leases::release_all`].
     ReleaseAll { owner: Owner } -> Result<usize, LookError<E::Error>> { this, leases => leases.released_all(this.owner) }
@@ -442,13 +446,14 @@ impl<'a, E: Engine> Hold<'a, E> {
         let is_new = manner == Manner::TryNew;
         let request = Request { is_fresh: true, is_new, ..Request::new(resource.clone(), owner, Expiry::Sliding(ttl)) };
         let running = Box::pin(async move {
+            let subscription = Subscription::new(&table, &request.resource); // before it asks
             let grant = if manner == Manner::Wait {
                 table.acquired(request).await?
             } else {
                 let facts = table.tried(&request).await?;
                 request.into_grant(facts)
             };
-            Ok(Held::new(table, grant, ttl))
+            Ok(Held::new(table, subscription, grant, ttl))
         });
         Hold { resource, running }
     }

@@ -13,9 +13,10 @@
 //! - (e) **Everything else is the front end's**, and asking again must be safe: an owner who has the lease and asks again
 //!   gets it with the same token.
 
-use alloc::vec::Vec;
+use alloc::{sync::Arc, vec::Vec};
 use core::{error::Error, future::Future, time::Duration};
 
+pub use crate::notice::Notice;
 use crate::{Expiry, Owner, Resource, Term, Token};
 
 /// Keeps leases, and decides who gets one. See the [rules](self) and [`Memory`](crate::Memory), which is one.
@@ -127,6 +128,25 @@ pub trait Engine: Send + Sync {
         at: Duration,
     ) -> impl Future<Output = Result<Gone, Fail<Self::Error>>> + Send;
 
+    /// Ends the tenure of this token, whoever's it is: an operator does, who is not its owner. A [`Notice`] is told of it.
+    ///
+    /// By default it looks who has it, and releases that tenure by its owner's name: an engine that tells nobody of such a release has to do it
+    /// in another way.
+    fn release_token(
+        &self,
+        resource: &Resource,
+        token: Token,
+        at: Duration,
+    ) -> impl Future<Output = Result<Gone, Fail<Self::Error>>> + Send {
+        async move {
+            match self.look(resource, at).await? {
+                Some(record) if record.token == token => self.release(resource, &record.owner, Some(token), at).await,
+                Some(record) => Ok(Gone::NotOwner(record.owner)),
+                None => Ok(Gone::NotHeld),
+            }
+        }
+    }
+
     /// Ends all tenures of this owner, as of one instant. Gives back the resources that were freed, and none whose lease had expired.
     fn release_all(
         &self,
@@ -159,6 +179,24 @@ pub trait Engine: Send + Sync {
     fn watch(&self, resource: &Resource) -> impl Future<Output = ()> + Send {
         let _ = resource;
         core::future::pending()
+    }
+
+    /// Tells this notice, from the call on, what ends a tenure of the resource before its time and is not done by its holder: a release by name, of
+    /// [all](Self::release_all) that an owner has or by a [token](Self::release_token), a [fresh](Want::Fresh) tenure of the same owner, and what
+    /// somebody does to the store by hand, as far as the store tells. [`Notice::ended`], if it is known which tenure that was; otherwise
+    /// [`Notice::doubt`], and so after a time in which nothing was heard. In quiet times it must not ask the server for that.
+    ///
+    /// Says whether it does. By default it does not: those who hold a lease then notice when it is to be renewed.
+    ///
+    /// The front end calls it before it asks for what is to be [held](crate::Held), and never for a [`LOCAL`](Self::LOCAL) engine.
+    fn subscribe(&self, resource: &Resource, notice: &Arc<Notice>) -> bool {
+        let _ = (resource, notice);
+        false
+    }
+
+    /// Ends what [`subscribe`](Self::subscribe) has begun.
+    fn unsubscribe(&self, resource: &Resource, notice: &Arc<Notice>) {
+        let _ = (resource, notice);
     }
 
     /// How long a request that waits may sleep before it asks again, whatever [`watch`](Self::watch) says. `None`: for ever.

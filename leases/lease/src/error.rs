@@ -207,7 +207,8 @@ pub enum Lost {
     TakenOver,
     /// It was released: by its owner, or by somebody with the owner's name.
     Released,
-    /// The engine does not know of it any more, though it has neither been released nor expired.
+    /// The engine does not know of it any more, though it has not expired: somebody has deleted it in the store; or it is not known how it was
+    /// lost, as the engine did not answer that question, or several were lost while there was no connection.
     EngineForgot,
     /// It is still valid, but not for as long as was asked for.
     TooShort,

@@ -24,6 +24,7 @@ use crate::{
     engine::{Answer, Ask, Engine, Fail, Gone, Left, Owned, Record, Renewal, Want},
     invalid::Invalid,
     later::Later,
+    notice::Doubts,
     panics::{self, Panics},
     sync::{
         Mutex,
@@ -60,6 +61,8 @@ macro_rules! leases {
             board: Mutex<Board>,
             /// Who is to be renewed, on an engine elsewhere.
             roster: Mutex<Roster>,
+            /// Who is to be looked at, on an engine elsewhere.
+            doubts: Arc<Doubts>,
             /// How many places there are on the board.
             places: AtomicUsize,
             /// Changes whenever somebody comes to wait or to watch.
@@ -341,6 +344,7 @@ impl<E: Engine> Leases<E> {
             is_real_time,
             board: Mutex::new(Board::new(E::LOCAL)),
             roster: Mutex::new(Roster::new()),
+            doubts: Arc::default(),
             places: AtomicUsize::new(0),
             arrivals: AtomicUsize::new(0),
         }
@@ -348,6 +352,10 @@ impl<E: Engine> Leases<E> {
 
     pub(crate) fn roster(&self) -> impl DerefMut<Target = Roster> {
         self.roster.lock()
+    }
+
+    pub(crate) fn doubts(&self) -> &Arc<Doubts> {
+        &self.doubts
     }
 
     /// Whether somebody waits or watches.
@@ -854,7 +862,7 @@ impl<E: Engine> Leases<E> {
     }
 
     /// How a tenure ended.
-    async fn lost(&self, grant: &Grant) -> Lost {
+    pub(crate) async fn lost(&self, grant: &Grant) -> Lost {
         let _tidier = Tidier(&self.engine);
         // Later than when the engine was asked, which may have seen a later time than who asked.
         let at = self.engine.now();
@@ -911,6 +919,28 @@ impl<E: Engine> Leases<E> {
         let release = || self.engine.release(resource, owner, token, at);
         let released = self.ask(Some(resource), at, &release).await;
         ending.over();
+        self.has_released(resource, token, at, released)
+    }
+
+    pub(crate) async fn released_token(&self, resource: &Resource, token: Token) -> Result<(), ReleaseError<E::Error>> {
+        resource.check()?;
+        let _tidier = Tidier(&self.engine);
+        let at = self.engine.now();
+        let ending = Ending::new(self, resource, at);
+        let release = || self.engine.release_token(resource, token, at);
+        let released = self.ask(Some(resource), at, &release).await;
+        ending.over();
+        self.has_released(resource, Some(token), at, released)
+    }
+
+    /// Tells those whom it concerns what became of a release, and whether an answer was lost.
+    fn has_released(
+        &self,
+        resource: &Resource,
+        token: Option<Token>,
+        at: Duration,
+        released: Result<(Gone, bool), E::Error>,
+    ) -> Result<(), ReleaseError<E::Error>> {
         match released {
             Ok((Gone::NotHeld, false)) => self.found_free(resource),
             Ok((Gone::NotOwner(_), false)) => {}

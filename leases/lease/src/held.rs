@@ -12,7 +12,7 @@ use core::{
 
 use crate::{
     Grant, Leases, Lost, Owner, ReleaseError, RenewError, Resource, Token,
-    engine::Engine,
+    engine::{Engine, Notice},
     tenure::{Place, Tenure},
     timer::{Timer, give_way},
 };
@@ -49,6 +49,31 @@ impl<E: Engine> Deref for Table<'_, E> {
     }
 }
 
+/// What keeps an engine telling of the tenures of a resource.
+pub(crate) struct Subscription<'a, E: Engine> {
+    table: Table<'a, E>,
+    resource: Resource,
+    notice: Arc<Notice>,
+}
+
+impl<'a, E: Engine> Subscription<'a, E> {
+    /// `None`: it does not tell.
+    pub(crate) fn new(table: &Table<'a, E>, resource: &Resource) -> Option<Self> {
+        if E::LOCAL {
+            return None; // it is looked at
+        }
+        let notice = Arc::new(Notice::among(Arc::clone(table.doubts())));
+        let is_told = table.engine().subscribe(resource, &notice);
+        is_told.then(|| Subscription { table: table.clone(), resource: resource.clone(), notice })
+    }
+}
+
+impl<E: Engine> Drop for Subscription<'_, E> {
+    fn drop(&mut self) {
+        self.table.engine().unsubscribe(&self.resource, &self.notice);
+    }
+}
+
 macro_rules! held {
     ($($default:tt)*) => {
         /// A lease that is held while something is done: see [`Leases::hold`].
@@ -77,6 +102,7 @@ macro_rules! held {
         #[must_use = "it is released when it is dropped"]
         pub struct Held<'a, E: Engine $($default)*> {
             table: Table<'a, E>,
+            _subscription: Option<Subscription<'a, E>>,
             tenure: Arc<Tenure>,
             ttl: Duration,
             /// Whether somebody else sees to the release.
@@ -93,8 +119,15 @@ held!(= crate::Memory<crate::StdClock>);
 held!();
 
 impl<'a, E: Engine> Held<'a, E> {
-    pub(crate) fn new(table: Table<'a, E>, grant: Grant, ttl: Duration) -> Self {
-        Held { table, tenure: Arc::new(Tenure::new(grant)), ttl, is_left: false, is_releasing: false }
+    pub(crate) fn new(
+        table: Table<'a, E>,
+        subscription: Option<Subscription<'a, E>>,
+        grant: Grant,
+        ttl: Duration,
+    ) -> Self {
+        let notice = subscription.as_ref().map(|subscription| Arc::clone(&subscription.notice));
+        let tenure = Arc::new(Tenure::new(grant, notice));
+        Held { table, _subscription: subscription, tenure, ttl, is_left: false, is_releasing: false }
     }
 
     /// What is leased.
@@ -151,7 +184,9 @@ impl<'a, E: Engine> Held<'a, E> {
     /// Whether the lease is still there: to be asked before each side effect. Gives the token, to be sent along.
     ///
     /// In memory this looks at the table. With an engine in another process it compares the clock with the end of the
-    /// lease, as it was reckoned before the last renewal was asked for, and knows what that said.
+    /// lease, as it was reckoned before the last renewal was asked for, and knows what that said; and what the engine has been told since, as of a
+    /// release by somebody else. Nobody need poll this Held for that. Only after a connection was lost it has to be looked at: by its own futures, or
+    /// by those of any other Held of the same table.
     ///
     /// # Errors
     /// How it was lost.
@@ -225,7 +260,7 @@ impl<'a, E: Engine> Held<'a, E> {
     /// # });
     /// ```
     pub fn lost(&self) -> Waiting<impl Future<Output = Lost> + use<'_, 'a, E>> {
-        Waiting::new(async move { self.tenure.lost(&self.table).await })
+        Waiting::new(async move { self.tenure.heeding(&self.table, self.tenure.lost(&self.table)).await })
     }
 
     /// Works, and renews the lease meanwhile, as long as that takes. Before each poll of `work` it looks at the lease: once that is lost,
@@ -266,7 +301,8 @@ impl<'a, E: Engine> Held<'a, E> {
     ) -> Waiting<impl Future<Output = Result<F::Output, Lost>> + use<'h, 'a, E, F>> {
         let this: &'h Self = self;
         Waiting::new(async move {
-            let mut renewal = pin!(this.tenure.renewal(&this.table, this.ttl));
+            let renewal = this.tenure.renewal(&this.table, this.ttl);
+            let mut renewal = pin!(this.tenure.heeding(&this.table, renewal));
             let mut work = pin!(work);
             poll_fn(|cx| {
                 if let Poll::Ready(lost) = renewal.as_mut().poll(cx) {
@@ -306,7 +342,7 @@ impl<'a, E: Engine> Held<'a, E> {
     /// ```
     pub fn renewal(&self) -> Waiting<impl Future<Output = Lost> + use<'a, E>> {
         let (table, tenure, ttl) = (self.table.clone(), Arc::clone(&self.tenure), self.ttl);
-        Waiting::new(async move { tenure.renewal(&table, ttl).await })
+        Waiting::new(async move { tenure.heeding(&table, tenure.renewal(&table, ttl)).await })
     }
 
     /// Releases it.
@@ -406,7 +442,8 @@ impl Tenure {
                 }
                 state.grant.clone()
             };
-            let checked = leases.check(&grant);
+            let told = self.notice.as_ref().and_then(|notice| notice.lost(self.token));
+            let checked = leases.check(&grant).and_then(|end| told.map_or(Ok(end), Err));
             let state = &mut *self.state.lock();
             match (checked, state.over) {
                 (Ok(end), _) => {

@@ -6,8 +6,11 @@ use core::{fmt, time::Duration};
 #[cfg(feature = "std")]
 use crate::StdClock;
 use crate::{
-    Clock, Expiry, Grant, Leases, Memory, Owner, Resource,
-    calls::{Acquire, Call, Hold, Manner, OwnedBy, Release, ReleaseAll, ReleaseExpired, Renew, Status, TryAcquire},
+    Clock, Expiry, Grant, Leases, Memory, Owner, Resource, Token,
+    calls::{
+        Acquire, Call, Hold, Manner, OwnedBy, Release, ReleaseAll, ReleaseExpired, ReleaseToken, Renew, Status,
+        TryAcquire,
+    },
     engine::Engine,
     front::Request,
     held::Table,
@@ -285,6 +288,31 @@ impl<E: Engine> Leases<E> {
     /// ```
     pub fn release_as(&self, r: impl Into<Resource>, o: &Owner) -> Call<'_, E, Release> {
         Call::new(self, Release { resource: r.into(), owner: o.clone(), token: None })
+    }
+
+    /// Ends exactly this tenure, whoever's it is: for an operator, who has the token from a list or from [`status`](Self::status). Whoever
+    /// holds it [finds out](crate::Held::check).
+    ///
+    /// The future's output is `Result<(), ReleaseError<E::Error>>`.
+    ///
+    /// # Errors
+    /// [`ReleaseError::NotHeld`](crate::ReleaseError::NotHeld); [`ReleaseError::NotOwner`](crate::ReleaseError::NotOwner) if another tenure
+    /// has it by now.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylatch_lease::{Leases, Lost, Owner};
+    ///
+    /// let leases = Leases::in_memory();
+    /// let held = leases.hold_blocking("report", &Owner::named("jane"), Duration::from_secs(60)).unwrap();
+    /// let token = leases.status_now("report").unwrap().unwrap().token();
+    /// leases.release_token("report", token).now().unwrap();
+    /// assert_eq!(held.check(), Err(Lost::Released));
+    /// ```
+    pub fn release_token(&self, r: impl Into<Resource>, token: Token) -> Call<'_, E, ReleaseToken> {
+        Call::new(self, ReleaseToken { resource: r.into(), token })
     }
 
     /// Ends all tenures of an owner, as of one instant, and says how many.

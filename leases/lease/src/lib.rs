@@ -77,14 +77,16 @@
 //! 2. *The holder is the careful one.* When [`Held::check`] says yes, the engine has not expired the lease.
 //! 3. *Tokens grow*, whatever ended the tenure before.
 //! 4. *Asking again is safe.* Who has the lease gets it at once, with the same token, and never waits for itself.
-//! 5. *Only the owner* renews and releases, and only with a grant of the present tenure (or by name: [`release_as`](Leases::release_as)).
+//! 5. *Only the owner* renews and releases, and only with a grant of the present tenure (or by name: [`release_as`](Leases::release_as); or an
+//!    operator does, by its token: [`release_token`](Leases::release_token)).
 //! 6. *No revival.* What has expired is never renewed, even if nobody has taken it.
 //! 7. [`release_all`] releases exactly what the owner has, and says how much that was.
 //! 8. *Take-over in time.* When the holder's time is up, who waits has the lease: by a timer of its own, or at the next [`tick`](Leases::tick).
 //! 9. *No lost wake-up.* Each release or expiry lets one in, in order of arrival in this process. Who is served has the lease, polled or not;
 //!    if its future is dropped, the next has it.
 //! 10. *Loss is noticed alone.* [`Held::lost`] is ready, and [`Held::check`] says no, at the end at the latest. (Where the machine slept
-//!     meanwhile, `lost` may be late: see [Clocks](#clocks).)
+//!     meanwhile, `lost` may be late: see [Clocks](#clocks).) If somebody else ends the tenure before, so do they then: in memory at once, on a server
+//!     when it tells, which the engine's page has a table of.
 //! 11. *Cancel safety.* Every future may be dropped at any moment, and nothing of it stays behind.
 //! 12. *Memory follows use.* A resource costs memory while it is leased or waited for. Calls forget in passing what has expired, a little each:
 //!     nobody sweeps, and no thread does.
@@ -118,6 +120,7 @@ extern crate std;
 mod board;
 mod calls;
 mod clock;
+mod doubt;
 pub mod engine;
 mod error;
 mod expiry;
@@ -131,6 +134,7 @@ mod later;
 mod leases;
 mod line;
 mod memory;
+mod notice;
 mod owner;
 mod panics;
 mod resource;
@@ -147,7 +151,10 @@ mod wheel;
 /// The futures of the calls.
 pub mod futures {
     pub use crate::{
-        calls::{Acquire, Call, Hold, OwnedBy, Release, ReleaseAll, ReleaseExpired, Renew, Status, TryAcquire, Until},
+        calls::{
+            Acquire, Call, Hold, OwnedBy, Release, ReleaseAll, ReleaseExpired, ReleaseToken, Renew, Status, TryAcquire,
+            Until,
+        },
         held::Waiting,
     };
 }

@@ -7,10 +7,10 @@
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use core::time::Duration;
 
-use crate::{Grant, Lost, Owner, Resource, Token, sync::Mutex};
+use crate::{Grant, Lost, Owner, Resource, Token, notice::Notice, sync::Mutex};
 
 /// How many go in one request, at most.
-const TOGETHER: usize = 256;
+pub(crate) const TOGETHER: usize = 256;
 
 /// After each time that it was refused so many times fewer: in the end one alone.
 const FEWER: u32 = 8;
@@ -24,6 +24,8 @@ pub(crate) struct Tenure {
     pub(crate) owner: Owner,
     pub(crate) token: Token,
     pub(crate) state: Mutex<State>,
+    /// What an engine elsewhere tells of it, if that tells something.
+    pub(crate) notice: Option<Arc<Notice>>,
 }
 
 pub(crate) struct State {
@@ -40,12 +42,14 @@ pub(crate) struct State {
 }
 
 impl Tenure {
-    pub(crate) fn new(grant: Grant) -> Self {
+    pub(crate) fn new(grant: Grant, notice: Option<Arc<Notice>>) -> Self {
+        notice.iter().for_each(|notice| notice.is_of(grant.clone()));
         Tenure {
             resource: grant.resource.clone(),
             owner: grant.owner.clone(),
             token: grant.token,
             state: Mutex::new(State { renewed: grant.start, grant, rides: 0, refusals: 0, over: None }),
+            notice,
         }
     }
 

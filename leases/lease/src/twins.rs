@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use crate::{
     AcquireError, Clock, Expiry, Grant, LeaseStatus, Leases, LookError, Memory, Owner, ReleaseError, RenewError,
-    Resource, front::at_once,
+    Resource, Token, front::at_once,
 };
 #[cfg(feature = "std")]
 use crate::{Held, engine::Engine};
@@ -75,6 +75,10 @@ twins! {
     release_as(r: impl Into<Resource>, o: &Owner) -> ReleaseError<()>;
     release_as_now "leases.try_acquire_now(\"report\", &jane, minute).unwrap();\nleases.release_as_now(\"report\", &jane).unwrap();"
     release_as_blocking "leases.try_acquire_now(\"report\", &jane, minute).unwrap();\nleases.release_as_blocking(\"report\", &jane).unwrap();"
+
+    release_token(r: impl Into<Resource>, t: Token) -> ReleaseError<()>;
+    release_token_now "let grant = leases.try_acquire_now(\"report\", &jane, minute).unwrap();\nleases.release_token_now(\"report\", grant.token()).unwrap();"
+    release_token_blocking "let grant = leases.try_acquire_blocking(\"report\", &jane, minute).unwrap();\nleases.release_token_blocking(\"report\", grant.token()).unwrap();"
 
     release_all(o: &Owner) -> LookError<usize>;
     release_all_now "leases.try_acquire_now(\"report\", &jane, minute).unwrap();\nassert_eq!(leases.release_all_now(&jane), Ok(1));"

@@ -2,7 +2,7 @@
 
 use std::{future::Future, pin::pin, sync::Arc};
 
-use async_nats::{Client, ConnectOptions, Event, ServerAddr, Subscriber};
+use async_nats::{Client, ConnectOptions, Event, ServerAddr, Subscriber, header};
 use futures_util::{
     StreamExt,
     future::{Either, select},
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::{
     error::Error,
-    session::{End, Place, Seen, Session, freed},
+    session::{End, Place, Seen, Session, ended},
 };
 
 /// How often the client tries each server when it has lost one. It is soon dropped: there is a new one for each connection.
@@ -74,8 +74,8 @@ async fn hear(mut told: Subscriber, mut end: End, seen: &Seen, watchers: &Watche
                     last = sequence;
                     seen.sees(sequence);
                 }
-                if let Some(resource) = freed(&message) {
-                    watchers.tell(&resource);
+                if let Some((resource, token, how)) = ended(&message) {
+                    watchers.tell_end(&resource, token, how);
                 }
             }
             Either::Left((None, _)) | Either::Right(_) => return Error::unconnected(None),
@@ -85,5 +85,5 @@ async fn hear(mut told: Subscriber, mut end: End, seen: &Seen, watchers: &Watche
 
 /// Which message of the stream it was.
 fn sequence(message: &async_nats::Message) -> Option<u64> {
-    message.headers.as_ref()?.get("Nats-Sequence")?.as_str().parse().ok()
+    message.headers.as_ref()?.get(header::NATS_SEQUENCE)?.as_str().parse().ok()
 }

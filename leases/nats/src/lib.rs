@@ -78,7 +78,7 @@
 //!   reads the time on it; that is good for a second.
 //! - **Token**: the last one of the resource plus one, or the server's time in microseconds since 1970 by a reading of the last minute, whichever is greater.
 //!   The message has it, and is stored only if the last one that it goes by still is; a sweep writes down in the mark the greatest token that it deletes.
-//! - **Who waits** is told by the stream itself, which republishes the headers of what it has stored. At an expiry nobody tells: each who
+//! - **Who waits** is told by the stream itself, which republishes the headers of what it has stored; and so is who holds something. At an expiry nobody tells: each who
 //!   waits has a timer of its own. After a connection was lost, all who wait ask again.
 //! - **Connection**: one for each engine and its clones, with the requests of all tasks side by side on it. When it is lost there is
 //!   another one, after 50 ms to 2 s, at random.
@@ -106,6 +106,16 @@
 //! | either, while the connection is lost | the next connection, and as above; or an error after that |
 //! | release, and the server's machine is gone without a word | the fallback and the timeout, 10 s |
 //! | either, in a quarantine | an error |
+//!
+//! # How late a holder may learn that somebody else has ended its lease
+//! Its [`check`](keylatch_lease::Held::check) says no from then on, and [`lost`](keylatch_lease::Held::lost) is ready. *At its next renewal* is within a third of
+//! the lease's time; if nobody renews it, at its end.
+//!
+//! | the lease is ended by | the holder knows after |
+//! |---|---|
+//! | `release_as`, `release_all`, `release_token`, `release` with its grant, a fresh tenure of the same owner | the message |
+//! | a purge of the stream, or of its subject, or deletion of its message, by hand | the message with which somebody else begins a tenure. Before that, at its next renewal: the server tells nobody of a purge |
+//! | what is not told, as the connection was lost | the next connection, and a round trip for up to 256 leases, as long as one of them is polled |
 //!
 //! # What weakens which guarantee
 //! The numbers are those of [`keylatch_lease`](keylatch_lease#what-it-guarantees).

@@ -3,7 +3,7 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 use async_nats::jetstream::stream::Config;
 use keylatch_lease::{
     Clock, Owner, Resource, StdClock, Token,
-    engine::{Answer, Ask, Engine, Fail, Gone, Left, Owned, Record, Renewal},
+    engine::{Answer, Ask, Engine, Fail, Gone, Left, Notice, Owned, Record, Renewal},
 };
 use keylatch_lease_remote::{Handle, Limit, Live, Tenure};
 
@@ -255,6 +255,15 @@ impl Engine for Nats {
 
     fn watch(&self, resource: &Resource) -> impl Future<Output = ()> + Send {
         self.shared.link.watchers().watch(resource)
+    }
+
+    fn subscribe(&self, resource: &Resource, notice: &Arc<Notice>) -> bool {
+        self.shared.link.watchers().subscribe(resource, notice);
+        true
+    }
+
+    fn unsubscribe(&self, resource: &Resource, notice: &Arc<Notice>) {
+        self.shared.link.watchers().unsubscribe(resource, notice);
     }
 
     fn fallback(&self) -> Option<Duration> {

@@ -22,7 +22,7 @@ use futures_util::{
 };
 use jetstream::stream::{Config, DiscardPolicy, PersistenceMode, RawMessage, RetentionPolicy, StorageType};
 use keylatch_lease::{
-    Clock, Expiry, Owner, Resource, StdClock, Term, Token,
+    Clock, Expiry, Lost, Owner, Resource, StdClock, Term, Token,
     engine::{Answer, Ask, Fail, Gone, Left, Owned, Record, Want},
 };
 use keylatch_lease_remote::Tenure as Dropped;
@@ -46,8 +46,10 @@ const LANES: usize = 64;
 /// then is not given up.
 pub(crate) const PART: usize = 2 * LANES;
 
-/// What a message has on it by which its resource may have come free, or will earlier than it was to.
+/// What a message has on it by which a tenure is over, and its resource may have come free, or will earlier than it was to: which tenure.
 const FREED: &str = "Keylatch-Freed";
+/// What the first message of a resource says: the token of its tenure. Those before it are over.
+const BEGINS: &str = "Keylatch-Begins";
 /// The error of a stream that is full.
 const FULL: u64 = 10077;
 
@@ -293,10 +295,18 @@ fn unusable(error: Error) -> Error {
     }
 }
 
-/// What a republished message is about, if anybody who waits should look.
-pub(crate) fn freed(message: &async_nats::Message) -> Option<Resource> {
-    message.headers.as_ref()?.get(FREED)?;
-    resource(&message.subject)
+/// What a republished message says of the tenures before it, if they are over: of which resource, up to which one, and how it ended.
+pub(crate) fn ended(message: &async_nats::Message) -> Option<(Resource, Token, Lost)> {
+    let headers = message.headers.as_ref()?;
+    let (token, how) = match headers.get(FREED).map(|freed| freed.as_str().split_at_checked(1)) {
+        Some(freed) => {
+            let (how, token) = freed?;
+            (token.parse().ok()?, if how == "t" { Lost::TakenOver } else { Lost::Released })
+        }
+        // It is the first: what was there before it somebody has deleted, or it was over.
+        None => (headers.get(BEGINS)?.as_str().parse::<u64>().ok()?.checked_sub(1)?, Lost::EngineForgot),
+    };
+    Some((resource(&message.subject)?, Token::new(token)?, how))
 }
 
 impl Session {
@@ -330,7 +340,7 @@ impl Session {
         session.seen.sees(described.state.last_seq);
         // So that it has room for the time, even when it is full: later ones replace these.
         for subject in [session.place.subjects.clock(), session.place.subjects.swept()] {
-            match session.put(subject, Some(0), Vec::new(), false).await {
+            match session.put(subject, Some(0), Vec::new(), None, None).await {
                 Ok(_) | Err(Error::Refused { .. }) => {}
                 Err(error) => return Err(unusable(error)),
             }
@@ -393,7 +403,7 @@ impl Session {
 
     /// Whether nobody else has written one meanwhile.
     async fn put_mark(&self, behind: u64, mark: &Mark) -> Result<bool, Error> {
-        let put = self.put(self.place.subjects.mark(), Some(behind), mark.to_bytes(), false).await?;
+        let put = self.put(self.place.subjects.mark(), Some(behind), mark.to_bytes(), None, None).await?;
         Ok(matches!(put, Put::Stored(_)))
     }
 
@@ -541,14 +551,26 @@ impl Session {
     }
 
     /// Behind that one; zero: behind none; `None`: whatever there is.
-    async fn put(&self, subject: String, behind: Option<u64>, payload: Vec<u8>, frees: bool) -> Result<Put, Error> {
+    /// `frees`: the tenure that is over by it, and how. `begins`: the token of the tenure that it begins, where it is the first of its subject.
+    async fn put(
+        &self,
+        subject: String,
+        behind: Option<u64>,
+        payload: Vec<u8>,
+        frees: Option<(u64, Lost)>,
+        begins: Option<u64>,
+    ) -> Result<Put, Error> {
         const CHANGED: [u64; 2] = [10071, 10164];
         let mut headers = HeaderMap::new();
         if let Some(sequence) = behind {
             headers.insert(EXPECTED, sequence.to_string().as_str());
         }
-        if frees {
-            headers.insert(FREED, "1");
+        if let Some((token, how)) = frees {
+            let how = if how == Lost::TakenOver { 't' } else { 'r' };
+            headers.insert(FREED, format!("{how}{token}").as_str());
+        }
+        if let Some(token) = begins {
+            headers.insert(BEGINS, token.to_string().as_str());
         }
         let before = self.seen.get();
         let answer = Box::pin(self.request(subject, headers, payload)).await?;
@@ -568,8 +590,15 @@ impl Session {
         }
     }
 
-    async fn put_lease(&self, resource: &Resource, behind: u64, message: &Message, frees: bool) -> Result<Put, Error> {
-        self.put(self.place.subjects.lease(resource), Some(behind), message.to_bytes(), frees).await
+    async fn put_lease(
+        &self,
+        resource: &Resource,
+        behind: u64,
+        message: &Message,
+        frees: Option<(u64, Lost)>,
+    ) -> Result<Put, Error> {
+        let begins = (behind == 0 && message.token() > 0).then(|| message.token());
+        self.put(self.place.subjects.lease(resource), Some(behind), message.to_bytes(), frees, begins).await
     }
 
     async fn last(&self, resource: &Resource) -> Result<Last, Error> {
@@ -592,7 +621,7 @@ impl Session {
     async fn read_time(&self) -> Result<Reading, Error> {
         let subject = self.place.subjects.clock();
         let from = self.clock.now();
-        let Put::Stored(put) = self.put(subject.clone(), None, Vec::new(), false).await? else {
+        let Put::Stored(put) = self.put(subject.clone(), None, Vec::new(), None, None).await? else {
             return Err(Error::Closed);
         };
         // It may be another's, and later, by now.
@@ -652,7 +681,7 @@ impl Session {
         }
         let message = Message::go_on(tenure, term, expiry);
         let from = self.clock.now();
-        let sequence = match self.put_lease(resource, behind, &message, false).await.map_err(perhaps)? {
+        let sequence = match self.put_lease(resource, behind, &message, None).await.map_err(perhaps)? {
             Put::Stored(sequence) => sequence,
             Put::Changed => return Ok(On::Changed),
         };
@@ -688,15 +717,15 @@ impl Session {
             _ => self.last(resource).await.map_err(not_done)?,
         };
         loop {
-            let (mut behind, mut frees) = (last.sequence, false);
+            let (mut behind, mut frees) = (last.sequence, None);
             if let Some(tenure) = last.tenure {
                 let is_mine = tenure.owner == ask.owner.id();
                 // It may have been released, and another tenure with a greater token may have begun, in what was forgotten.
                 let is_in_doubt = is_mine && tenure.token <= self.marked().await.map_err(not_done)?.doubt;
                 match (want, term) {
-                    // Those who wait until it ends may have to wait for less.
-                    (Want::Fresh, _) if is_mine => frees = true,
-                    (Want::Any, Some(_)) if is_in_doubt => frees = true,
+                    // Those who hold it do not know; and those who wait until it ends may have to wait for less.
+                    (Want::Fresh, _) if is_mine => frees = Some((tenure.token, Lost::TakenOver)),
+                    (Want::Any, Some(_)) if is_in_doubt => frees = Some((tenure.token, Lost::TakenOver)),
                     (Want::Mine, _) if is_in_doubt => return Ok(Answer::Free),
                     (Want::Any | Want::Mine, Some(term)) if is_mine => {
                         if let Some(remaining) = self.quarantined().await.map_err(not_done)? {
@@ -792,7 +821,8 @@ impl Session {
 
     /// Puts the end behind the last message.
     async fn end(&self, resource: &Resource, behind: u64, token: u64) -> Result<bool, Fail<Error>> {
-        match self.put_lease(resource, behind, &Message::free(token), true).await.map_err(perhaps)? {
+        let frees = Some((token, Lost::Released));
+        match self.put_lease(resource, behind, &Message::free(token), frees).await.map_err(perhaps)? {
             Put::Stored(sequence) => {
                 self.memory.keep(resource, Known::Free { sequence, token });
                 Ok(true)
@@ -823,7 +853,7 @@ impl Session {
             if tenure.owner != owner.id() || !is_it(tenure.token) {
                 return Ok(Gone::NotOwner(Owner::from_id(&tenure.owner)));
             }
-            if self.end(resource, last.sequence, last.token).await? {
+            if self.end(resource, last.sequence, tenure.token).await? {
                 return Ok(Gone::Released);
             }
         }
@@ -986,7 +1016,7 @@ impl Session {
             return Ok(false);
         }
         let behind = last.map_or(0, |last| last.sequence);
-        match self.put(subject, Some(behind), Vec::new(), false).await {
+        match self.put(subject, Some(behind), Vec::new(), None, None).await {
             Err(error) if is_full(&error) => Ok(true),
             put => Ok(matches!(put?, Put::Stored(_))),
         }

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use keylatch_lease_conformance::{Caps, Failure, Fixture, Proxy, Server, worker};
+use keylatch_lease_conformance::{ByHand, Caps, Failure, Fixture, Heard, Proxy, Server, worker};
 use keylatch_lease_nats::{ConnectOptions, Nats};
 use tokio::runtime::Runtime;
 
@@ -98,6 +98,16 @@ impl Fixture for OnNats {
 
     fn server(&self) -> Option<&dyn Server> {
         Some(self)
+    }
+
+    fn by_hand(&self) -> Vec<ByHand> {
+        vec![ByHand { what: "messages", heard: Heard::WhenAsked, notice: Duration::from_millis(500) }]
+    }
+
+    async fn take_away(&self, namespace: &str, _: &str) -> Result<(), Failure> {
+        let stream = self.server.create_stream().await;
+        stream.purge().filter(format!("keylatch_lease.lease.{namespace}.>")).await?;
+        Ok(())
     }
 
     fn connections(&self, namespace: &str) -> Option<u64> {

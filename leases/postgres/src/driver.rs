@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::{AsyncMessage, Client, Connection};
 
 use crate::{
-    convert,
+    convert::{self, Told},
     error::{Error, unusable},
     session::{Place, Session},
 };
@@ -29,15 +29,21 @@ where
         let (link, place, dialled) = (Arc::clone(link), Arc::clone(&place), dial());
         async move {
             let (client, mut connection) = dialled.await.map_err(unusable)?;
-            let session = set_up(&link, place, client, &mut connection).await?;
-            Ok((session, async move { poll_fn(|cx| pump(link.watchers(), &mut connection, cx)).await }))
+            let session = set_up(&link, Arc::clone(&place), client, &mut connection).await?;
+            let moves = async move { poll_fn(|cx| pump(link.watchers(), &place.namespace, &mut connection, cx)).await };
+            Ok((session, moves))
         }
     })
     .await;
 }
 
 /// Moves what is to be moved. Ready when the connection has ended.
-fn pump<S, T>(watchers: &Watchers, connection: &mut Connection<S, T>, cx: &mut Context<'_>) -> Poll<Error>
+fn pump<S, T>(
+    watchers: &Watchers,
+    namespace: &str,
+    connection: &mut Connection<S, T>,
+    cx: &mut Context<'_>,
+) -> Poll<Error>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     T: AsyncRead + AsyncWrite + Unpin,
@@ -45,8 +51,12 @@ where
     loop {
         match connection.poll_message(cx) {
             Poll::Pending => return Poll::Pending,
-            Poll::Ready(Some(Ok(AsyncMessage::Notification(told)))) => match convert::resource(told.payload()) {
-                Some(resource) => watchers.tell(&resource),
+            Poll::Ready(Some(Ok(AsyncMessage::Notification(told)))) => match convert::told(told.payload()) {
+                Some(Told { namespace: Some(of), .. }) if of != namespace => {}
+                Some(Told { resource, token, how, is_for_holders: true, .. }) => {
+                    watchers.tell_holders(&resource, token, how)
+                }
+                Some(Told { resource, token, how, .. }) => watchers.tell_end(&resource, token, how),
                 None => watchers.tell_all(),
             },
             Poll::Ready(Some(Ok(_))) => {}
@@ -66,9 +76,9 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
     T: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut opened = pin!(Session::open(client, place, link.timeout()));
+    let mut opened = pin!(Session::open(client, Arc::clone(&place), link.timeout()));
     poll_fn(|cx| {
-        let ended = pump(link.watchers(), connection, cx);
+        let ended = pump(link.watchers(), &place.namespace, connection, cx);
         if let Poll::Ready(opened) = opened.as_mut().poll(cx) {
             return Poll::Ready(opened.map_err(|error| unusable(error.into())));
         }

@@ -66,9 +66,11 @@
 //! - **Token**: the last one of the resource plus one, or the server's time in microseconds since 1970, whichever is greater; made under the
 //!   row's lock. A release leaves the row behind, so that the last token is known; a sweep removes it a minute later at the earliest, and
 //!   not before its token is in the past by the clock; and writes down the greatest token that it removes, which later ones exceed.
-//! - **Who waits** is told by `NOTIFY`, which is sent only if somebody has asked for it and waits: at a release, and where an owner begins
-//!   a fresh tenure that ends earlier than the one before. At an
+//! - **Who waits** is told by `NOTIFY`: at a release by the holder if somebody has asked for it and waits; at any other release, and where an owner
+//!   begins a fresh tenure, always, as the holder is to know, too. At an
 //!   expiry nobody tells: each who waits has a timer of its own. After a connection was lost, all who wait ask again.
+//! - **Who deletes rows by hand** tells as well: a trigger does, which no statement of this crate fires. It calls a function for rows of leases that
+//!   have not ended.
 //! - **Connection**: one for each engine and its clones, with the requests of all tasks in a row on it. The driver dials again when it is lost, after
 //!   50 ms to 2 s, at random.
 //! - **Requests**: each operation is one statement, a prepared one that commits by itself, and one round trip; a whole
@@ -90,6 +92,18 @@
 //! | either, while the connection is lost | the next connection, and a round trip; or an error after that |
 //! | release, and the server's machine is gone without a word | the fallback and the timeout, 10 s |
 //! | either, in a quarantine | an error |
+//!
+//! # How late a holder may learn that somebody else has ended its lease
+//! Its [`check`](keylatch_lease::Held::check) says no from then on, and [`lost`](keylatch_lease::Held::lost) is ready. *At its next renewal* is within a third of
+//! the lease's time; if nobody renews it, at its end.
+//!
+//! | the lease is ended by | the holder knows after |
+//! |---|---|
+//! | `release_as`, `release_all`, `release_token`, a fresh tenure of the same owner | the notification |
+//! | `DELETE` of its row, or `TRUNCATE`, by hand | the notification; after `TRUNCATE`, a round trip more |
+//! | `UPDATE` of its row by hand; `DELETE` where triggers are off (`session_replication_role`) | at its next renewal |
+//! | `release` with its grant, by somebody else who has that | the notification if anybody waits; otherwise at its next renewal |
+//! | what is not told, as the connection was lost | the next connection, and a round trip for up to 256 leases, as long as one of them is polled |
 //!
 //! # What weakens which guarantee
 //! The numbers are those of [`keylatch_lease`](keylatch_lease#what-it-guarantees).

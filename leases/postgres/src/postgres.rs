@@ -2,7 +2,7 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use keylatch_lease::{
     Clock, Owner, Resource, StdClock, Token,
-    engine::{Answer, Ask, Engine, Fail, Gone, Left, Owned, Record, Renewal, Want},
+    engine::{Answer, Ask, Engine, Fail, Gone, Left, Notice, Owned, Record, Renewal, Want},
 };
 use keylatch_lease_remote::{Handle, Limit, Live, Policy, Tenure, from_micros, micros, sleep};
 use tokio_postgres::{Client, Row};
@@ -183,6 +183,16 @@ impl Postgres {
             }
         }
     }
+
+    async fn gone(&self, resource: &Resource, of: Option<&Owner>, token: Option<Token>) -> Result<Gone, Fail<Error>> {
+        let question = |session: Arc<Live<Session>>| async move { session.release(resource, of, token).await };
+        let row = self.end(question).await?;
+        Ok(match what(&row) {
+            b'g' => Gone::Released,
+            b'b' => Gone::NotOwner(owner(&row, 1)),
+            _ => Gone::NotHeld,
+        })
+    }
 }
 
 fn owner(row: &Row, column: usize) -> Owner {
@@ -295,17 +305,15 @@ impl Engine for Postgres {
     async fn release(
         &self,
         resource: &Resource,
-        owner_of_it: &Owner,
+        owner: &Owner,
         token: Option<Token>,
         _: Duration,
     ) -> Result<Gone, Fail<Error>> {
-        let question = |session: Arc<Live<Session>>| async move { session.release(resource, owner_of_it, token).await };
-        let row = self.end(question).await?;
-        Ok(match what(&row) {
-            b'g' => Gone::Released,
-            b'b' => Gone::NotOwner(owner(&row, 1)),
-            _ => Gone::NotHeld,
-        })
+        self.gone(resource, Some(owner), token).await
+    }
+
+    async fn release_token(&self, resource: &Resource, token: Token, _: Duration) -> Result<Gone, Fail<Error>> {
+        self.gone(resource, None, Some(token)).await
     }
 
     async fn release_all(&self, owner: &Owner, _: Duration) -> Result<Vec<Resource>, Fail<Error>> {
@@ -353,6 +361,15 @@ impl Engine for Postgres {
 
     fn watch(&self, resource: &Resource) -> impl Future<Output = ()> + Send {
         self.shared.link.watchers().watch(resource)
+    }
+
+    fn subscribe(&self, resource: &Resource, notice: &Arc<Notice>) -> bool {
+        self.shared.link.watchers().subscribe(resource, notice);
+        true
+    }
+
+    fn unsubscribe(&self, resource: &Resource, notice: &Arc<Notice>) {
+        self.shared.link.watchers().unsubscribe(resource, notice);
     }
 
     fn fallback(&self) -> Option<Duration> {

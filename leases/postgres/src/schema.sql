@@ -215,9 +215,10 @@ BEGIN
             SET owner = a_owner, token = tok, since = now, until = tail,
                 policy = a_policy, idle = a_policy_idle, total = a_policy_total
             WHERE ns = a_ns AND entity = a_entity AND key = a_key;
-        IF l.wanted AND tail < l.until THEN
-            -- Another tenure of the same owner, which ends earlier than they know.
-            PERFORM pg_notify(a_channel, encode(a_entity, 'hex') || '/' || encode(a_key, 'hex'));
+        IF l.until > now THEN
+            -- Another tenure of the same owner. Who holds the one before is told; and who waits, if this one ends earlier.
+            PERFORM pg_notify(a_channel, encode(a_entity, 'hex') || '/' || encode(a_key, 'hex') || '/' || l.token
+                || CASE WHEN l.wanted AND tail < l.until THEN '/t' ELSE '/n' END);
         END IF;
         what := 'g';
         held := 0;
@@ -269,7 +270,8 @@ BEGIN
 END
 $$;
 
--- a_token: of this tenure alone. what: g(one), f(ree already), b(usy: another tenure), t(ransaction: a guarded one is open).
+-- a_token: of this tenure alone; a_owner may be NULL then. Who has the token and the owner is taken for the holder, who need not be told.
+-- what: g(one), f(ree already), b(usy: another tenure), t(ransaction: a guarded one is open).
 CREATE OR REPLACE FUNCTION keylatch_lease_release_v1(
     a_ns text, a_entity bytea, a_key bytea, a_owner bytea, a_token bigint, a_channel text,
     OUT what "char", OUT who bytea
@@ -312,8 +314,8 @@ BEGIN
     -- The row stays for a while: the next token must be greater than this one.
     UPDATE keylatch_lease SET since = now, until = '-infinity', wanted = false
         WHERE ns = a_ns AND entity = a_entity AND key = a_key;
-    IF l.wanted THEN
-        PERFORM pg_notify(a_channel, encode(a_entity, 'hex') || '/' || encode(a_key, 'hex'));
+    IF l.wanted OR a_token IS NULL OR a_owner IS NULL THEN
+        PERFORM pg_notify(a_channel, encode(a_entity, 'hex') || '/' || encode(a_key, 'hex') || '/' || l.token || '/r');
     END IF;
     what := 'g';
 END
@@ -326,15 +328,15 @@ CREATE OR REPLACE FUNCTION keylatch_lease_release_all_v1(
 ) LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz;
-    wanteds boolean[];
+    tokens bigint[];
 BEGIN
     -- In one order for all who lock several.
     PERFORM FROM keylatch_lease WHERE ns = a_ns AND owner = a_owner AND until > clock_timestamp()
         ORDER BY entity, key FOR NO KEY UPDATE;
     now := clock_timestamp();
-    SELECT array_agg(l.entity), array_agg(l.key), array_agg(l.wanted) INTO entities, keys, wanteds
+    SELECT array_agg(l.entity), array_agg(l.key), array_agg(l.token) INTO entities, keys, tokens
         FROM (
-            SELECT entity, key, wanted FROM keylatch_lease WHERE ns = a_ns AND owner = a_owner AND until > now
+            SELECT entity, key, token FROM keylatch_lease WHERE ns = a_ns AND owner = a_owner AND until > now
                 ORDER BY entity, key FOR UPDATE SKIP LOCKED
         ) l;
     what := 'g';
@@ -346,8 +348,8 @@ BEGIN
     UPDATE keylatch_lease l SET since = now, until = '-infinity', wanted = false
         FROM unnest(entities, keys) AS r (entity, key)
         WHERE l.ns = a_ns AND l.entity = r.entity AND l.key = r.key;
-    PERFORM pg_notify(a_channel, encode(r.entity, 'hex') || '/' || encode(r.key, 'hex'))
-        FROM unnest(entities, keys, wanteds) AS r (entity, key, wanted) WHERE r.wanted;
+    PERFORM pg_notify(a_channel, encode(r.entity, 'hex') || '/' || encode(r.key, 'hex') || '/' || r.token || '/r')
+        FROM unnest(entities, keys, tokens) AS r (entity, key, token);
 END
 $$;
 
@@ -377,5 +379,33 @@ BEGIN
                 WHERE keylatch_lease.token < excluded.token;
     END IF;
     RETURN swept;
+END
+$$;
+
+-- Who deletes rows by hand tells those who hold the leases. A sweep deletes none that has not ended, and does not call this. The channel is the
+-- same for all namespaces, since it is rare.
+CREATE OR REPLACE FUNCTION keylatch_lease_deleted_v1() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'TRUNCATE' THEN
+        PERFORM pg_notify('keylatch_lease', '');
+    ELSE
+        PERFORM pg_notify('keylatch_lease', CASE WHEN octet_length(OLD.ns) > 1024 THEN '' ELSE
+            encode(OLD.entity, 'hex') || '/' || encode(OLD.key, 'hex') || '/' || OLD.token || '/d/'
+                || encode(convert_to(OLD.ns, 'UTF8'), 'hex') END);
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+DO $$
+BEGIN
+    IF NOT EXISTS (
+        SELECT FROM pg_trigger WHERE tgrelid = 'keylatch_lease'::regclass AND tgname = 'keylatch_lease_deleted'
+    ) THEN
+        CREATE TRIGGER keylatch_lease_deleted AFTER DELETE ON keylatch_lease
+            FOR EACH ROW WHEN (OLD.until > clock_timestamp()) EXECUTE FUNCTION keylatch_lease_deleted_v1();
+        CREATE TRIGGER keylatch_lease_truncated AFTER TRUNCATE ON keylatch_lease
+            FOR EACH STATEMENT EXECUTE FUNCTION keylatch_lease_deleted_v1();
+    END IF;
 END
 $$;

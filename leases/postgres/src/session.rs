@@ -89,7 +89,7 @@ impl Session {
              SET lock_timeout = 0; \
              SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'; \
              SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'; \
-             LISTEN {}",
+             LISTEN keylatch_lease; LISTEN {}",
             place.channel
         );
         client.batch_execute(&set).await?;
@@ -107,9 +107,14 @@ impl Session {
         })
     }
 
-    /// Ends a tenure: see [`is_guarded`].
-    pub(crate) async fn release(&self, resource: &Resource, owner: &Owner, token: Option<Token>) -> Result<Row, Error> {
-        let ((entity, key), id) = (parts(resource), owner.id().as_bytes());
+    /// Ends a tenure: see [`is_guarded`]. Without an owner, whoever's it is.
+    pub(crate) async fn release(
+        &self,
+        resource: &Resource,
+        owner: Option<&Owner>,
+        token: Option<Token>,
+    ) -> Result<Row, Error> {
+        let ((entity, key), id) = (parts(resource), owner.map(|owner| owner.id().as_bytes()));
         let (Place { namespace, channel, .. }, token) = (&*self.place, token.map(number));
         let parameters: [&(dyn ToSql + Sync); 6] = [namespace, &entity, &key, &id, &token, channel];
         self.client.query_one(&self.release, &parameters).await
@@ -147,7 +152,7 @@ impl keylatch_lease_remote::Session for Session {
     }
 
     async fn give_back(&self, Tenure { resource, owner, token }: &Tenure) -> bool {
-        self.release(resource, owner, Some(*token)).await.is_ok_and(|row| !is_guarded(&row))
+        self.release(resource, Some(owner), Some(*token)).await.is_ok_and(|row| !is_guarded(&row))
     }
 
     async fn sweep(&self) -> bool {

@@ -4,7 +4,7 @@ mod common;
 
 use std::{env, net::SocketAddr, process::Command, sync::Arc, time::Duration};
 
-use keylatch_lease_conformance::{Caps, Failure, Fixture, Proxy, Server, worker};
+use keylatch_lease_conformance::{ByHand, Caps, Failure, Fixture, Heard, Proxy, Server, worker};
 use keylatch_lease_postgres::{NoTls, Postgres, SCHEMA};
 use tokio::runtime::Runtime;
 use tokio_postgres::Config;
@@ -88,6 +88,16 @@ impl Fixture for OnPostgres {
 
     fn server(&self) -> Option<&dyn Server> {
         Some(self)
+    }
+
+    fn by_hand(&self) -> Vec<ByHand> {
+        vec![ByHand { what: "rows", heard: Heard::AtOnce, notice: Duration::from_millis(500) }]
+    }
+
+    async fn take_away(&self, namespace: &str, _: &str) -> Result<(), Failure> {
+        let client = self.server.client().await;
+        client.execute("DELETE FROM keylatch_lease WHERE ns = $1", &[&namespace]).await?;
+        Ok(())
     }
 
     fn connections(&self, namespace: &str) -> Option<u64> {

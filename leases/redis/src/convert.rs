@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, time::Duration};
 
-use keylatch_lease::{Expiry, Resource};
+use keylatch_lease::{Expiry, Lost, Resource, Token};
 use keylatch_lease_remote::Policy;
 
 /// Microseconds; for ever: `-`.
@@ -60,10 +60,32 @@ pub(crate) fn resource(name: &[u8]) -> Option<Resource> {
     Some(Resource::new(entity, key))
 }
 
+/// What a message says: which tenure of which resource has ended, and how.
+pub(crate) struct Told {
+    pub(crate) resource: Resource,
+    pub(crate) token: Token,
+    pub(crate) how: Lost,
+    /// Those who wait need not know.
+    pub(crate) is_for_holders: bool,
+}
+
+/// `None`: it says that anything may have happened.
+pub(crate) fn told(message: &[u8]) -> Option<Told> {
+    let how = match message.first()? {
+        b'r' => Lost::Released,
+        b't' | b'n' => Lost::TakenOver,
+        b'd' => Lost::EngineForgot,
+        _ => return None,
+    };
+    let space = message.iter().position(|byte| *byte == b' ')?;
+    let token = Token::new(std::str::from_utf8(&message[1..space]).ok()?.parse().ok()?)?;
+    Some(Told { resource: resource(&message[space + 1..])?, token, how, is_for_holders: message[0] == b'n' })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{expiry, name, policy, prefix, resource};
-    use keylatch_lease::{Expiry, Resource};
+    use super::{expiry, name, policy, prefix, resource, told};
+    use keylatch_lease::{Expiry, Lost, Resource, Token};
     use std::time::Duration;
 
     #[test]
@@ -94,6 +116,20 @@ mod tests {
         assert_ne!(name(&Resource::new("a", "bc")), name(&Resource::new("ab", "c")));
         for nonsense in [&b""[..], b"x", b":", b"1:", b"1:\xc3\xa4", b"9:abc", b"-1:a", b"1:\xff"] {
             assert_eq!(resource(nonsense), None, "{nonsense:?}");
+        }
+    }
+
+    #[test]
+    fn a_message_names_a_tenure() {
+        let all = |message| told(message).map(|told| (told.resource, told.token, told.how, told.is_for_holders));
+        let told_of =
+            |how, is_for_holders| Some((Resource::new("a b", "c"), Token::new(7).unwrap(), how, is_for_holders));
+        assert_eq!(all(b"r7 3:a bc"), told_of(Lost::Released, false));
+        assert_eq!(all(b"t7 3:a bc"), told_of(Lost::TakenOver, false));
+        assert_eq!(all(b"n7 3:a bc"), told_of(Lost::TakenOver, true));
+        assert_eq!(all(b"d7 3:a bc"), told_of(Lost::EngineForgot, false));
+        for nonsense in [&b""[..], b"r", b"r7", b"r7 ", b"r0 0:", b"r 0:", b"x7 0:", b"0:", b"r-7 0:"] {
+            assert_eq!(all(nonsense), None, "{nonsense:?}");
         }
     }
 

@@ -11,7 +11,7 @@ use keylatch_lease_remote::{BoxError, Driving, Failure, Link};
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value, aio::MultiplexedConnection};
 
 use crate::{
-    convert,
+    convert::{self, Told},
     error::{Error, unusable},
     session::{Ended, Place, Session},
 };
@@ -53,8 +53,11 @@ where
 fn config(link: Arc<Link<Session>>, ended: Arc<Ended>) -> AsyncConnectionConfig {
     let told = move |PushInfo { kind, data }: PushInfo| {
         match kind {
-            PushKind::Message => match resource(&data) {
-                Some(resource) => link.watchers().tell(&resource),
+            PushKind::Message => match told(&data) {
+                Some(Told { resource, token, how, is_for_holders: true }) => {
+                    link.watchers().tell_holders(&resource, token, how);
+                }
+                Some(Told { resource, token, how, .. }) => link.watchers().tell_end(&resource, token, how),
                 None => link.watchers().tell_all(),
             },
             PushKind::Disconnection => ended.end(),
@@ -65,10 +68,10 @@ fn config(link: Arc<Link<Session>>, ended: Arc<Ended>) -> AsyncConnectionConfig 
     AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None).set_push_sender(told)
 }
 
-/// What a message says has come free: channel, and name.
-fn resource(message: &[Value]) -> Option<keylatch_lease::Resource> {
+/// What a message says, behind its channel.
+fn told(message: &[Value]) -> Option<Told> {
     match message {
-        [_, Value::BulkString(name)] => convert::resource(name),
+        [_, Value::BulkString(told)] => convert::told(told),
         _ => None,
     }
 }

@@ -2,7 +2,7 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use keylatch_lease::{
     Clock, Owner, Resource, StdClock, Token,
-    engine::{Answer, Ask, Engine, Fail, Gone, Left, Owned, Record, Renewal, Want},
+    engine::{Answer, Ask, Engine, Fail, Gone, Left, Notice, Owned, Record, Renewal, Want},
 };
 use keylatch_lease_remote::{Handle, Limit, Live, Tenure, from_micros};
 use redis::RedisResult;
@@ -131,6 +131,16 @@ impl Redis {
         let answer = self.shared.link.answer(&session, limit, question).await;
         answer.map_or(Err(Fail::Unknown(Error::Timeout)), |answer| answer.map_err(judge))
     }
+
+    async fn gone(&self, resource: &Resource, of: Option<&Owner>, token: Option<Token>) -> Result<Gone, Fail<Error>> {
+        let question = |session: Arc<Live<Session>>| async move { session.release(resource, of, token).await };
+        let (what, who) = self.ask(&mut self.limit(), question).await?;
+        Ok(match &*what {
+            "g" => Gone::Released,
+            "b" => Gone::NotOwner(owner(&who)),
+            _ => Gone::NotHeld,
+        })
+    }
 }
 
 fn owner(id: &[u8]) -> Owner {
@@ -239,17 +249,15 @@ impl Engine for Redis {
     async fn release(
         &self,
         resource: &Resource,
-        owner_of_it: &Owner,
+        owner: &Owner,
         token: Option<Token>,
         _: Duration,
     ) -> Result<Gone, Fail<Error>> {
-        let question = |session: Arc<Live<Session>>| async move { session.release(resource, owner_of_it, token).await };
-        let (what, who) = self.ask(&mut self.limit(), question).await?;
-        Ok(match &*what {
-            "g" => Gone::Released,
-            "b" => Gone::NotOwner(owner(&who)),
-            _ => Gone::NotHeld,
-        })
+        self.gone(resource, Some(owner), token).await
+    }
+
+    async fn release_token(&self, resource: &Resource, token: Token, _: Duration) -> Result<Gone, Fail<Error>> {
+        self.gone(resource, None, Some(token)).await
     }
 
     async fn release_all(&self, owner: &Owner, _: Duration) -> Result<Vec<Resource>, Fail<Error>> {
@@ -288,6 +296,15 @@ impl Engine for Redis {
 
     fn watch(&self, resource: &Resource) -> impl Future<Output = ()> + Send {
         self.shared.link.watchers().watch(resource)
+    }
+
+    fn subscribe(&self, resource: &Resource, notice: &Arc<Notice>) -> bool {
+        self.shared.link.watchers().subscribe(resource, notice);
+        true
+    }
+
+    fn unsubscribe(&self, resource: &Resource, notice: &Arc<Notice>) {
+        self.shared.link.watchers().unsubscribe(resource, notice);
     }
 
     fn fallback(&self) -> Option<Duration> {

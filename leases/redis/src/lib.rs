@@ -63,8 +63,8 @@
 //! - **Expiry** is decided by an end that is kept with the lease, to the microsecond, and not by the time to live of a key. So no lease
 //!   goes while a script looks at it, `volatile` policies have nothing to evict, and a namespace is three keys, which are there or are not: one
 //!   cannot lose a lease and keep the rest. What has expired is removed by those who come by, two with each grant, and by a sweep.
-//! - **Who waits** is told by `PUBLISH`, which is called only if somebody has asked for it and waits: at a release, and where an owner begins
-//!   a fresh tenure that ends earlier than the one before. At an expiry nobody tells: each who waits has a timer of its own. After a connection
+//! - **Who waits** is told by `PUBLISH`: at a release by the holder if somebody has asked for it and waits; at any other release, and where an owner
+//!   begins a fresh tenure, always, as the holder is to know, too. At an expiry nobody tells: each who waits has a timer of its own. After a connection
 //!   was lost, all who wait ask again.
 //! - **Connection**: one for each engine and its clones, with the requests of all tasks in a row on it, and with the messages: that takes
 //!   RESP3, which servers have since Redis 6. The driver dials again when it is lost, after 50 ms to 2 s, at random.
@@ -83,7 +83,7 @@
 //!   connection.
 //! - For a user with limited rights, the keys and channels `{keylatch:NAMESPACE}:*`, in which white space and each of `% } * ? [ ] \ " '` of the name is written as
 //!   its bytes in hexadecimal, each behind a `%` (`%25` for `%`): so the pattern is taken literally; and the
-//!   commands `info`, `subscribe`, `publish`, `eval`, `evalsha`, `time`, `hget`, `hmget`, `hset`, `hdel`, `hlen`, `del`, `zadd`, `zrem`, `zrangebyscore` and
+//!   commands `info`, `subscribe`, `publish`, `eval`, `evalsha`, `time`, `hget`, `hmget`, `hset`, `hdel`, `hlen`, `del`, `zadd`, `zrem`, `zscore`, `zrangebyscore` and
 //!   `zrangebylex`; `select` for a database other than 0.
 //! - `client-output-buffer-limit pubsub` with room for the largest answer, as the connection listens, too. That is what one owner has, asked by
 //!   `owned_by` or freed by `release_all`: the usual 32 MB are enough for some 200,000 leases.
@@ -96,6 +96,18 @@
 //! | either, while the connection is lost | the next connection, and a round trip; or an error after that |
 //! | release, and the server's machine is gone without a word | the fallback and the timeout, 10 s |
 //! | either, in a quarantine | an error |
+//!
+//! # How late a holder may learn that somebody else has ended its lease
+//! Its [`check`](keylatch_lease::Held::check) says no from then on, and [`lost`](keylatch_lease::Held::lost) is ready. *At its next renewal* is within a third of
+//! the lease's time; if nobody renews it, at its end.
+//!
+//! | the lease is ended by | the holder knows after |
+//! |---|---|
+//! | `release_as`, `release_all`, `release_token`, a fresh tenure of the same owner | the message |
+//! | `HDEL` of its field by hand | the message, when somebody else gets it: whoever does notices. Before that, at its next renewal |
+//! | `DEL` of the namespace's keys, `FLUSHALL` | the message, when somebody asks for any lease, who gets none, and a round trip. Before that, at its next renewal |
+//! | `release` with its grant, by somebody else who has that | the message if anybody waits; otherwise at its next renewal |
+//! | what is not told, as the connection was lost | the next connection, and a round trip for up to 256 leases, as long as one of them is polled |
 //!
 //! # What weakens which guarantee
 //! The numbers are those of [`keylatch_lease`](keylatch_lease#what-it-guarantees).

@@ -116,8 +116,8 @@ impl Session {
 
     /// What may have been forgotten is noticed now, and not only when somebody wants a lease. `init`: nothing has.
     pub(crate) async fn open_namespace(&self, init: bool) -> RedisResult<i64> {
-        let Place { quarantine, .. } = &*self.place;
-        self.call(&OPEN, &[&self.run, quarantine, self.place.trusts(), flag(init)]).await
+        let Place { quarantine, channel, .. } = &*self.place;
+        self.call(&OPEN, &[&self.run, quarantine, self.place.trusts(), flag(init), channel]).await
     }
 
     /// Runs a script. The server is told its text if it does not know it.
@@ -142,15 +142,16 @@ impl Session {
         command
     }
 
-    /// What became of it, and who has the resource.
+    /// What became of it, and who has the resource. Without an owner it is released whoever's it is.
     pub(crate) async fn release(
         &self,
         resource: &Resource,
-        owner: &Owner,
+        owner: Option<&Owner>,
         token: Option<Token>,
     ) -> RedisResult<(String, Vec<u8>)> {
         let token = token.map(|token| token.to_string()).unwrap_or_default();
-        self.call(&RELEASE, &[&convert::name(resource), owner.id(), &token, &self.place.channel]).await
+        let owner = owner.map_or("", Owner::id);
+        self.call(&RELEASE, &[&convert::name(resource), owner, &token, &self.place.channel]).await
     }
 
     pub(crate) async fn sweep(&self, limit: usize) -> RedisResult<usize> {
@@ -174,7 +175,7 @@ impl keylatch_lease_remote::Session for Session {
     }
 
     async fn give_back(&self, Tenure { resource, owner, token }: &Tenure) -> bool {
-        self.release(resource, owner, Some(*token)).await.is_ok()
+        self.release(resource, Some(owner), Some(*token)).await.is_ok()
     }
 
     async fn sweep(&self) -> bool {

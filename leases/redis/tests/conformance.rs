@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use keylatch_lease_conformance::{Caps, Failure, Fixture, Proxy, Server, worker};
+use keylatch_lease_conformance::{ByHand, Caps, Failure, Fixture, Heard, Proxy, Server, worker};
 use keylatch_lease_redis::Redis;
 use tokio::runtime::Runtime;
 
@@ -96,6 +96,25 @@ impl Fixture for OnRedis {
 
     fn server(&self) -> Option<&dyn Server> {
         Some(self)
+    }
+
+    /// The last one takes the namespace with it.
+    fn by_hand(&self) -> Vec<ByHand> {
+        let way = |what| ByHand { what, heard: Heard::WhenAsked, notice: Duration::from_millis(500) };
+        vec![way("fields"), way("keys")]
+    }
+
+    async fn take_away(&self, namespace: &str, what: &str) -> Result<(), Failure> {
+        let key = |name| format!("{{keylatch:{namespace}}}:{name}");
+        if what == "keys" {
+            self.server.ask::<()>(&["DEL", &key("leases"), &key("ends"), &key("owned")]);
+            return Ok(());
+        }
+        let fields: Vec<String> = self.server.ask(&["HKEYS", &key("leases")]);
+        for field in fields.iter().filter(|field| *field != "meta") {
+            self.server.ask::<()>(&["HDEL", &key("leases"), field]);
+        }
+        Ok(())
     }
 
     /// Each listens.

@@ -2,7 +2,7 @@
 //!
 //! - [`Link`]: one connection for all tasks, which a driver makes, and makes again when it is lost. Operations wait for it in bounded time, a
 //!   server that says nothing is given up, and what was dropped is given back.
-//! - [`Watchers`]: who is to be told when a resource comes free.
+//! - [`Watchers`]: who is to be told when a resource comes free, or a tenure has ended.
 //! - [`Limit`] and [`sleep`]: timers that need no runtime, those of `async-io`.
 //! - [`Policy`], [`micros`], [`from_micros`]: policies and durations as plain numbers.
 //!

@@ -1,4 +1,4 @@
-//! Who is to be told when a resource comes free.
+//! Who is to be told when a resource comes free, or a tenure of it has ended.
 
 use std::{
     collections::HashMap,
@@ -9,9 +9,10 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use keylatch_lease::Resource;
+use keylatch_lease::{Lost, Resource, Token, engine::Notice};
 
-/// Those who watch, by what they watch: [`Engine::watch`](keylatch_lease::engine::Engine::watch) for an engine that is told by its server.
+/// Those who wait, and those who hold something, by the resource: [`Engine::watch`](keylatch_lease::engine::Engine::watch) and
+/// [`Engine::subscribe`](keylatch_lease::engine::Engine::subscribe) for an engine that is told by its server.
 ///
 /// # Examples
 /// ```
@@ -28,6 +29,7 @@ use keylatch_lease::Resource;
 #[derive(Default)]
 pub struct Watchers {
     flags: Mutex<HashMap<Resource, Vec<Arc<Flag>>>>,
+    notices: Mutex<HashMap<Resource, Vec<Arc<Notice>>>>,
 }
 
 impl fmt::Debug for Watchers {
@@ -70,11 +72,82 @@ impl Watchers {
         Watch { watchers: self, resource: resource.clone(), flag }
     }
 
+    fn notices(&self) -> MutexGuard<'_, HashMap<Resource, Vec<Arc<Notice>>>> {
+        self.notices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on this notice is told of tenures that end.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use keylatch_lease::{Lost, Resource, Token, engine::Notice};
+    /// use keylatch_lease_remote::Watchers;
+    ///
+    /// let (watchers, report, notice) = (Watchers::default(), Resource::from("report"), Arc::new(Notice::new()));
+    /// watchers.subscribe(&report, &notice);
+    /// let token = Token::new(7).unwrap();
+    /// watchers.tell_end(&report, token, Lost::Released);
+    /// assert_eq!(notice.lost(token), Some(Lost::Released));
+    /// watchers.unsubscribe(&report, &notice);
+    /// ```
+    pub fn subscribe(&self, resource: &Resource, notice: &Arc<Notice>) {
+        self.notices().entry(resource.clone()).or_default().push(Arc::clone(notice));
+    }
+
+    /// It is told no more.
+    ///
+    /// # Examples
+    /// See [`subscribe`](Self::subscribe).
+    pub fn unsubscribe(&self, resource: &Resource, notice: &Arc<Notice>) {
+        let mut all = self.notices();
+        if let Some(notices) = all.get_mut(resource) {
+            notices.retain(|other| !Arc::ptr_eq(other, notice));
+            if notices.is_empty() {
+                all.remove(resource);
+            }
+        }
+    }
+
     /// The resource may have come free.
     ///
     /// # Examples
     /// See [`Watchers`].
     pub fn tell(&self, resource: &Resource) {
+        self.raise(resource);
+        let notices = self.notices().get(resource).cloned().unwrap_or_default();
+        notices.iter().for_each(|notice| notice.doubt());
+    }
+
+    /// This tenure of the resource has ended, and all before it; and how.
+    ///
+    /// # Examples
+    /// See [`subscribe`](Self::subscribe).
+    pub fn tell_end(&self, resource: &Resource, token: Token, how: Lost) {
+        self.tell_holders(resource, token, how); // before somebody else can get it
+        self.raise(resource);
+    }
+
+    /// The same where the resource has not come free, nor will earlier than it was to: those who wait need not know.
+    ///
+    /// # Examples
+    /// ```
+    /// use futures_lite::future::{block_on, poll_once};
+    /// use keylatch_lease::{Lost, Resource, Token};
+    /// use keylatch_lease_remote::Watchers;
+    ///
+    /// let (watchers, report) = (Watchers::default(), Resource::from("report"));
+    /// let mut watch = watchers.watch(&report);
+    /// watchers.tell_holders(&report, Token::new(7).unwrap(), Lost::TakenOver);
+    /// assert!(block_on(poll_once(&mut watch)).is_none());
+    /// ```
+    pub fn tell_holders(&self, resource: &Resource, token: Token, how: Lost) {
+        let notices = self.notices().get(resource).cloned().unwrap_or_default();
+        notices.iter().for_each(|notice| notice.ended(token, how));
+    }
+
+    fn raise(&self, resource: &Resource) {
         let flags = self.lock().remove(resource).unwrap_or_default();
         flags.iter().for_each(|flag| flag.raise());
     }
@@ -95,9 +168,11 @@ impl Watchers {
     pub fn tell_all(&self) {
         let flags = std::mem::take(&mut *self.lock());
         flags.values().flatten().for_each(|flag| flag.raise());
+        let notices: Vec<_> = self.notices().values().flatten().cloned().collect();
+        Notice::doubt_all(notices.iter().map(|notice| &**notice));
     }
 
-    /// Whether anybody watches this.
+    /// Whether anybody waits for this.
     ///
     /// # Examples
     /// ```

@@ -2,6 +2,7 @@
 
 mod basic;
 mod crowds;
+mod ended;
 mod expiry;
 mod faults;
 mod load;
@@ -70,4 +71,7 @@ cases! {
     36 faults who_waits_outlives_its_connection false
     37 expiry who_waits_hears_of_an_earlier_end false
     38 basic what_was_dropped_takes_nothing_along false
+    39 ended who_is_released_by_another_learns_of_it false
+    40 ended what_is_taken_away_by_hand_is_lost false
+    41 ended who_holds_outlives_its_connection false
 }

@@ -16,7 +16,7 @@ use std::{
 use futures_lite::future::{block_on, yield_now};
 use keylatch_lease::{
     Clock, ManualClock, Memory, Owner, Resource, Token,
-    engine::{Answer, Ask, Engine, Fail, Gone, Left, Owned, Record, Renewal, Want},
+    engine::{Answer, Ask, Engine, Fail, Gone, Left, Notice, Owned, Record, Renewal, Want},
 };
 use keylatch_lease_conformance::{Caps, Failure, Fixture, Proxy};
 
@@ -31,6 +31,7 @@ struct Desk {
     memory: Memory<ManualClock>,
     clock: ManualClock,
     watches: Mutex<HashMap<Resource, Vec<Arc<Watch>>>>,
+    notices: Mutex<HashMap<Resource, Vec<Arc<Notice>>>>,
     clients: AtomicU32,
 }
 
@@ -40,7 +41,13 @@ struct Watch(Mutex<(bool, Option<Waker>)>);
 impl Desk {
     fn new() -> Self {
         let clock = ManualClock::new();
-        Desk { memory: Memory::new(clock.clone()), clock, watches: Mutex::default(), clients: AtomicU32::new(0) }
+        Desk {
+            memory: Memory::new(clock.clone()),
+            clock,
+            watches: Mutex::default(),
+            notices: Mutex::default(),
+            clients: AtomicU32::new(0),
+        }
     }
 
     fn tell(&self, resource: &Resource) {
@@ -52,6 +59,8 @@ impl Desk {
             };
             waker.into_iter().for_each(Waker::wake);
         }
+        let notices = lock(&self.notices).get(resource).cloned().unwrap_or_default();
+        notices.iter().for_each(|notice| notice.doubt());
     }
 }
 
@@ -129,6 +138,17 @@ impl Engine for Nearby {
         })
     }
 
+    fn subscribe(&self, resource: &Resource, notice: &Arc<Notice>) -> bool {
+        lock(&self.desk.notices).entry(resource.clone()).or_default().push(Arc::clone(notice));
+        true
+    }
+
+    fn unsubscribe(&self, resource: &Resource, notice: &Arc<Notice>) {
+        if let Some(notices) = lock(&self.desk.notices).get_mut(resource) {
+            notices.retain(|other| !Arc::ptr_eq(other, notice));
+        }
+    }
+
     fn abandon(&self, resource: &Resource, owner: &Owner, token: Token) {
         let _ = block_on(self.desk.memory.release(resource, owner, Some(token), self.now()));
         self.desk.tell(resource);
@@ -151,6 +171,8 @@ pub(crate) enum Fault {
     ForgottenWakeUp,
     /// A release with any token of the owner's will do.
     NoTokenCheck,
+    /// Who holds something is not told that somebody else has released it.
+    UntoldHolder,
 }
 
 /// An engine with a fault.
@@ -266,6 +288,14 @@ impl Engine for Sabotaged<Nearby> {
             std::future::pending().await
         }
         self.engine.watch(resource).await
+    }
+
+    fn subscribe(&self, resource: &Resource, notice: &Arc<Notice>) -> bool {
+        self.fault != Fault::UntoldHolder && self.engine.subscribe(resource, notice)
+    }
+
+    fn unsubscribe(&self, resource: &Resource, notice: &Arc<Notice>) {
+        self.engine.unsubscribe(resource, notice);
     }
 
     fn abandon(&self, resource: &Resource, owner: &Owner, token: Token) {

@@ -6,6 +6,9 @@ local waiting, has_term, idle, total, policy = ARGV[7] == '1', ARGV[8] == '1', A
 local both = redis.call('HMGET', leases, 'meta', resource)
 local last, barred, doubt, is_new = recall(both[1], run, ARGV[2], ARGV[3])
 if is_new then
+    if not both[1] then
+        redis.call('PUBLISH', ARGV[12], '')
+    end
     keep_meta(last, barred, doubt, run)
 end
 local lease = unpacked(both[2])
@@ -42,9 +45,11 @@ local new = {
     -- Whoever waits goes on waiting.
     is_wanted = lease and lease.is_wanted, policy = has_term and policy or lease.policy, owner = owner,
 }
-if is_live and lease.is_wanted and new.tail < lease.tail then
-    -- Another tenure of the same owner, which ends earlier than they know.
-    redis.call('PUBLISH', ARGV[12], resource)
+if is_live then
+    -- Another tenure of the same owner. Who holds the one before is told; and who waits, if this one ends earlier.
+    tell(ARGV[12], lease.is_wanted and new.tail < lease.tail and 't' or 'n', lease.token, resource)
+elseif not lease and taken_away(resource) then
+    tell(ARGV[12], 'd', text(tonumber(new.token) - 1), resource)
 end
 -- Each grant makes room for itself, and more.
 reclaim(2)

@@ -95,6 +95,18 @@ local function keep_end(resource, lease)
     end
 end
 
+-- A tenure of the resource is over, and all before it: r(eleased), t(aken over), n(o matter to those who wait: taken over),
+-- d(eleted by hand).
+local function tell(channel, how, token, resource)
+    redis.call('PUBLISH', channel, how .. token .. ' ' .. resource)
+end
+
+-- Whether a lease that is not there has not ended by itself, nor was it released: somebody has deleted it.
+local function taken_away(resource)
+    local tail = redis.call('ZSCORE', ends, resource)
+    return tail and tonumber(tail) > now
+end
+
 local function forget(resource, lease)
     redis.call('ZREM', ends, resource)
     redis.call('ZREM', owned, place(lease.owner, resource))

@@ -1,10 +1,14 @@
--- run, longest, trusts, init: says how long the quarantine still lasts.
-local last, barred, doubt, is_new = recall(redis.call('HGET', leases, 'meta'), ARGV[1], ARGV[2], ARGV[3])
+-- run, longest, trusts, init, channel: says how long the quarantine still lasts.
+local meta = redis.call('HGET', leases, 'meta')
+local last, barred, doubt, is_new = recall(meta, ARGV[1], ARGV[2], ARGV[3])
 if ARGV[4] == '1' then
     barred = 0
     is_new = true
 end
 if is_new then
+    if not meta then
+        redis.call('PUBLISH', ARGV[5], '')
+    end
     keep_meta(last, barred, doubt, ARGV[1])
 end
 return math.max(barred - now, 0)

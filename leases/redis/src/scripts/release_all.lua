@@ -1,9 +1,7 @@
 -- owner, channel. What it had.
 local found, all = all_of(ARGV[1]), {}
 for _, each in ipairs(found) do
-    if each[2].is_wanted then
-        redis.call('PUBLISH', ARGV[2], each[1])
-    end
+    tell(ARGV[2], 'r', each[2].token, each[1])
 end
 for _, each in ipairs(found) do
     forget(each[1], each[2])
