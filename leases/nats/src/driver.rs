@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::{
     error::Error,
-    session::{End, Place, Seen, Session, ended},
+    session::{End, Place, Seen, Session, ended, is_forgotten},
 };
 
 /// How often the client tries each server when it has lost one. It is soon dropped: there is a new one for each connection.
@@ -76,6 +76,8 @@ async fn hear(mut told: Subscriber, mut end: End, seen: &Seen, watchers: &Watche
                 }
                 if let Some((resource, token, how)) = ended(&message) {
                     watchers.tell_end(&resource, token, how);
+                } else if is_forgotten(&message) {
+                    watchers.tell_all();
                 }
             }
             Either::Left((None, _)) | Either::Right(_) => return Error::unconnected(None),

@@ -114,7 +114,7 @@
 //! | the lease is ended by | the holder knows after |
 //! |---|---|
 //! | `release_as`, `release_all`, `release_token`, `release` with its grant, a fresh tenure of the same owner | the message |
-//! | a purge of the stream, or of its subject, or deletion of its message, by hand | the message with which somebody else begins a tenure. Before that, at its next renewal: the server tells nobody of a purge |
+//! | a purge of the stream, or of its subject, or deletion of its message, by hand | the message with which somebody else begins a tenure, or writes a new mark. Before that, at its next renewal: the server tells nobody of a purge |
 //! | what is not told, as the connection was lost | the next connection, and a round trip for up to 256 leases, as long as one of them is polled |
 //!
 //! # What weakens which guarantee

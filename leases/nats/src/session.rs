@@ -48,7 +48,7 @@ pub(crate) const PART: usize = 2 * LANES;
 
 /// What a message has on it by which a tenure is over, and its resource may have come free, or will earlier than it was to: which tenure.
 const FREED: &str = "Keylatch-Freed";
-/// What the first message of a resource says: the token of its tenure. Those before it are over.
+/// What the first message of a resource says: the token of its tenure. Those before it are over. Of a mark: zero; there was none.
 const BEGINS: &str = "Keylatch-Begins";
 /// The error of a stream that is full.
 const FULL: u64 = 10077;
@@ -309,6 +309,12 @@ pub(crate) fn ended(message: &async_nats::Message) -> Option<(Resource, Token, L
     Some((resource(&message.subject)?, Token::new(token)?, how))
 }
 
+/// Whether a republished message says that the namespace had no mark: all that was in it may have been deleted.
+pub(crate) fn is_forgotten(message: &async_nats::Message) -> bool {
+    let begins = message.headers.as_ref().is_some_and(|headers| headers.get(BEGINS).is_some());
+    begins && resource(&message.subject).is_none()
+}
+
 impl Session {
     /// The stream must be there, and suitable.
     pub(crate) async fn open(client: Client, place: Arc<Place>, end: End) -> Result<Self, Error> {
@@ -403,7 +409,9 @@ impl Session {
 
     /// Whether nobody else has written one meanwhile.
     async fn put_mark(&self, behind: u64, mark: &Mark) -> Result<bool, Error> {
-        let put = self.put(self.place.subjects.mark(), Some(behind), mark.to_bytes(), None, None).await?;
+        let put = self
+            .put(self.place.subjects.mark(), Some(behind), mark.to_bytes(), None, (behind == 0).then_some(0))
+            .await?;
         Ok(matches!(put, Put::Stored(_)))
     }
 

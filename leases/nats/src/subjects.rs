@@ -32,9 +32,9 @@ impl Subjects {
         format!("{}.lease.{}.mark", self.stream, self.namespace)
     }
 
-    /// What the stream tells of all leases.
+    /// What the stream tells of all leases, and of the mark.
     pub(crate) fn told(&self) -> String {
-        format!("{}.told.{}.*.*", self.stream, self.namespace)
+        format!("{}.told.{}.>", self.stream, self.namespace)
     }
 
     /// A message that says when the last sweep was.
