@@ -83,6 +83,8 @@
 
 mod registry;
 mod report;
+#[cfg(test)]
+mod search_tests;
 mod step;
 mod tracked;
 mod upgrade;

@@ -34,11 +34,14 @@ use crate::fairness::Fairness;
 pub(super) struct Registry {
     parties: Slab<Party>,
     records: Slab<Record>,
-    /// The first record of each entry that has some, but for those that are not indexed.
-    entries: HashTable<(Identity, u32)>,
+    /// The entries that have records, but for those that are not indexed.
+    entries: HashTable<Indexed>,
     /// The first of those: they are in one list instead.
     unindexed: u32,
     hasher: DefaultHashBuilder,
+    /// How many circles were looked for.
+    #[cfg(test)]
+    pub(super) searches: usize,
 }
 
 impl Default for Registry {
@@ -49,8 +52,19 @@ impl Default for Registry {
             entries: HashTable::new(),
             unindexed: NONE,
             hasher: DefaultHashBuilder::default(),
+            #[cfg(test)]
+            searches: 0,
         }
     }
+}
+
+/// An entry that has records.
+struct Indexed {
+    entry: Identity,
+    /// The first of them.
+    first: u32,
+    /// How many of them wait.
+    waits: u32,
 }
 
 struct Party {
@@ -59,6 +73,8 @@ struct Party {
     first: u32,
     /// How many of them wait.
     waits: u32,
+    /// How many of them are met by a wait.
+    met: u32,
 }
 
 struct Record {
@@ -67,6 +83,8 @@ struct Record {
     what: What,
     /// Whether it is in the list of its entry.
     indexed: bool,
+    /// Whether a request waits for the same entry, other than this one: it may wait for what this record says.
+    met: bool,
     /// Neighbours in the lists of its party and of its entry: before it, and after it.
     links: [[u32; 2]; 2],
 }
@@ -96,7 +114,7 @@ const OF_ENTRY: usize = 1;
 
 impl Registry {
     pub(super) fn add_party(&mut self, name: Cow<'static, str>) -> u32 {
-        self.parties.insert(Party { name, first: NONE, waits: 0 })
+        self.parties.insert(Party { name, first: NONE, waits: 0, met: 0 })
     }
 
     pub(super) fn remove_party(&mut self, party: u32) -> Cow<'static, str> {
@@ -120,7 +138,7 @@ impl Registry {
         let Registry { parties, records, unindexed, .. } = self;
         let party_of = &mut parties[party];
         let links = [[NONE, party_of.first], [NONE, *unindexed]];
-        let record = records.insert(Record { party, entry, what, indexed: false, links });
+        let record = records.insert(Record { party, entry, what, indexed: false, met: false, links });
         for (list, [_, next]) in links.into_iter().enumerate() {
             if next != NONE {
                 records[next].links[list][0] = record;
@@ -135,7 +153,8 @@ impl Registry {
     /// dropped outside the lock.
     #[inline]
     pub(super) fn remove(&mut self, record: u32) -> Option<Box<Wait>> {
-        let Record { party, entry, what, indexed, links } = self.records.remove(record);
+        let Record { party, entry, what, indexed, met, links } = self.records.remove(record);
+        self.parties[party].met -= u32::from(met);
         for (list, [before, after]) in links.into_iter().enumerate() {
             if after != NONE {
                 self.records[after].links[list][0] = before;
@@ -154,42 +173,82 @@ impl Registry {
             What::Holds(_) => None,
             What::Waits(wait) => {
                 self.parties[party].waits -= 1;
+                if indexed {
+                    self.count_wait(entry, false);
+                }
                 Some(wait)
             }
         }
     }
 
+    /// One request more waits for the entry, or one less: which records are met.
+    fn count_wait(&mut self, entry: Identity, comes: bool) {
+        let hash = self.hasher.hash_one(entry);
+        let Some(indexed) = self.entries.find_mut(hash, |other| other.entry == entry) else { return };
+        if comes {
+            indexed.waits += 1;
+        } else {
+            indexed.waits -= 1;
+        }
+        // With the first wait holds are met, and with the second waits are: beyond that, one more is one more.
+        let (first, waits) = (indexed.first, indexed.waits);
+        if waits <= if comes { 2 } else { 1 } {
+            let mut next = first;
+            while next != NONE {
+                self.meet(next, waits);
+                next = self.records[next].links[OF_ENTRY][1];
+            }
+        } else if comes {
+            self.meet(first, waits);
+        }
+    }
+
+    /// So many requests wait for the entry of this record.
+    fn meet(&mut self, record: u32, waits: u32) {
+        let Record { party, what, met, .. } = &mut self.records[record];
+        let others = waits - u32::from(matches!(what, What::Waits(_)));
+        let count = &mut self.parties[*party].met;
+        *count -= u32::from(*met);
+        *met = others > 0;
+        *count += u32::from(*met);
+    }
+
     /// The entry's list begins with another record, or ends.
     fn set_first(&mut self, entry: Identity, record: u32) {
         let hash = self.hasher.hash_one(entry);
-        if let Ok(mut first) = self.entries.find_entry(hash, |(other, _)| *other == entry) {
+        if let Ok(mut indexed) = self.entries.find_entry(hash, |other| other.entry == entry) {
             if record != NONE {
-                first.get_mut().1 = record;
+                indexed.get_mut().first = record;
                 return;
             }
-            first.remove();
+            indexed.remove();
         }
         let Registry { entries, hasher, .. } = self;
         // After a burst. It moves at most an eighth of what the table had room for, once for at least as many removals. The buckets
         // are counted, because removed entries lower the capacity without freeing memory.
         if entries.num_buckets() > BUCKETS_KEPT && entries.len() < entries.num_buckets() / 8 {
-            entries.shrink_to(2 * entries.len(), |(other, _)| hasher.hash_one(other));
+            entries.shrink_to(2 * entries.len(), |indexed| hasher.hash_one(indexed.entry));
         }
     }
 
     /// Puts each record into the list of its entry. Most are gone before anybody looks for them, so it is left until somebody does.
     fn index(&mut self) {
-        let Registry { records, unindexed, entries, hasher, .. } = self;
-        while *unindexed != NONE {
+        while self.unindexed != NONE {
+            let Registry { records, unindexed, entries, hasher, .. } = self;
             let record = *unindexed;
             let Record { entry, links, .. } = records[record];
+            let is_wait = matches!(records[record].what, What::Waits(_));
             *unindexed = links[OF_ENTRY][1];
             let hash = hasher.hash_one(entry);
-            let next = match entries.entry(hash, |(other, _)| *other == entry, |(other, _)| hasher.hash_one(other)) {
-                Entry::Occupied(mut first) => core::mem::replace(&mut first.get_mut().1, record),
+            let slot = entries.entry(hash, |other| other.entry == entry, |indexed| hasher.hash_one(indexed.entry));
+            let (next, waits) = match slot {
+                Entry::Occupied(mut indexed) => {
+                    let Indexed { first, waits, .. } = indexed.get_mut();
+                    (core::mem::replace(first, record), *waits)
+                }
                 Entry::Vacant(vacant) => {
-                    vacant.insert((entry, record));
-                    NONE
+                    vacant.insert(Indexed { entry, first: record, waits: 0 });
+                    (NONE, 0)
                 }
             };
             if next != NONE {
@@ -197,6 +256,11 @@ impl Registry {
             }
             records[record].links[OF_ENTRY] = [NONE, next];
             records[record].indexed = true;
+            if is_wait {
+                self.count_wait(entry, true);
+            } else {
+                self.meet(record, waits);
+            }
         }
     }
 
@@ -224,11 +288,24 @@ impl Registry {
         first != NONE && self.records[first].links[OF_PARTY][1] != NONE
     }
 
+    /// Whether somebody may wait for the party, who began to wait with this request, if it is one. If nobody does, no circle goes
+    /// through the party: so none is looked for, however many the party itself waits for.
+    ///
+    /// Nobody who is tracked waits behind a request that has just queued: queueing and this are one step under the detector's lock.
+    /// But those before it may have to wait for what it gets, if its party then waits for something else: a phase of readers
+    /// lets it in before a writer.
+    fn is_waited_for(&mut self, party: u32, request: u32) -> bool {
+        self.index();
+        let Party { waits, met, .. } = self.parties[party];
+        let own = request != NONE && self.records[request].met;
+        met > u32::from(own) || own && waits > 1
+    }
+
     /// A request of the party has begun to wait: the circle that it closes, if it does. If it will get in, and so closes circles
     /// with other requests of its party, those fail.
     pub(super) fn closes(&mut self, record: u32, wakers: &mut Vec<Waker>) -> Option<Deadlock> {
         let party = self.records[record].party;
-        while self.can_be_waited_for(party) {
+        while self.can_be_waited_for(party) && self.is_waited_for(party, record) {
             let (deadlock, request) = self
                 .circle(party, Some(record))
                 .or_else(|| self.others_wait(party).then(|| self.circle(party, None))?)?;
@@ -248,7 +325,7 @@ impl Registry {
     /// The party has got in while other requests of it wait: each circle that this closes makes one of them fail. Returns the wakers of
     /// those.
     pub(super) fn got_in(&mut self, party: u32, wakers: &mut Vec<Waker>) {
-        while self.parties[party].waits > 0 {
+        while self.parties[party].waits > 0 && self.is_waited_for(party, NONE) {
             let Some((deadlock, request)) = self.circle(party, None) else { return };
             self.fail(request, deadlock, wakers);
         }
@@ -265,8 +342,8 @@ impl Registry {
     }
 
     fn of_entry(&self, entry: Identity) -> impl Iterator<Item = (u32, &Record)> {
-        let first = self.entries.find(self.hasher.hash_one(entry), |(other, _)| *other == entry);
-        self.list(first.map_or(NONE, |&(_, record)| record), OF_ENTRY)
+        let indexed = self.entries.find(self.hasher.hash_one(entry), |other| other.entry == entry);
+        self.list(indexed.map_or(NONE, |indexed| indexed.first), OF_ENTRY)
     }
 
     fn list(&self, first: u32, list: usize) -> impl Iterator<Item = (u32, &Record)> {
@@ -280,7 +357,10 @@ impl Registry {
 
     /// A circle through the party, if it is stuck; and with which of its requests that begins.
     fn circle(&mut self, party: u32, request: Option<u32>) -> Option<(Deadlock, u32)> {
-        self.index();
+        #[cfg(test)]
+        {
+            self.searches += 1;
+        }
         let mut scene = Scene::around(self, party);
         loop {
             let mut after = scene.clone();

@@ -1,0 +1,134 @@
+//! When a circle is looked for: never for a party that nobody waits for, however many it waits for itself. So what a wait costs does not
+//! grow with the crowd that it joins.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::vec::Vec;
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker};
+
+use super::{Detector, Party};
+use crate::{Fairness, KeyedMutex, KeyedRwLock};
+
+const CROWD: u64 = 200;
+
+/// A future that has begun to wait.
+fn waiting<F: Future>(future: F) -> Pin<Box<F>> {
+    let mut future = Box::pin(future);
+    assert!(poll(&mut future).is_pending(), "it should wait");
+    future
+}
+
+fn poll<F: Future>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
+    future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn ready<F: Future>(future: F) -> F::Output {
+    match poll(&mut Box::pin(future)) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("it should be ready"),
+    }
+}
+
+fn searches(detector: &Detector) -> usize {
+    detector.shared.registry.with(|registry| registry.searches)
+}
+
+fn parties(detector: &Detector, count: u64) -> Vec<Party> {
+    (0..count).map(|n| detector.party(format!("party {n}"))).collect()
+}
+
+#[test]
+fn a_crowd_that_queues_at_one_key_looks_for_nothing_and_a_circle_through_it_is_found() {
+    for fairness in [Fairness::Adaptive, Fairness::Fifo, Fairness::Barging] {
+        let (detector, locks) = (Detector::new(), KeyedMutex::<u64>::builder().fairness(fairness).build());
+        let holder = detector.party("holder");
+        let hot = ready(holder.acquire(locks.lock(&CROWD))).unwrap();
+        let crowd = parties(&detector, CROWD);
+        let own: Vec<_> =
+            (0..).zip(&crowd).map(|(key, party)| ready(party.acquire(locks.lock(&key))).unwrap()).collect();
+        let queue: Vec<_> = crowd.iter().map(|party| waiting(party.acquire(locks.lock(&CROWD)))).collect();
+        assert_eq!(searches(&detector), 0);
+        // The holder is waited for, so it looks: the last of them has what it wants.
+        let Poll::Ready(Err(deadlock)) = poll(&mut Box::pin(holder.acquire(locks.lock(&(CROWD - 1))))) else {
+            panic!("it should fail")
+        };
+        assert_eq!((deadlock.cycle().len(), searches(&detector)), (2, 1));
+        drop((queue, own, hot));
+        assert!(locks.is_empty());
+    }
+}
+
+#[test]
+fn a_chain_that_is_built_from_either_end_looks_at_most_at_one_party() {
+    for from_far_end in [true, false] {
+        let (detector, locks) = (Detector::new(), KeyedMutex::<u64>::new());
+        let chain = parties(&detector, CROWD);
+        let own: Vec<_> =
+            (0..).zip(&chain).map(|(key, party)| ready(party.acquire(locks.lock(&key))).unwrap()).collect();
+        let mut links: Vec<u64> = (0..CROWD - 1).collect();
+        if from_far_end {
+            links.reverse();
+        }
+        let waits: Vec<_> = links.iter().map(|&n| waiting(chain[n as usize].acquire(locks.lock(&(n + 1))))).collect();
+        // From the near end each is waited for by the one before it, and finds that the next one does not wait.
+        assert_eq!(searches(&detector), if from_far_end { 0 } else { CROWD as usize - 2 });
+        // The circle is closed.
+        let last = &chain[CROWD as usize - 1];
+        assert!(matches!(poll(&mut Box::pin(last.acquire(locks.lock(&0)))), Poll::Ready(Err(_))));
+        drop((waits, own));
+        assert!(locks.is_empty());
+    }
+}
+
+#[test]
+fn a_party_with_many_requests_looks_for_nothing() {
+    let (detector, locks) = (Detector::new(), KeyedRwLock::<u64>::new());
+    let (busy, others) = (detector.party("busy"), detector.party("others"));
+    let held: Vec<_> = (0..CROWD).map(|key| ready(others.acquire(locks.write(&key))).unwrap()).collect();
+    let own = ready(busy.acquire(locks.write(&CROWD))).unwrap();
+    let mut requests: Vec<_> = (0..CROWD).map(|key| waiting(busy.acquire(locks.read(&key)))).collect();
+    assert_eq!(searches(&detector), 0);
+    // They get in one by one, while others of them wait.
+    for (guard, request) in held.into_iter().zip(&mut requests) {
+        drop(guard);
+        assert!(matches!(poll(request), Poll::Ready(Ok(_))));
+    }
+    assert_eq!(searches(&detector), 0);
+    drop((own, requests));
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn a_wait_behind_a_crowd_that_nobody_tracks_looks_for_nothing() {
+    let (detector, locks) = (Detector::new(), KeyedMutex::<u64>::new());
+    let party = detector.party("tracked");
+    let own = ready(party.acquire(locks.lock(&1))).unwrap();
+    let held = locks.try_lock(&0);
+    let crowd: Vec<_> = (0..CROWD).map(|_| waiting(locks.lock(&0))).collect();
+    let request = waiting(party.acquire(locks.lock(&0)));
+    assert_eq!(searches(&detector), 0);
+    drop((request, crowd, held, own));
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn what_comes_to_be_waited_for_and_is_not_any_more_is_known() {
+    let (detector, locks) = (Detector::new(), KeyedMutex::<u64>::new());
+    let [ann, bob, cid] = ["ann", "bob", "cid"].map(|name| detector.party(name));
+    let blue = ready(ann.acquire(locks.lock(&1))).unwrap();
+    let held = locks.try_lock(&2);
+    for round in 1..=5 {
+        // Bob waits for ann, and gives up: twice behind each other, with cid, and alone.
+        let first = waiting(bob.acquire(locks.lock(&1)));
+        let second = (round % 2 == 0).then(|| waiting(cid.acquire(locks.lock(&1))));
+        let before = searches(&detector);
+        drop(waiting(ann.acquire(locks.lock(&2))));
+        assert_eq!(searches(&detector), before + 1, "somebody waits for ann");
+        drop((first, second));
+        drop(waiting(ann.acquire(locks.lock(&2))));
+        assert_eq!(searches(&detector), before + 1, "nobody does any more");
+    }
+    drop((blue, held));
+    assert!(locks.is_empty());
+}
