@@ -58,7 +58,8 @@ pub trait Fixture: Send + Sync + 'static {
         None
     }
 
-    /// In which ways somebody can take away the leases of a namespace by hand, past the engine.
+    /// In which ways somebody can take away the leases of a namespace by hand, past the engine. They are tried in this order, in one
+    /// namespace: only the last may leave it in quarantine.
     fn by_hand(&self) -> Vec<ByHand> {
         Vec::new()
     }

@@ -102,9 +102,10 @@ impl Fixture for OnEtcd {
         Some(self)
     }
 
+    /// The last one takes the mark of the namespace with it.
     fn by_hand(&self) -> Vec<ByHand> {
         let way = |what| ByHand { what, heard: Heard::AtOnce, notice: Duration::from_millis(500) };
-        vec![way("keys"), way("etcd leases")]
+        vec![way("etcd leases"), way("keys")]
     }
 
     async fn take_away(&self, namespace: &str, what: &str) -> Result<(), Failure> {

@@ -98,7 +98,7 @@ impl Fixture for OnRedis {
         Some(self)
     }
 
-    /// The last one takes the namespace with it.
+    /// The last one takes the mark of the namespace with it.
     fn by_hand(&self) -> Vec<ByHand> {
         let way = |what| ByHand { what, heard: Heard::WhenAsked, notice: Duration::from_millis(500) };
         vec![way("fields"), way("keys")]
