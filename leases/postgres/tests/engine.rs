@@ -753,6 +753,7 @@ fn who_holds_something_is_told_that_its_row_is_gone() {
         }
         let desk = desk(Arc::clone(&server)).await;
         let Desk { here, there, jane, joe, namespace, .. } = &desk;
+        here.engine().init().await.unwrap();
         let other = server.leases(options("x'/\u{e9}"));
         let elsewhere = other.hold("report", jane, LATE).await.unwrap();
         let mut held = Vec::new();

@@ -818,7 +818,9 @@ fn a_server_that_would_throw_leases_away_is_an_error_at_once_until_it_would_not(
         let asked = leases.try_acquire("report", &Owner::named("jane"), MINUTE).await;
         let Err(AcquireError::Engine(error)) = &asked else { panic!("{asked:?}") };
         assert!(matches!(error, Error::Evicts { policy } if policy == "allkeys-lru"));
-        assert_eq!(error.to_string(), "the server would throw leases away: its maxmemory-policy is allkeys-lru");
+        let text =
+            "Redis: the server would throw leases away: set its maxmemory-policy to noeviction (it is allkeys-lru)";
+        assert_eq!(error.to_string(), text);
         // Leases have no time to live, so that this one has nothing to throw away.
         let () = server.ask(&["CONFIG", "SET", "maxmemory-policy", "volatile-lru"]);
         while let Err(error) = leases.engine().init().await {
@@ -888,7 +890,12 @@ fn what_is_no_lease_is_refused_and_nothing_is_changed() {
         let () = server.ask(&["HSET", LEASES, "0:report", "something else"]);
         let refused = here.try_acquire("report", jane, MINUTE).await;
         let Err(AcquireError::Engine(error @ Error::Refused { .. })) = refused else { panic!("{refused:?}") };
-        assert_eq!(error.to_string(), "the server refused the command: ERR");
+        let text = error.to_string();
+        assert!(
+            text.starts_with("Redis: the server refused the command: ERR")
+                && text.contains("what is kept there is no lease"),
+            "{text}"
+        );
         assert!(matches!(here.release_as("report", jane).await, Err(ReleaseError::Engine(Error::Refused { .. }))));
         assert_eq!(server.ask::<String>(&["HGET", LEASES, "0:report"]), "something else");
         here.try_acquire("other", jane, MINUTE).await.unwrap();
