@@ -83,6 +83,7 @@
 
 mod registry;
 mod report;
+mod search;
 #[cfg(test)]
 mod search_tests;
 mod step;

@@ -1,39 +1,26 @@
-//! Who holds what, and who waits for what, as far as it is tracked; and the search for a circle.
+//! Who holds what, and who waits for what, as far as it is tracked.
 //!
 //! All of it is behind the lock of its detector, under which no user code runs. A record is made when a tracked request gets its
 //! hold, or begins to wait, and is removed before the hold is released. So what is not recorded, but will be in a moment, looks
 //! like something that nobody tracks: like a holder who is going to leave, which raises no alarm. It is looked at again
 //! when its record is made.
-//!
-//! # When somebody is stuck
-//! By the contract: all parties that do not wait, and all whom nobody tracks, release what they hold; the queues let in whom
-//! they can; and again, until nothing changes. Who still waits is stuck. Here it is done for those parties only
-//! that the one in question depends on, directly or through others. Before it began to wait, nobody of them was stuck, because that would have been
-//! found when it came about. So if it is stuck now it is on a circle of those who are, and when its
-//! request is taken out nobody is.
-//!
-//! The queues are looked at one after another, while those whom nobody tracks come and go. What was seen is taken for granted
-//! only if a second look shows the same: then all of it was true at the moment between the two.
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 use alloc::string::String;
-use alloc::vec::Vec;
 use core::hash::BuildHasher;
 use core::task::Waker;
 
-use hashbrown::{HashMap, HashSet, HashTable, hash_table::Entry};
+use hashbrown::{HashTable, hash_table::Entry};
 
-use super::report::{Deadlock, Link, Reason};
+use super::report::Deadlock;
 use crate::builder::DefaultHashBuilder;
 use crate::core::slab::{NONE, Slab};
-use crate::core::{Access, Holds, Identity, Place, Queued, Rules, Stand, Ticket, Want};
-use crate::fairness::Fairness;
+use crate::core::{Access, Identity, Place, Want};
 
 pub(super) struct Registry {
-    parties: Slab<Party>,
-    records: Slab<Record>,
+    pub(super) parties: Slab<Party>,
+    pub(super) records: Slab<Record>,
     /// The entries that have records, but for those that are not indexed.
     entries: HashTable<Indexed>,
     /// The first of those: they are in one list instead.
@@ -67,20 +54,20 @@ struct Indexed {
     waits: u32,
 }
 
-struct Party {
-    name: Cow<'static, str>,
+pub(super) struct Party {
+    pub(super) name: Cow<'static, str>,
     /// The first of its records.
     first: u32,
     /// How many of them wait.
-    waits: u32,
+    pub(super) waits: u32,
     /// How many of them are met by a wait.
     met: u32,
 }
 
-struct Record {
-    party: u32,
-    entry: Identity,
-    what: What,
+pub(super) struct Record {
+    pub(super) party: u32,
+    pub(super) entry: Identity,
+    pub(super) what: What,
     /// Whether it is in the list of its entry.
     indexed: bool,
     /// Whether a request waits for the same entry, other than this one: it may wait for what this record says.
@@ -89,7 +76,7 @@ struct Record {
     links: [[u32; 2]; 2],
 }
 
-enum What {
+pub(super) enum What {
     Holds(Access),
     Waits(Box<Wait>),
 }
@@ -283,7 +270,7 @@ impl Registry {
     }
 
     /// Whether there is anything that others could wait for while the party waits.
-    fn can_be_waited_for(&self, party: u32) -> bool {
+    pub(super) fn can_be_waited_for(&self, party: u32) -> bool {
         let first = self.parties[party].first;
         first != NONE && self.records[first].links[OF_PARTY][1] != NONE
     }
@@ -294,54 +281,18 @@ impl Registry {
     /// Nobody who is tracked waits behind a request that has just queued: queueing and this are one step under the detector's lock.
     /// But those before it may have to wait for what it gets, if its party then waits for something else: a phase of readers
     /// lets it in before a writer.
-    fn is_waited_for(&mut self, party: u32, request: u32) -> bool {
+    pub(super) fn is_waited_for(&mut self, party: u32, request: u32) -> bool {
         self.index();
         let Party { waits, met, .. } = self.parties[party];
         let own = request != NONE && self.records[request].met;
         met > u32::from(own) || own && waits > 1
     }
 
-    /// A request of the party has begun to wait: the circle that it closes, if it does. If it will get in, and so closes circles
-    /// with other requests of its party, those fail.
-    pub(super) fn closes(&mut self, record: u32, wakers: &mut Vec<Waker>) -> Option<Deadlock> {
-        let party = self.records[record].party;
-        while self.can_be_waited_for(party) && self.is_waited_for(party, record) {
-            let (deadlock, request) = self
-                .circle(party, Some(record))
-                .or_else(|| self.others_wait(party).then(|| self.circle(party, None))?)?;
-            if request == record {
-                return Some(deadlock);
-            }
-            self.fail(request, deadlock, wakers);
-        }
-        None
-    }
-
-    /// Whether more than one request of the party waits.
-    fn others_wait(&self, party: u32) -> bool {
-        self.parties[party].waits > 1
-    }
-
-    /// The party has got in while other requests of it wait: each circle that this closes makes one of them fail. Returns the wakers of
-    /// those.
-    pub(super) fn got_in(&mut self, party: u32, wakers: &mut Vec<Waker>) {
-        while self.parties[party].waits > 0 && self.is_waited_for(party, NONE) {
-            let Some((deadlock, request)) = self.circle(party, None) else { return };
-            self.fail(request, deadlock, wakers);
-        }
-    }
-
-    fn fail(&mut self, request: u32, deadlock: Deadlock, wakers: &mut Vec<Waker>) {
-        let wait = self.wait_mut(request);
-        wait.failed = Some(deadlock);
-        wakers.extend(wait.waker.take());
-    }
-
-    fn of_party(&self, party: u32) -> impl Iterator<Item = (u32, &Record)> {
+    pub(super) fn of_party(&self, party: u32) -> impl Iterator<Item = (u32, &Record)> {
         self.list(self.parties[party].first, OF_PARTY)
     }
 
-    fn of_entry(&self, entry: Identity) -> impl Iterator<Item = (u32, &Record)> {
+    pub(super) fn of_entry(&self, entry: Identity) -> impl Iterator<Item = (u32, &Record)> {
         let indexed = self.entries.find(self.hasher.hash_one(entry), |other| other.entry == entry);
         self.list(indexed.map_or(NONE, |indexed| indexed.first), OF_ENTRY)
     }
@@ -354,377 +305,4 @@ impl Registry {
             Some((record, &self.records[record]))
         })
     }
-
-    /// A circle through the party, if it is stuck; and with which of its requests that begins.
-    fn circle(&mut self, party: u32, request: Option<u32>) -> Option<(Deadlock, u32)> {
-        #[cfg(test)]
-        {
-            self.searches += 1;
-        }
-        let mut scene = Scene::around(self, party);
-        loop {
-            let mut after = scene.clone();
-            after.reduce();
-            if !after.stuck.contains_key(&party) {
-                return None;
-            }
-            let again = Scene::around(self, party);
-            if again == scene {
-                return after.shortest_circle(self, party, request);
-            }
-            scene = again;
-        }
-    }
 }
-
-/// What is seen of the queues that a party depends on.
-#[derive(Clone, Default, PartialEq)]
-struct Scene {
-    entries: Vec<Seen>,
-    /// Those parties that wait, and how many of their requests do.
-    stuck: HashMap<u32, usize>,
-}
-
-/// An entry.
-#[derive(Clone, PartialEq)]
-struct Seen {
-    entry: Identity,
-    rules: Rules,
-    /// Whether a writer holds it, tracked or not.
-    writer: bool,
-    /// How many writers have left whose readers' phase is over.
-    phases: usize,
-    /// Who holds it: parties, and what they hold.
-    holders: Vec<(u32, Access)>,
-    /// As far as anybody in it is tracked.
-    queue: Vec<Waiter>,
-}
-
-#[derive(Clone, PartialEq)]
-struct Waiter {
-    queued: Queued,
-    /// Its party and its record, if it is tracked.
-    tracked: Option<(u32, u32)>,
-    /// It gets in when those release who are not stuck.
-    gets_in: bool,
-}
-
-impl Waiter {
-    fn writes(&self) -> bool {
-        access_of(self.queued.want) == Access::Exclusive
-    }
-
-    /// Whether it keeps what it gets.
-    fn keeps(&self, stuck: &HashMap<u32, usize>) -> bool {
-        self.tracked.is_some_and(|(party, _)| stuck.contains_key(&party))
-    }
-}
-
-/// What those hold who are stuck.
-#[derive(Clone, Copy, Default)]
-struct Held {
-    readers: usize,
-    upgradable: usize,
-    writers: usize,
-    permits: usize,
-}
-
-impl Held {
-    fn add(&mut self, access: Access) {
-        match access {
-            Access::Shared => self.readers += 1,
-            Access::Upgradable => self.upgradable += 1,
-            Access::Exclusive => self.writers += 1,
-            Access::Permits(amount) => self.permits += amount as usize,
-        }
-    }
-
-    /// Each by itself, and not as one word has them: in what is foreseen there may be two that cannot be at once.
-    fn allows(&self, want: Want, limit: usize) -> bool {
-        let kinds = [
-            (self.readers, Access::Shared),
-            (self.upgradable, Access::Upgradable),
-            (self.writers, Access::Exclusive),
-            (self.permits, Access::Permits(self.permits.min(limit) as u32)),
-        ];
-        kinds.into_iter().filter(|(count, _)| *count > 0).all(|(_, access)| Holds::NONE.with(access).allow(want, limit))
-    }
-}
-
-/// What one has who has got in.
-fn access_of(want: Want) -> Access {
-    match want {
-        Want::Hold(access) => access,
-        Want::Upgrade => Access::Exclusive,
-    }
-}
-
-/// Whether somebody who wants this waits for a holder of that.
-fn excludes(want: Want, held: Access) -> bool {
-    // No limit is enough for permits: those that others hold are always waited for.
-    !Holds::NONE.with(held).allow(want, 0)
-}
-
-impl Scene {
-    /// What there is to see of all on whom the party depends.
-    fn around(registry: &Registry, party: u32) -> Scene {
-        let mut scene = Scene::default();
-        let mut seen = HashSet::<Identity>::new();
-        let mut parties = VecDeque::from([party]);
-        let mut met = HashSet::<u32>::from_iter([party]);
-        while let Some(party) = parties.pop_front() {
-            let mut waits = 0;
-            for (_, record) in registry.of_party(party) {
-                let What::Waits(wait) = &record.what else { continue };
-                if wait.failed.is_some() || wait.place.stand() == Stand::Granted {
-                    continue;
-                }
-                waits += 1;
-                if seen.insert(record.entry) {
-                    scene.see(registry, record.entry, wait, |other| {
-                        if registry.parties[other].waits > 0 && met.insert(other) {
-                            parties.push_back(other);
-                        }
-                    });
-                }
-            }
-            if waits > 0 {
-                scene.stuck.insert(party, waits);
-            }
-        }
-        scene
-    }
-
-    fn see(&mut self, registry: &Registry, entry: Identity, wait: &Wait, mut meet: impl FnMut(u32)) {
-        let rules = *wait.place.rules();
-        let mut queue = Vec::new();
-        let writer = wait.place.look(|queued| queue.push(Waiter { queued, tracked: None, gets_in: false }));
-        let places = queue.iter().enumerate().map(|(at, waiter)| (waiter.queued.ticket, at));
-        let places = places.collect::<HashMap<Ticket, usize>>();
-        let mut holders = Vec::new();
-        let mut gone = Vec::new();
-        for (index, record) in registry.of_entry(entry) {
-            meet(record.party);
-            match &record.what {
-                What::Holds(access) => holders.push((record.party, *access)),
-                What::Waits(wait) if wait.place.stand() == Stand::Granted => {
-                    if wait.failed.is_none() {
-                        holders.push((record.party, access_of(wait.want)));
-                    }
-                }
-                What::Waits(wait) => {
-                    let Some(&at) = places.get(&wait.place.ticket()) else { continue };
-                    match wait.failed {
-                        None => queue[at].tracked = Some((record.party, index)),
-                        // It is about to leave.
-                        Some(_) => gone.push(at),
-                    }
-                }
-            }
-        }
-        let untracked_upgrade = |waiter: &Waiter| waiter.tracked.is_none() && waiter.queued.want == Want::Upgrade;
-        let mut at = 0;
-        queue.retain(|waiter| {
-            at += 1;
-            // It belongs to a holder whom nobody tracks, who is taken to leave.
-            !gone.contains(&(at - 1)) && !untracked_upgrade(waiter)
-        });
-        let end = queue.iter().rposition(|waiter| waiter.tracked.is_some()).map_or(0, |last| last + 1);
-        // Behind them it may matter that there is a reader: with one an upgradable reader gets in, too.
-        let reader = queue[end..].iter().find(|waiter| waiter.queued.want == READ).cloned();
-        queue.truncate(end);
-        queue.extend(reader);
-        self.entries.push(Seen { entry, rules, writer, phases: 0, holders, queue });
-    }
-
-    /// Lets all release who are not stuck, until nothing changes.
-    fn reduce(&mut self) {
-        loop {
-            let mut changed = false;
-            for entry in &mut self.entries {
-                changed |= entry.let_in(&mut self.stuck);
-            }
-            self.stuck.retain(|_, waits| *waits > 0);
-            if !changed {
-                return;
-            }
-        }
-    }
-
-    /// From each party that is stuck to those that it waits for, breadth first.
-    fn shortest_circle(&self, registry: &Registry, party: u32, request: Option<u32>) -> Option<(Deadlock, u32)> {
-        // Who waits for each party, and by which request, on the way that was found first.
-        let mut came_from = HashMap::<u32, (u32, u32, Reason)>::new();
-        let mut parties = VecDeque::from([party]);
-        while let Some(from) = parties.pop_front() {
-            for entry in &self.entries {
-                for (at, waiter) in entry.queue.iter().enumerate() {
-                    let Some((whose, record)) = waiter.tracked.filter(|_| !waiter.gets_in) else { continue };
-                    if whose != from || from == party && request.is_some_and(|request| request != record) {
-                        continue;
-                    }
-                    for (to, reason) in entry.waits_for(at, &self.stuck) {
-                        if came_from.contains_key(&to) {
-                            continue;
-                        }
-                        came_from.insert(to, (from, record, reason));
-                        if to == party {
-                            return Some(self.report(registry, party, &came_from));
-                        }
-                        parties.push_back(to);
-                    }
-                }
-            }
-        }
-        None
-    }
-
-    fn report(&self, registry: &Registry, party: u32, came_from: &HashMap<u32, (u32, u32, Reason)>) -> (Deadlock, u32) {
-        let mut cycle = Vec::new();
-        let mut at = party;
-        loop {
-            let (from, request, reason) = came_from[&at];
-            if let What::Waits(wait) = &registry.records[request].what {
-                let party = registry.parties[from].name.clone();
-                cycle.push(Link { party, key: wait.key.clone(), table: wait.table, reason });
-            }
-            at = from;
-            if at == party {
-                cycle.reverse();
-                let reentry = cycle.len() == 1 || self.asks_again(registry, request);
-                return (Deadlock { cycle, reentry }, request);
-            }
-        }
-    }
-}
-
-impl Scene {
-    /// Whether the party of this request holds already what it asks for, or asks behind a request of its own that keeps it out.
-    fn asks_again(&self, registry: &Registry, request: u32) -> bool {
-        let Record { party, entry, .. } = registry.records[request];
-        let Some(seen) = self.entries.iter().find(|seen| seen.entry == entry) else { return false };
-        let Some(at) = seen.queue.iter().position(|waiter| waiter.tracked == Some((party, request))) else {
-            return false;
-        };
-        let want = seen.queue[at].queued.want;
-        // An upgrade continues the one upgradable hold that there is.
-        let holds = |&(holder, access)| holder == party && !(want == Want::Upgrade && access == Access::Upgradable);
-        let own = |waiter: &Waiter| waiter.tracked.is_some_and(|(other, _)| other == party);
-        seen.holders.iter().any(holds)
-            || seen.queue[..at].iter().any(|waiter| own(waiter) && excludes(want, access_of(waiter.queued.want)))
-    }
-}
-
-impl Seen {
-    /// Whether one that waits and cannot get in keeps out those behind it.
-    fn blocks(&self, want: Want) -> bool {
-        self.rules.fairness == Fairness::Fifo || !matches!(want, Want::Hold(Access::Shared | Access::Upgradable))
-    }
-
-    /// Lets in who gets in beside those who are stuck. Counts their requests down.
-    fn let_in(&mut self, stuck: &mut HashMap<u32, usize>) -> bool {
-        let mut held = Held::default();
-        for (_, access) in self.holders.iter().filter(|(party, _)| stuck.contains_key(party)) {
-            held.add(*access);
-        }
-        // What they get they keep, as long as they wait for something else.
-        for waiter in self.queue.iter().filter(|waiter| waiter.gets_in && waiter.keeps(stuck)) {
-            held.add(access_of(waiter.queued.want));
-        }
-        let phase = self.phase(&held, stuck);
-        let (mut changed, mut blocked) = (false, false);
-        for at in 0..self.queue.len() {
-            let Waiter { queued, tracked, gets_in } = self.queue[at];
-            if gets_in {
-                continue;
-            }
-            let turn = if phase.is_empty() { !blocked || queued.passes } else { phase.contains(&at) };
-            if !turn || !held.allows(queued.want, self.rules.limit()) {
-                blocked |= self.blocks(queued.want);
-                continue;
-            }
-            self.queue[at].gets_in = true;
-            changed = true;
-            if let Some((party, _)) = tracked {
-                if let Some(waits) = stuck.get_mut(&party) {
-                    *waits -= 1;
-                    held.add(access_of(queued.want));
-                }
-            }
-            if self.queue[at].writes() {
-                break; // when it leaves, others may go before those behind it
-            }
-        }
-        changed
-    }
-
-    /// Those in the queue who get in before all others because a writer has left. Asked once for each that leaves.
-    fn phase(&mut self, held: &Held, stuck: &HashMap<u32, usize>) -> Vec<usize> {
-        let left = |waiter: &&Waiter| waiter.gets_in && waiter.writes() && !waiter.keeps(stuck);
-        let writers_left = usize::from(self.writer) + self.queue.iter().filter(left).count();
-        if !self.rules.hands_over() || held.writers > 0 || writers_left <= self.phases {
-            return Vec::new();
-        }
-        self.phases = writers_left;
-        let waiting = |wanted: Want| {
-            let waits = move |waiter: &Waiter| !waiter.gets_in && waiter.queued.want == wanted;
-            self.queue.iter().enumerate().filter(move |(_, waiter)| waits(waiter)).map(|(at, _)| at)
-        };
-        let mut phase = waiting(READ).collect::<Vec<_>>();
-        let none = self.rules.keeps_nothing_for_the_idle() && phase.is_empty();
-        let upgradable = waiting(Want::Hold(Access::Upgradable)).next().filter(|_| held.upgradable == 0 && !none);
-        let writer = waiting(Want::Hold(Access::Exclusive)).next();
-        if let Some(at) = upgradable {
-            let passed = writer.filter(|&writer| writer < at);
-            let mark = passed.map(|writer| &mut self.queue[writer].queued.passed_in_phase);
-            if !mark.is_some_and(|mark| core::mem::replace(mark, true)) {
-                phase.push(at);
-            }
-        }
-        phase
-    }
-
-    /// For which parties, of those that are stuck, the waiter in this place waits.
-    fn waits_for(&self, at: usize, stuck: &HashMap<u32, usize>) -> Vec<(u32, Reason)> {
-        // What is wanted by the waiter itself, and by those before it whom nobody tracks.
-        let mut wants = alloc::vec![self.queue[at].queued.want];
-        let excluded = |wants: &[Want], held: Access| wants.iter().any(|&want| excludes(want, held));
-        let mut before = Vec::new();
-        for &Waiter { queued, tracked, gets_in } in self.queue[..at].iter().rev() {
-            match tracked {
-                _ if gets_in || !self.blocks(queued.want) => {}
-                // Readers stand beside each other, and wait for the same.
-                _ if queued.want == READ && wants.iter().all(|&want| want == READ) => {}
-                Some((party, _)) => before.push((party, Reason::WaitsBefore)),
-                None => wants.push(queued.want),
-            }
-        }
-        // Who gets in, and then waits for something else, may stand behind it now.
-        for &Waiter { queued, tracked, gets_in } in &self.queue {
-            if let Some((party, _)) = tracked.filter(|(party, _)| gets_in && stuck.contains_key(party)) {
-                if excluded(&wants, access_of(queued.want)) {
-                    before.push((party, Reason::WaitsBefore));
-                }
-            }
-        }
-        // Its own permits are a reason only if they are enough to keep it out: else it is those of others as well.
-        let own = self.queue[at].tracked.map(|(party, _)| party).filter(|&party| self.leaves_room(at, party));
-        let holders = self.holders.iter().filter(|&&(party, access)| {
-            let wants = if own == Some(party) { &wants[1..] } else { &wants[..] };
-            stuck.contains_key(&party) && excluded(wants, access)
-        });
-        holders.map(|&(party, _)| (party, Reason::Holds)).chain(before).collect()
-    }
-}
-
-impl Seen {
-    /// Whether the waiter in this place finds enough permits beside those that the party holds.
-    fn leaves_room(&self, at: usize, party: u32) -> bool {
-        let Want::Hold(wanted @ Access::Permits(_)) = self.queue[at].queued.want else { return false };
-        let mut held = Held::default();
-        self.holders.iter().filter(|(holder, _)| *holder == party).for_each(|(_, access)| held.add(*access));
-        held.allows(Want::Hold(wanted), self.rules.limit())
-    }
-}
-
-const READ: Want = Want::Hold(Access::Shared);

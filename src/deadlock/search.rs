@@ -1,0 +1,560 @@
+//! The search for a circle.
+//!
+//! # When a party is stuck
+//! By the contract: all parties that do not wait, and all whom nobody tracks, release what they hold; the queues let in whom
+//! they can; and again, until nothing changes. A party that still waits is stuck. Here it is done for those parties only
+//! that the one in question depends on, directly or through others. Before it began to wait, nobody of them was stuck, because
+//! that would have been found when it came about. So if it is stuck now it is on a circle of those who are, and when its
+//! request is taken out nobody is.
+//!
+//! The queues are looked at one after another, while those whom nobody tracks come and go. If the party gets out by what was
+//! seen, it does: a request that is stuck stays where it is, and each look shows that nothing lets it in. That it is stuck is
+//! believed only if a second look shows the same of the queues in which those wait who are: then all of it was true at the moment between the two.
+//!
+//! # What it costs
+//! The lock is held for as long as a search takes, which is in proportion to the waiters and holders that are seen: each gets in
+//! at most once, and nobody who has got in, or cannot, is looked at again.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::task::Waker;
+
+use hashbrown::{HashMap, HashSet};
+
+use super::registry::{Record, Registry, Wait, What};
+use super::report::{Deadlock, Link, Reason};
+use crate::core::slab::NONE;
+use crate::core::{Access, Holds, Identity, Queued, Rules, Stand, Ticket, Want};
+use crate::fairness::Fairness;
+
+impl Registry {
+    /// A request of the party has begun to wait: the circle that it closes, if it does. If it will get in, and so closes circles
+    /// with other requests of its party, those fail.
+    pub(super) fn closes(&mut self, record: u32, wakers: &mut Vec<Waker>) -> Option<Deadlock> {
+        let party = self.records[record].party;
+        while self.can_be_waited_for(party) && self.is_waited_for(party, record) {
+            let (deadlock, request) = self
+                .circle(party, Some(record))
+                .or_else(|| self.others_wait(party).then(|| self.circle(party, None))?)?;
+            if request == record {
+                return Some(deadlock);
+            }
+            self.fail(request, deadlock, wakers);
+        }
+        None
+    }
+
+    /// Whether more than one request of the party waits.
+    fn others_wait(&self, party: u32) -> bool {
+        self.parties[party].waits > 1
+    }
+
+    /// The party has got in while other requests of it wait: each circle that this closes makes one of them fail. Returns the wakers of
+    /// those.
+    pub(super) fn got_in(&mut self, party: u32, wakers: &mut Vec<Waker>) {
+        while self.parties[party].waits > 0 && self.is_waited_for(party, NONE) {
+            let Some((deadlock, request)) = self.circle(party, None) else { return };
+            self.fail(request, deadlock, wakers);
+        }
+    }
+
+    fn fail(&mut self, request: u32, deadlock: Deadlock, wakers: &mut Vec<Waker>) {
+        let wait = self.wait_mut(request);
+        wait.failed = Some(deadlock);
+        wakers.extend(wait.waker.take());
+    }
+
+    /// A circle through the party, if it is stuck; and with which of its requests that begins.
+    fn circle(&mut self, party: u32, request: Option<u32>) -> Option<(Deadlock, u32)> {
+        #[cfg(test)]
+        {
+            self.searches += 1;
+        }
+        let mut before = None;
+        loop {
+            let scene = Scene::around(self, party);
+            let mut after = scene.clone();
+            after.reduce(party);
+            if !after.stuck.contains_key(&party) {
+                return None;
+            }
+            let seen = Some(scene.of_stuck(&after.stuck));
+            if seen == before {
+                return after.shortest_circle(self, party, request);
+            }
+            before = seen;
+        }
+    }
+}
+
+/// What is seen of the queues that a party depends on.
+#[derive(Clone, Default, PartialEq)]
+struct Scene {
+    entries: Vec<Seen>,
+    /// Those parties that wait, and how many of their requests do.
+    stuck: HashMap<u32, usize>,
+}
+
+/// An entry.
+#[derive(Clone, PartialEq)]
+struct Seen {
+    entry: Identity,
+    rules: Rules,
+    /// Whether a writer holds it, tracked or not.
+    writer: bool,
+    /// Who holds it: parties, and what they hold.
+    holders: Vec<(u32, Access)>,
+    /// As far as anybody in it is tracked.
+    queue: Vec<Waiter>,
+    foreseen: Foreseen,
+}
+
+/// What has become of an entry while it was reduced.
+#[derive(Clone, Default, PartialEq)]
+struct Foreseen {
+    /// What those hold who are stuck.
+    held: Held,
+    /// How many writers have left.
+    left: usize,
+    /// How many of them began a readers' phase.
+    phases: usize,
+    /// Before these places nobody waits any more who is of this [`Class`].
+    passed: [usize; 3],
+    /// The places of those who are handed what they want although others before them cannot get in.
+    passing: Vec<usize>,
+}
+
+/// Who waits in one queue behind each other, and all get in when the first does; or not one of them.
+#[derive(Clone, Copy, PartialEq)]
+enum Class {
+    Reader,
+    Upgradable,
+    /// If it cannot get in it keeps out those behind it.
+    Blocks,
+}
+
+/// Where parties that are stuck hold something, or have got it, and what.
+type Kept = HashMap<u32, Vec<(usize, Access, bool)>>;
+
+#[derive(Clone, PartialEq)]
+struct Waiter {
+    queued: Queued,
+    /// Its party and its record, if it is tracked.
+    tracked: Option<(u32, u32)>,
+    /// It gets in when those release who are not stuck.
+    gets_in: bool,
+}
+
+/// What those hold who are stuck.
+#[derive(Clone, Copy, Default, PartialEq)]
+struct Held {
+    readers: usize,
+    upgradable: usize,
+    writers: usize,
+    permits: usize,
+}
+
+impl Held {
+    fn add(&mut self, access: Access) {
+        let (count, amount) = self.count(access);
+        *count += amount;
+    }
+
+    fn remove(&mut self, access: Access) {
+        let (count, amount) = self.count(access);
+        *count -= amount;
+    }
+
+    fn count(&mut self, access: Access) -> (&mut usize, usize) {
+        match access {
+            Access::Shared => (&mut self.readers, 1),
+            Access::Upgradable => (&mut self.upgradable, 1),
+            Access::Exclusive => (&mut self.writers, 1),
+            Access::Permits(amount) => (&mut self.permits, amount as usize),
+        }
+    }
+
+    /// Each by itself, and not as one word has them: in what is foreseen there may be two that cannot be at once.
+    fn allows(&self, want: Want, limit: usize) -> bool {
+        let kinds = [
+            (self.readers, Access::Shared),
+            (self.upgradable, Access::Upgradable),
+            (self.writers, Access::Exclusive),
+            (self.permits, Access::Permits(self.permits.min(limit) as u32)),
+        ];
+        kinds.into_iter().filter(|(count, _)| *count > 0).all(|(_, access)| Holds::NONE.with(access).allow(want, limit))
+    }
+}
+
+/// What one has who has got in.
+fn access_of(want: Want) -> Access {
+    match want {
+        Want::Hold(access) => access,
+        Want::Upgrade => Access::Exclusive,
+    }
+}
+
+/// Whether somebody who wants this waits for a holder of that.
+fn excludes(want: Want, held: Access) -> bool {
+    // No limit is enough for permits: those that others hold are always waited for.
+    !Holds::NONE.with(held).allow(want, 0)
+}
+
+impl Scene {
+    /// What there is to see of all on whom the party depends.
+    fn around(registry: &Registry, party: u32) -> Scene {
+        let mut scene = Scene::default();
+        let mut seen = HashSet::<Identity>::new();
+        let mut parties = VecDeque::from([party]);
+        let mut met = HashSet::<u32>::from_iter([party]);
+        while let Some(party) = parties.pop_front() {
+            let mut waits = 0;
+            for (_, record) in registry.of_party(party) {
+                let What::Waits(wait) = &record.what else { continue };
+                if wait.failed.is_some() || wait.place.stand() == Stand::Granted {
+                    continue;
+                }
+                waits += 1;
+                if seen.insert(record.entry) {
+                    scene.see(registry, record.entry, wait, |other| {
+                        if registry.parties[other].waits > 0 && met.insert(other) {
+                            parties.push_back(other);
+                        }
+                    });
+                }
+            }
+            if waits > 0 {
+                scene.stuck.insert(party, waits);
+            }
+        }
+        scene
+    }
+
+    fn see(&mut self, registry: &Registry, entry: Identity, wait: &Wait, mut meet: impl FnMut(u32)) {
+        let rules = *wait.place.rules();
+        let mut queue = Vec::new();
+        let writer = wait.place.look(|queued| queue.push(Waiter { queued, tracked: None, gets_in: false }));
+        let places = queue.iter().enumerate().map(|(at, waiter)| (waiter.queued.ticket, at));
+        let places = places.collect::<HashMap<Ticket, usize>>();
+        let mut holders = Vec::new();
+        let mut gone = HashSet::new();
+        for (index, record) in registry.of_entry(entry) {
+            meet(record.party);
+            match &record.what {
+                What::Holds(access) => holders.push((record.party, *access)),
+                What::Waits(wait) if wait.place.stand() == Stand::Granted => {
+                    if wait.failed.is_none() {
+                        holders.push((record.party, access_of(wait.want)));
+                    }
+                }
+                What::Waits(wait) => {
+                    let Some(&at) = places.get(&wait.place.ticket()) else { continue };
+                    match wait.failed {
+                        None => queue[at].tracked = Some((record.party, index)),
+                        // It is about to leave.
+                        Some(_) => drop(gone.insert(at)),
+                    }
+                }
+            }
+        }
+        let untracked_upgrade = |waiter: &Waiter| waiter.tracked.is_none() && waiter.queued.want == Want::Upgrade;
+        let mut at = 0;
+        queue.retain(|waiter| {
+            at += 1;
+            // It belongs to a holder whom nobody tracks, who is taken to leave.
+            !gone.contains(&(at - 1)) && !untracked_upgrade(waiter)
+        });
+        let end = queue.iter().rposition(|waiter| waiter.tracked.is_some()).map_or(0, |last| last + 1);
+        // Behind them it may matter that there is a reader: with one an upgradable reader gets in, too.
+        let reader = queue[end..].iter().find(|waiter| waiter.queued.want == READ).cloned();
+        queue.truncate(end);
+        queue.extend(reader);
+        self.entries.push(Seen { entry, rules, writer, holders, queue, foreseen: Foreseen::default() });
+    }
+
+    /// What is seen of the entries in which those wait who are stuck: whether they are depends on nothing else.
+    fn of_stuck(mut self, stuck: &HashMap<u32, usize>) -> Vec<Seen> {
+        let is_stuck = |waiter: &Waiter| waiter.tracked.is_some_and(|(party, _)| stuck.contains_key(&party));
+        self.entries.retain(|seen| seen.queue.iter().any(is_stuck));
+        self.entries
+    }
+
+    /// Lets all release who are not stuck, until nothing changes, or the party is not stuck.
+    fn reduce(&mut self, party: u32) {
+        let Scene { entries, stuck } = self;
+        let mut kept = Kept::new();
+        for (at, entry) in entries.iter_mut().enumerate() {
+            for (holder, access) in entry.holders.iter().filter(|(holder, _)| stuck.contains_key(holder)) {
+                entry.foreseen.held.add(*access);
+                kept.entry(*holder).or_default().push((at, *access, false));
+            }
+            entry.foreseen.left = usize::from(entry.writer);
+            let passing = entry.queue.iter().enumerate().filter(|(_, waiter)| waiter.queued.passes);
+            entry.foreseen.passing = passing.map(|(at, _)| at).collect();
+        }
+        let mut changed = (0..entries.len()).collect::<Vec<_>>();
+        let mut free = Vec::new();
+        while let Some(at) = changed.pop() {
+            entries[at].let_in(at, stuck, &mut kept, &mut free);
+            while let Some(party) = free.pop() {
+                for (at, access, waited) in kept.remove(&party).into_iter().flatten() {
+                    let Foreseen { held, left, .. } = &mut entries[at].foreseen;
+                    held.remove(access);
+                    *left += usize::from(waited && access == Access::Exclusive);
+                    changed.push(at);
+                }
+            }
+            if !stuck.contains_key(&party) {
+                return;
+            }
+        }
+    }
+
+    /// From each party that is stuck to those that it waits for, breadth first.
+    fn shortest_circle(&self, registry: &Registry, party: u32, request: Option<u32>) -> Option<(Deadlock, u32)> {
+        let mut waits = HashMap::<u32, Vec<(usize, usize, u32)>>::new();
+        for (entry, seen) in self.entries.iter().enumerate() {
+            for (at, waiter) in seen.queue.iter().enumerate().filter(|(_, waiter)| !waiter.gets_in) {
+                if let Some((party, record)) = waiter.tracked {
+                    waits.entry(party).or_default().push((entry, at, record));
+                }
+            }
+        }
+        // How far the queues have been followed for each kind of want: those before wait for nobody else.
+        let mut followed = HashMap::<(usize, Kind), usize>::new();
+        // Who waits for each party, and by which request, on the way that was found first.
+        let mut came_from = HashMap::<u32, (u32, u32, Reason)>::new();
+        let mut parties = VecDeque::from([party]);
+        while let Some(from) = parties.pop_front() {
+            for &(entry, at, record) in waits.get(&from).into_iter().flatten() {
+                if from == party && request.is_some_and(|request| request != record) {
+                    continue;
+                }
+                let seen = &self.entries[entry];
+                let kind = Kind::of(seen.queue[at].queued.want);
+                let is_followed = |kind| followed.get(&(entry, kind)).is_some_and(|&end| at <= end);
+                if is_followed(kind) || is_followed(Kind::Excludes) {
+                    continue;
+                }
+                // Its own permits are a reason only if they are enough to keep it out: else it is those of others as well.
+                let has_room = seen.leaves_room(at, from);
+                for (to, reason) in seen.waits_for(at, has_room.then_some(from), &self.stuck) {
+                    if came_from.contains_key(&to) {
+                        continue;
+                    }
+                    came_from.insert(to, (from, record, reason));
+                    if to == party {
+                        return Some(self.report(registry, party, &came_from));
+                    }
+                    parties.push_back(to);
+                }
+                if !has_room && kind != Kind::Upgrade {
+                    followed.insert((entry, kind), at);
+                }
+            }
+        }
+        None
+    }
+
+    fn report(&self, registry: &Registry, party: u32, came_from: &HashMap<u32, (u32, u32, Reason)>) -> (Deadlock, u32) {
+        let mut cycle = Vec::new();
+        let mut at = party;
+        loop {
+            let (from, request, reason) = came_from[&at];
+            if let What::Waits(wait) = &registry.records[request].what {
+                let party = registry.parties[from].name.clone();
+                cycle.push(Link { party, key: wait.key.clone(), table: wait.table, reason });
+            }
+            at = from;
+            if at == party {
+                cycle.reverse();
+                let reentry = cycle.len() == 1 || self.asks_again(registry, request);
+                return (Deadlock { cycle, reentry }, request);
+            }
+        }
+    }
+}
+
+impl Scene {
+    /// Whether the party of this request holds already what it asks for, or asks behind a request of its own that keeps it out.
+    fn asks_again(&self, registry: &Registry, request: u32) -> bool {
+        let Record { party, entry, .. } = registry.records[request];
+        let Some(seen) = self.entries.iter().find(|seen| seen.entry == entry) else { return false };
+        let Some(at) = seen.queue.iter().position(|waiter| waiter.tracked == Some((party, request))) else {
+            return false;
+        };
+        let want = seen.queue[at].queued.want;
+        // An upgrade continues the one upgradable hold that there is.
+        let holds = |&(holder, access)| holder == party && !(want == Want::Upgrade && access == Access::Upgradable);
+        let own = |waiter: &Waiter| waiter.tracked.is_some_and(|(other, _)| other == party);
+        seen.holders.iter().any(holds)
+            || seen.queue[..at].iter().any(|waiter| own(waiter) && excludes(want, access_of(waiter.queued.want)))
+    }
+}
+
+impl Seen {
+    /// Whether one that waits and cannot get in keeps out those behind it.
+    fn blocks(&self, want: Want) -> bool {
+        self.rules.fairness == Fairness::Fifo || !matches!(want, Want::Hold(Access::Shared | Access::Upgradable))
+    }
+
+    /// Lets in who gets in beside those who are stuck, and counts their requests down. Adds those whose last one it was to `free`.
+    fn let_in(&mut self, entry: usize, stuck: &mut HashMap<u32, usize>, kept: &mut Kept, free: &mut Vec<u32>) {
+        let mut enter = |seen: &mut Seen, at: usize| {
+            let Waiter { queued, tracked, ref mut gets_in } = seen.queue[at];
+            *gets_in = true;
+            let access = access_of(queued.want);
+            // Those who wait for something else keep what they get.
+            if let Some((party, waits)) = tracked.and_then(|(party, _)| Some((party, stuck.get_mut(&party)?))) {
+                *waits -= 1;
+                if *waits > 0 {
+                    kept.entry(party).or_default().push((entry, access, true));
+                    seen.foreseen.held.add(access);
+                    return;
+                }
+                stuck.remove(&party);
+                free.push(party);
+            }
+            seen.foreseen.left += usize::from(access == Access::Exclusive);
+        };
+        while self.foreseen.held.writers == 0 {
+            let phase = self.phase();
+            if !phase.is_empty() {
+                phase.into_iter().for_each(|at| enter(self, at));
+                continue;
+            }
+            let first = self.next(Class::Blocks);
+            let before = |at: &usize| first.is_none_or(|first| *at < first);
+            while let Some(at) = self.next(Class::Reader).filter(before) {
+                enter(self, at);
+            }
+            while self.foreseen.held.upgradable == 0 {
+                let Some(at) = self.next(Class::Upgradable).filter(before) else { break };
+                enter(self, at);
+            }
+            let Some(first) = first else { return };
+            if self.has_room(first) {
+                enter(self, first);
+                continue;
+            }
+            let mut passing = core::mem::take(&mut self.foreseen.passing);
+            passing.retain(|&at| !self.queue[at].gets_in);
+            let passes = passing.iter().copied().find(|&at| at > first && self.has_room(at));
+            self.foreseen.passing = passing;
+            let Some(at) = passes else { return };
+            enter(self, at);
+        }
+    }
+
+    fn has_room(&self, at: usize) -> bool {
+        self.foreseen.held.allows(self.queue[at].queued.want, self.rules.limit())
+    }
+
+    fn class(&self, want: Want) -> Class {
+        match want {
+            _ if self.blocks(want) => Class::Blocks,
+            READ => Class::Reader,
+            _ => Class::Upgradable,
+        }
+    }
+
+    /// The place of the first of this class who waits.
+    fn next(&mut self, class: Class) -> Option<usize> {
+        let from = self.foreseen.passed[class as usize];
+        let waits = |waiter: &Waiter| !waiter.gets_in && self.class(waiter.queued.want) == class;
+        let end = self.queue[from..].iter().position(waits).map_or(self.queue.len(), |at| from + at);
+        self.foreseen.passed[class as usize] = end;
+        (end < self.queue.len()).then_some(end)
+    }
+
+    /// Those in the queue who get in before all others because a writer has left. Asked once for each that leaves.
+    fn phase(&mut self) -> Vec<usize> {
+        let mut phase = Vec::new();
+        let Foreseen { held, left, phases, .. } = &mut self.foreseen;
+        if !self.rules.hands_over() || *left <= *phases {
+            return phase;
+        }
+        *phases = *left;
+        let is_free = held.upgradable == 0;
+        if let Some(first) = self.next(Class::Reader) {
+            let readers = self.queue[first..].iter().zip(first..);
+            phase.extend(readers.filter(|(waiter, _)| !waiter.gets_in && waiter.queued.want == READ).map(|(_, at)| at));
+        }
+        let none = self.rules.keeps_nothing_for_the_idle() && phase.is_empty();
+        if let Some(at) = self.next(Class::Upgradable).filter(|_| is_free && !none) {
+            let is_writer = |waiter: &Waiter| waiter.queued.want == Want::Hold(Access::Exclusive);
+            let first = self.next(Class::Blocks).unwrap_or(at).min(at);
+            let writer = self.queue[first..at].iter_mut().find(|waiter| !waiter.gets_in && is_writer(waiter));
+            let mark = writer.map(|writer| &mut writer.queued.passed_in_phase);
+            if !mark.is_some_and(|mark| core::mem::replace(mark, true)) {
+                phase.push(at);
+            }
+        }
+        phase
+    }
+
+    /// For which parties, of those that are stuck, the waiter in this place waits. What `own` holds is no reason for what it wants itself.
+    fn waits_for(&self, at: usize, own: Option<u32>, stuck: &HashMap<u32, usize>) -> Vec<(u32, Reason)> {
+        // What is wanted by the waiter itself, and by those before it whom nobody tracks.
+        let mut wants = alloc::vec![self.queue[at].queued.want];
+        let excluded = |wants: &[Want], held: Access| wants.iter().any(|&want| excludes(want, held));
+        let mut before = Vec::new();
+        for &Waiter { queued, tracked, gets_in } in self.queue[..at].iter().rev() {
+            match tracked {
+                _ if gets_in || !self.blocks(queued.want) => {}
+                // Readers stand beside each other, and wait for the same.
+                _ if queued.want == READ && wants.iter().all(|&want| want == READ) => {}
+                Some((party, _)) => before.push((party, Reason::WaitsBefore)),
+                None if wants[1..].iter().any(|&want| Kind::of(want) == Kind::of(queued.want)) => {}
+                None => wants.push(queued.want),
+            }
+        }
+        // Who gets in, and then waits for something else, may stand behind it now.
+        for &Waiter { queued, tracked, gets_in } in &self.queue {
+            if let Some((party, _)) = tracked.filter(|(party, _)| gets_in && stuck.contains_key(party)) {
+                if excluded(&wants, access_of(queued.want)) {
+                    before.push((party, Reason::WaitsBefore));
+                }
+            }
+        }
+        let holders = self.holders.iter().filter(|&&(party, access)| {
+            let wants = if own == Some(party) { &wants[1..] } else { &wants[..] };
+            stuck.contains_key(&party) && excluded(wants, access)
+        });
+        holders.map(|&(party, _)| (party, Reason::Holds)).chain(before).collect()
+    }
+}
+
+impl Seen {
+    /// Whether the waiter in this place finds enough permits beside those that the party holds.
+    fn leaves_room(&self, at: usize, party: u32) -> bool {
+        let Want::Hold(wanted @ Access::Permits(_)) = self.queue[at].queued.want else { return false };
+        let mut held = Held::default();
+        self.holders.iter().filter(|(holder, _)| *holder == party).for_each(|(_, access)| held.add(*access));
+        held.allows(Want::Hold(wanted), self.rules.limit())
+    }
+}
+
+/// A want, however many permits it is for: all those who want the same kind wait for the same.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Kind {
+    Reads,
+    Upgradable,
+    /// Waits for all holders.
+    Excludes,
+    /// Waits for all but for its own upgradable hold.
+    Upgrade,
+}
+
+impl Kind {
+    fn of(want: Want) -> Self {
+        match want {
+            READ => Kind::Reads,
+            Want::Hold(Access::Upgradable) => Kind::Upgradable,
+            Want::Hold(Access::Exclusive | Access::Permits(_)) => Kind::Excludes,
+            Want::Upgrade => Kind::Upgrade,
+        }
+    }
+}
+
+const READ: Want = Want::Hold(Access::Shared);
