@@ -18,7 +18,7 @@ fn is_keyed(spare: &mut Spare<String, ()>) -> bool {
 #[test]
 fn a_slot_with_an_old_key_comes_first() {
     let mut pool = Pool::<String, ()>::new(2 * Chunk::<String, ()>::MOST);
-    let mut all: Vec<_> = core::iter::from_fn(|| pool.take()).collect();
+    let mut all: Vec<_> = core::iter::from_fn(|| pool.take(true)).collect();
     let (mut keyed, other) = (all.remove(0), all.remove(0));
     let far = all.pop().expect("there are two chunks");
     assert_ne!(keyed.chunk(), far.chunk());
@@ -27,8 +27,8 @@ fn a_slot_with_an_old_key_comes_first() {
     assert!(pool.put(keyed, u32::MAX).is_none());
     assert!(pool.put(far, u32::MAX).is_none());
     assert_eq!(pool.keyed(), 1);
-    assert!(is_keyed(&mut pool.take().expect("three are free")));
-    assert!(!is_keyed(&mut pool.take().expect("two are free")));
+    assert!(is_keyed(&mut pool.take(true).expect("three are free")));
+    assert!(!is_keyed(&mut pool.take(true).expect("two are free")));
     assert_eq!(pool.keyed(), 0);
 }
 
@@ -51,7 +51,7 @@ proptest! {
                     made = Some((chunk.free(), 0));
                     prop_assert!(pool.add(chunk).is_ok());
                 }
-                let mut spare = pool.take().expect("some are free");
+                let mut spare = pool.take(true).expect("some are free");
                 if let Some(made) = made {
                     prop_assert!(chunks.insert(spare.chunk(), made).is_none());
                 }
@@ -87,6 +87,6 @@ proptest! {
             prop_assert!(pool.put(spare, u32::MAX).is_none());
         }
         let slots: u32 = chunks.values().map(|(len, _)| len).sum();
-        prop_assert_eq!(core::iter::from_fn(|| pool.take()).count(), slots as usize);
+        prop_assert_eq!(core::iter::from_fn(|| pool.take(true)).count(), slots as usize);
     }
 }
