@@ -32,6 +32,35 @@ fn a_slot_with_an_old_key_comes_first() {
     assert_eq!(pool.keyed(), 0);
 }
 
+/// A slot of the chunk with the lowest number is used; and that is the number that a new chunk has.
+#[test]
+fn the_lowest_number_comes_first() {
+    let mut pool = Pool::<u32, ()>::new(3 * Chunk::<u32, ()>::MOST);
+    let mut all: Vec<_> = core::iter::from_fn(|| pool.take(true)).collect();
+    for _ in 0..100 {
+        // The first chunk is given back, and another comes.
+        let idle = all.drain(..Chunk::<u32, ()>::MOST).filter_map(|spare| pool.put(spare, 0));
+        assert_eq!(idle.map(drop).count(), 1);
+        assert!(pool.add(Chunk::alloc(Chunk::<u32, ()>::MOST)).is_ok());
+        // One of each chunk is free.
+        let (second, third) = (all.remove(0), all.pop().expect("there are three chunks"));
+        assert!(pool.put(third, u32::MAX).is_none());
+        assert!(pool.put(second, u32::MAX).is_none());
+        let mut found: Vec<_> = core::iter::from_fn(|| pool.take(true)).collect();
+        let chunks: Vec<_> = found.iter().map(Spare::chunk).collect();
+        assert!(chunks.is_sorted(), "{chunks:?}");
+        assert_eq!((chunks[0], chunks.last(), pool.end()), (0, Some(&2), 3));
+        let last = found.pop().expect("there are many");
+        found.append(&mut all);
+        found.push(last);
+        all = found;
+        all.sort_by_key(Spare::chunk);
+    }
+    for spare in all {
+        drop(pool.put(spare, u32::MAX));
+    }
+}
+
 proptest! {
     /// Whatever comes and goes: an old key is had as long as there is one, no slot is lost, and a chunk is given back when all its
     /// slots are there and enough without them, and not before.
