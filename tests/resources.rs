@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use common::{Bell, Random, pending, poll_with, ready};
 use futures_lite::future::block_on;
-use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore};
+use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore, LockMap};
 
 /// Counts the bytes that are in use, and the most that ever were. Relaxed, as all counters here: what is counted must not
 /// put threads in an order that the locks under test do not put them in.
@@ -53,6 +53,7 @@ fn main() {
         println!("test {name} ... ok");
     };
     run("ten_million_keys", ten_million_keys_leave_an_empty_table_of_bounded_size);
+    run("memory_follows_use", memory_follows_use);
     #[cfg(target_os = "linux")]
     run("sixty_four_threads", sixty_four_threads_on_one_cpu_finish);
     run("a_forgotten_guard", || leaves_nothing(a_forgotten_guard_harms_its_key_only));
@@ -222,6 +223,99 @@ fn ten_million_keys_leave_an_empty_table_of_bounded_size() {
         drop(tables);
         assert!(LIVE.load(Relaxed) - before < OTHERS, "something was leaked");
     }
+}
+
+/// After a burst a table is as large as one that was never larger, once what stayed has been replaced: free slots are used where
+/// they let others be given back.
+fn memory_follows_use() {
+    const BURST: usize = 200_000;
+    const STAY: usize = BURST / 10;
+
+    fn below(random: &mut Random, n: usize) -> usize {
+        random.next(n as u64) as usize
+    }
+    /// One in turn is replaced, until hardly anything is left of what was there.
+    fn churn<T>(all: &mut Vec<T>, mut replace: impl FnMut(T) -> T) {
+        let mut random = Random(3);
+        for _ in 0..8 * all.len() {
+            let place = below(&mut random, all.len());
+            let old = all.swap_remove(place);
+            all.push(replace(old));
+        }
+    }
+    /// What is in use when `f` has run, and what it returns has not been dropped.
+    fn taken<T>(f: impl FnOnce() -> T) -> isize {
+        let before = LIVE.load(Relaxed);
+        let kept = f();
+        let taken = LIVE.load(Relaxed) - before;
+        drop(kept);
+        taken
+    }
+    let locks = |shards, burst: usize, recycle| {
+        taken(|| {
+            let table = Arc::new(KeyedMutex::<String>::builder().shards(shards).recycle_keys(recycle).build());
+            let mut keys = 0_u64..;
+            let mut next = || keys.next().and_then(|key| table.try_lock_arc(&*key.to_string())).expect("nobody has it");
+            let mut held: Vec<_> = (0..burst).map(|_| next()).collect();
+            let mut random = Random(2);
+            while held.len() > STAY {
+                drop(held.swap_remove(below(&mut random, held.len())));
+            }
+            churn(&mut held, |old| {
+                drop(old);
+                next()
+            });
+            held.shrink_to_fit();
+            held
+        })
+    };
+    let set = |map: &LockMap<u64, u64>, key| {
+        map.try_write(&key).expect("nobody has it").insert(1);
+    };
+    let unset = |map: &LockMap<u64, u64>, key| {
+        map.try_write(&key).expect("nobody has it").remove();
+    };
+    let values = |shards, burst: usize| {
+        taken(|| {
+            let map = LockMap::<u64, u64>::builder().shards(shards).build();
+            let mut keys = 0..;
+            let mut next = || keys.next().inspect(|&key| set(&map, key)).expect("there are enough");
+            let mut all: Vec<_> = (0..burst).map(|_| next()).collect();
+            let mut random = Random(2);
+            while all.len() > STAY {
+                unset(&map, all.swap_remove(below(&mut random, all.len())));
+            }
+            churn(&mut all, |old| {
+                unset(&map, old);
+                next()
+            });
+            map
+        })
+    };
+    // More than the bound are held, and then only as many are there as may be.
+    let bounded = |burst: usize| {
+        taken(|| {
+            let map = LockMap::<u64, u64>::builder().shards(64).max_values(STAY).build();
+            let hold = |key| {
+                let mut guard = map.try_write(&key).expect("nobody has it");
+                guard.insert(1);
+                guard
+            };
+            drop((0..burst as u64).map(hold).collect::<Vec<_>>());
+            (0..8 * STAY as u64).for_each(|key| set(&map, burst as u64 + key));
+            map
+        })
+    };
+    let as_fresh = |what: &str, after: isize, fresh: isize| {
+        assert!(after < fresh * 2, "{what}: {after} bytes after a burst, {fresh} without one");
+    };
+    for shards in [1, 16] {
+        as_fresh("values", values(shards, BURST), values(shards, STAY));
+        for recycle in [false, true] {
+            as_fresh("locks", locks(shards, BURST, recycle), locks(shards, STAY, recycle));
+        }
+    }
+    as_fresh("bounded", bounded(BURST), bounded(STAY));
 }
 
 // ---- many threads -----------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ use crate::sync::Lock;
 use crate::wait_event::{WaitId, WaitPhase};
 
 mod lookup;
+mod lowest;
 mod observer;
 mod payload;
 mod pool;

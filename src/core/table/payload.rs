@@ -58,6 +58,13 @@ pub trait Payload: Sized {
         }
     }
 
+    /// A chunk of slots is given back; the numbers of those that are left are smaller than `end`.
+    fn forget_chunk(kept: &mut Self::Kept, chunk: u32, end: usize) {
+        if let Some(bound) = Self::keeps(kept).and_then(|kept| kept.bound.as_mut()) {
+            bound.sieve.forget_chunk(chunk as usize, end);
+        }
+    }
+
     /// Whether there is a value. The truth for who has a hold, or the shard lock and no holder to fear; else at a glance.
     #[inline(always)]
     fn is_present(marks: &Self::Marks) -> bool {

@@ -1,48 +1,38 @@
 //! A shard's slots, by chunks: which of them are free, and when a chunk is given back. Under the shard lock.
 
+use alloc::vec::Vec;
+
+use super::lowest::Lowest;
 use super::payload::Payload;
 use super::slot::{Chunk, Filed, Live, Resident, Spare, chunk_of};
-use crate::core::slab::{NONE, Slab};
 
 /// The chunks of a shard.
+///
+/// Of several chunks that have a free slot, the one with the lowest number is used; and a new one has the lowest number that no other has. So
+/// those with high numbers are used less and less, and given back, when a burst is over, and what is kept by number gets shorter.
 pub(super) struct Pool<K, V: Payload> {
-    chunks: Slab<Linked<K, V>>,
-    /// The first chunk of each [`List`].
-    heads: [u32; 2],
+    /// By number. The last one is there.
+    chunks: Vec<Option<Chunk<K, V>>>,
+    /// The [sets](VACANT) of their numbers.
+    numbers: Lowest<3>,
     /// How many slots are free, over all chunks.
     free: u32,
     /// How many of them have an old key.
     keyed: u32,
 }
 
-struct Linked<K, V: Payload> {
-    chunk: Chunk<K, V>,
-    /// Neighbours in the list.
-    prev: u32,
-    next: u32,
-}
+/// The numbers that no chunk has; those of chunks that have a free slot; and of those of them from which an old key can be had.
+const VACANT: usize = 0;
+const FREE: usize = 1;
+const KEYED: usize = 2;
 
-/// Chunks that have a free slot are in a list: those first of which an old key can be had.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum List {
-    Keyed,
-    Free,
-}
-
-impl<K, V: Payload> Linked<K, V> {
-    fn list(&self) -> Option<List> {
-        match &self.chunk {
-            chunk if chunk.keyed() > 0 => Some(List::Keyed),
-            chunk if chunk.free() > 0 => Some(List::Free),
-            _ => None,
-        }
-    }
-}
+/// A pool keeps room for this many chunks.
+const KEPT: usize = 64;
 
 impl<K, V: Payload> Pool<K, V> {
     /// A pool that has so many slots.
     pub(super) fn new(capacity: usize) -> Self {
-        let mut pool = Pool { chunks: Slab::default(), heads: [NONE; 2], free: 0, keyed: 0 };
+        let mut pool = Pool { chunks: Vec::new(), numbers: Lowest::default(), free: 0, keyed: 0 };
         let mut missing = capacity;
         while missing > 0 {
             let slots = missing.min(Chunk::<K, V>::MOST);
@@ -57,7 +47,7 @@ impl<K, V: Payload> Pool<K, V> {
     /// How many slots the next chunk should have, if so many free ones are kept: 1, 1, 2, 4, …, as many as there are already,
     /// roughly; but hardly more than are kept, so that a chunk is not made and given back again and again.
     pub(super) fn wanted(&self, kept: u32) -> usize {
-        let doublings = self.chunks.places().saturating_sub(1);
+        let doublings = self.chunks.len().saturating_sub(1);
         let as_many = 1 << doublings.min(Chunk::<K, V>::MOST.trailing_zeros() as usize);
         as_many.min(kept.max(8) as usize)
     }
@@ -65,18 +55,34 @@ impl<K, V: Payload> Pool<K, V> {
     /// `Err` if there are as many chunks as can be told apart.
     #[cold]
     pub(super) fn add(&mut self, chunk: Chunk<K, V>) -> Result<(), Chunk<K, V>> {
-        if self.chunks.places() + 1 >= Chunk::<K, V>::CHUNKS {
+        if self.chunks.len() + 1 >= Chunk::<K, V>::CHUNKS {
             return Err(chunk);
         }
         self.free += chunk.free();
-        let id = self.chunks.insert(Linked { chunk, prev: NONE, next: NONE });
-        self.link(id, List::Free);
+        let id = self.numbers.first(VACANT).unwrap_or(self.chunks.len() as u32);
+        if id as usize == self.chunks.len() {
+            // Twice the room, but from one on, and not from four: on a microcontroller there may never be more.
+            if self.chunks.len() == self.chunks.capacity() {
+                self.chunks.reserve_exact(self.chunks.len().max(1));
+            }
+            self.chunks.push(None);
+        }
+        self.numbers.remove(VACANT, id);
+        self.chunks[id as usize] = Some(chunk);
+        self.numbers.insert(FREE, id);
         Ok(())
     }
 
-    /// A free slot: one with an old key, if there is one.
-    pub(super) fn take(&mut self) -> Option<Spare<K, V>> {
-        let id = *self.heads.iter().find(|&&head| head != NONE)?;
+    /// How many slots are free.
+    #[inline]
+    pub(super) fn free(&self) -> u32 {
+        self.free
+    }
+
+    /// A free slot: one with an old key, if there is one and it should be `keyed`.
+    pub(super) fn take(&mut self, keyed: bool) -> Option<Spare<K, V>> {
+        let first = if keyed { self.numbers.first(KEYED) } else { None };
+        let id = first.or_else(|| self.numbers.first(FREE))?;
         self.change(id, |chunk| chunk.take(id))
     }
 
@@ -85,17 +91,43 @@ impl<K, V: Payload> Pool<K, V> {
     pub(super) fn put(&mut self, spare: Spare<K, V>, kept: u32) -> Option<Chunk<K, V>> {
         let id = spare.chunk();
         self.change(id, |chunk| chunk.put(spare));
-        let linked = &self.chunks[id];
-        let (free, keyed) = (linked.chunk.free(), linked.chunk.keyed());
-        if !linked.chunk.is_idle() || self.free - free + 1 < kept {
+        let (free, keyed) = (self.chunk(id).free(), self.chunk(id).keyed());
+        if !self.chunk(id).is_idle() || self.free - free + 1 < kept {
             return None;
-        }
-        if let Some(list) = linked.list() {
-            self.unlink(id, list);
         }
         self.free -= free;
         self.keyed -= keyed;
-        Some(self.chunks.remove(id).chunk)
+        self.remove(id)
+    }
+
+    #[cold]
+    fn remove(&mut self, id: u32) -> Option<Chunk<K, V>> {
+        let chunk = self.chunks[id as usize].take();
+        self.numbers.insert(VACANT, id);
+        self.numbers.remove(FREE, id);
+        self.numbers.remove(KEYED, id);
+        if id as usize + 1 == self.chunks.len() {
+            while let Some(None) = self.chunks.last() {
+                self.chunks.pop();
+            }
+            if self.chunks.capacity() > KEPT && self.chunks.len() < self.chunks.capacity() / 4 {
+                self.chunks.shrink_to(KEPT.max(2 * self.chunks.len()));
+            }
+            self.numbers.truncate(self.chunks.len());
+        }
+        chunk
+    }
+
+    /// All chunks have smaller numbers.
+    pub(super) fn end(&self) -> usize {
+        self.chunks.len()
+    }
+
+    fn chunk(&self, id: u32) -> &Chunk<K, V> {
+        match &self.chunks[id as usize] {
+            Some(chunk) => chunk,
+            None => unreachable!("a chunk stays while its slots are in use"),
+        }
     }
 
     /// How many free slots have an old key.
@@ -105,55 +137,32 @@ impl<K, V: Payload> Pool<K, V> {
 
     /// The live slot of this number, if it is live.
     pub(super) fn look_at(&self, number: u32) -> Option<Live<'_, K, V>> {
-        self.chunks.get(chunk_of(number))?.chunk.look_at(number)
+        self.chunks.get(chunk_of(number) as usize)?.as_ref()?.look_at(number)
     }
 
     pub(super) fn look(&self, filed: &Filed) -> Live<'_, K, V> {
-        self.chunks[filed.chunk()].chunk.look(filed)
+        self.chunk(filed.chunk()).look(filed)
     }
 
     pub(super) fn recall(&self, filed: Filed) -> Resident<K, V> {
-        self.chunks[filed.chunk()].chunk.recall(filed)
+        self.chunk(filed.chunk()).recall(filed)
     }
 
-    /// Changes a chunk, moves it to the list where it belongs then, and keeps the sums.
+    /// Changes a chunk, and keeps the sums.
     fn change<R>(&mut self, id: u32, change: impl FnOnce(&mut Chunk<K, V>) -> R) -> R {
-        let linked = &mut self.chunks[id];
-        let before = linked.list();
-        self.free -= linked.chunk.free();
-        self.keyed -= linked.chunk.keyed();
-        let result = change(&mut linked.chunk);
-        self.free += linked.chunk.free();
-        self.keyed += linked.chunk.keyed();
-        let after = linked.list();
-        if before != after {
-            if let Some(list) = before {
-                self.unlink(id, list);
-            }
-            if let Some(list) = after {
-                self.link(id, list);
+        let Some(chunk) = &mut self.chunks[id as usize] else { unreachable!("it has a free slot, or a slot in use") };
+        let before = [chunk.free(), chunk.keyed()];
+        let result = change(chunk);
+        let after = [chunk.free(), chunk.keyed()];
+        let sums = [(&mut self.free, FREE), (&mut self.keyed, KEYED)];
+        for (((sum, set), before), after) in sums.into_iter().zip(before).zip(after) {
+            *sum = *sum - before + after;
+            match (before, after) {
+                (0, 1..) => self.numbers.insert(set, id),
+                (1.., 0) => self.numbers.remove(set, id),
+                _ => {}
             }
         }
         result
-    }
-
-    fn link(&mut self, id: u32, list: List) {
-        let next = core::mem::replace(&mut self.heads[list as usize], id);
-        let linked = &mut self.chunks[id];
-        (linked.prev, linked.next) = (NONE, next);
-        if next != NONE {
-            self.chunks[next].prev = id;
-        }
-    }
-
-    fn unlink(&mut self, id: u32, list: List) {
-        let Linked { prev, next, .. } = self.chunks[id];
-        match prev {
-            NONE => self.heads[list as usize] = next,
-            prev => self.chunks[prev].next = next,
-        }
-        if next != NONE {
-            self.chunks[next].prev = prev;
-        }
     }
 }

@@ -139,8 +139,10 @@ impl<K, V: Payload> Shard<K, V> {
         let found = self.rest.find_entry(tag_of(last).bucket_hash(), |filed| self.pool.look(filed).is(last));
         let (filed, _) = found.ok()?.remove();
         let resident = self.pool.recall(filed);
-        // Twice, because a table has more room than it was asked for: else it would try again and again.
-        if self.rest.capacity() > 2 * self.rest_kept() && self.rest.len() < self.rest.capacity() / 8 {
+        // A table has up to 16/7 buckets for each that it was asked for: with less than 4 it would try again and again. The buckets are
+        // counted, because removed entries lower the capacity without freeing memory.
+        let buckets = self.rest.num_buckets();
+        if buckets > self.rest_kept().saturating_mul(4) && self.rest.len() < buckets / 8 {
             self.shrink_rest();
         }
         Some(resident)
@@ -151,7 +153,7 @@ impl<K, V: Payload> Shard<K, V> {
         (self.spares_kept as usize).saturating_mul(2).clamp(REST_KEPT, usize::MAX / 2)
     }
 
-    /// After a burst. Moving `n` entries is paid for by the `3 n` releases, at least, since the table was that full.
+    /// After a burst. Moving `n` entries is paid for by the `2 n` releases, at least, since the table was that full.
     #[cold]
     fn shrink_rest(&mut self) {
         let room = (self.rest.len() * 2).max(self.rest_kept());
@@ -162,7 +164,7 @@ impl<K, V: Payload> Shard<K, V> {
     #[inline]
     pub(super) fn has_spare(&mut self) -> bool {
         if self.hot.is_none() {
-            self.hot = self.pool.take();
+            self.hot = self.take_free();
         }
         self.hot.is_some()
     }
@@ -175,13 +177,26 @@ impl<K, V: Payload> Shard<K, V> {
 
     #[inline]
     pub(super) fn take_spare(&mut self) -> Option<Spare<K, V>> {
-        self.hot.take().or_else(|| self.pool.take())
+        self.hot.take().or_else(|| self.take_free())
+    }
+
+    fn take_free(&mut self) -> Option<Spare<K, V>> {
+        // What the reuse of a key saves is less than what a chunk takes that is kept for it.
+        let keyed = !self.is_sparse();
+        self.pool.take(keyed)
+    }
+
+    /// Whether so much is free that slots should be reused where that lets chunks be given back: more than is kept for reuse, and more
+    /// than a quarter of what is in use.
+    fn is_sparse(&self) -> bool {
+        let free = self.pool.free();
+        free >= self.spares_kept && 4 * free as usize >= self.len()
     }
 
     /// Keeps a slot for reuse. If there are enough, a chunk is `idle`, to be dropped outside the lock.
     #[inline]
     pub(super) fn keep(&mut self, spare: Spare<K, V>, idle: &mut Option<Chunk<K, V>>) {
-        if self.hot.is_none() && self.spares_kept > 0 {
+        if self.hot.is_none() && (self.pool.free() < self.spares_kept || self.is_dense()) {
             self.hot = Some(spare);
         } else {
             self.keep_more(spare, idle);
@@ -190,13 +205,23 @@ impl<K, V: Payload> Shard<K, V> {
 
     #[inline(never)]
     fn keep_more(&mut self, spare: Spare<K, V>, idle: &mut Option<Chunk<K, V>>) {
+        let chunk = spare.chunk();
         *idle = self.pool.put(spare, self.spares_kept);
+        if idle.is_some() {
+            V::forget_chunk(&mut self.kept, chunk, self.pool.end());
+        }
     }
 
     /// Whether a key that is given up now may stay with its slot.
     pub(super) fn keeps_keys(&self) -> bool {
         // `hot` has one, if it is there.
         self.pool.keyed() + u32::from(self.hot.is_some()) < self.spares_kept
+    }
+
+    /// For who has seen that as many slots are free as are kept.
+    #[inline(never)]
+    fn is_dense(&self) -> bool {
+        self.spares_kept > 0 && !self.is_sparse()
     }
 
     /// How many slots should be [supplied](Shard::supply) next.
@@ -213,7 +238,7 @@ impl<K, V: Payload> Shard<K, V> {
             return spare;
         }
         *left = self.pool.add(chunk).err();
-        self.pool.take()
+        self.take_free()
     }
 
     pub(super) fn len(&self) -> usize {

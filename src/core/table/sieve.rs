@@ -4,22 +4,26 @@
 //! New values come in at the head. The hand goes from the tail to the head, and from there to the tail again; it passes values
 //! that were used since it last came by, and the first that was not goes. What was passed stays where it is.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use super::slot::{SLOTS, chunk_of};
 use crate::core::slab::NONE;
 
 /// The slots that have a value, by number, in the order in which they came in.
 pub(super) struct Sieve {
-    /// By slot number.
-    links: Vec<Link>,
+    /// Of each chunk's slots, by its number; those that have been needed.
+    links: Vec<Option<Box<Links>>>,
     head: u32,
     tail: u32,
     /// Where the hand is; `NONE` for the tail.
     hand: u32,
     len: usize,
-    /// It keeps room for this many slots.
+    /// It keeps what it has for so many chunks.
     kept: usize,
 }
+
+type Links = [Link; SLOTS];
 
 /// Neighbours, the one that came in next and the one that came in before; its own number where there is none.
 #[derive(Clone, Copy)]
@@ -28,8 +32,8 @@ struct Link {
     older: u32,
 }
 
-/// A sieve keeps room for this many slots, or for as many as it was made for, if those are more.
-const KEPT: usize = 64;
+/// A sieve keeps room for this many chunks.
+const KEPT: usize = 4;
 
 /// Of a slot that is not in.
 const OUT: Link = Link { newer: NONE, older: NONE };
@@ -37,8 +41,9 @@ const OUT: Link = Link { newer: NONE, older: NONE };
 impl Sieve {
     /// One that holds `capacity` slots before anything is allocated.
     pub(super) fn with_capacity(capacity: usize) -> Self {
-        let links = Vec::with_capacity(capacity);
-        Sieve { kept: links.capacity().max(KEPT), links, head: NONE, tail: NONE, hand: NONE, len: 0 }
+        let chunks = capacity.div_ceil(SLOTS);
+        let links = (0..chunks).map(|_| Some(Box::new([OUT; SLOTS]))).collect();
+        Sieve { kept: chunks, links, head: NONE, tail: NONE, hand: NONE, len: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -46,7 +51,18 @@ impl Sieve {
     }
 
     pub(super) fn contains(&self, number: u32) -> bool {
-        self.links.get(number as usize).is_some_and(|link| link.newer != NONE)
+        self.links.get(chunk_of(number) as usize).is_some_and(|links| match links {
+            Some(links) => links[number as usize % SLOTS].newer != NONE,
+            None => false,
+        })
+    }
+
+    /// Of a slot that is in, or is going to be.
+    fn link(&mut self, number: u32) -> &mut Link {
+        match &mut self.links[chunk_of(number) as usize] {
+            Some(links) => &mut links[number as usize % SLOTS],
+            None => unreachable!("what is in has links"),
+        }
     }
 
     /// Puts a slot in at the head, if it is not in.
@@ -54,16 +70,17 @@ impl Sieve {
         if self.contains(number) {
             return;
         }
-        let place = number as usize;
-        if place >= self.links.len() {
-            self.links.resize(place + 1, OUT);
+        let chunk = chunk_of(number) as usize;
+        if chunk >= self.links.len() {
+            self.links.resize_with(chunk + 1, || None);
         }
+        self.links[chunk].get_or_insert_with(|| Box::new([OUT; SLOTS]));
         let older = if self.head == NONE { number } else { self.head };
-        self.links[place] = Link { newer: number, older };
+        *self.link(number) = Link { newer: number, older };
         if self.head == NONE {
             self.tail = number;
         } else {
-            self.links[self.head as usize].newer = number;
+            self.link(self.head).newer = number;
         }
         self.head = number;
         self.len += 1;
@@ -74,7 +91,7 @@ impl Sieve {
         if !self.contains(number) {
             return;
         }
-        let Link { newer, older } = core::mem::replace(&mut self.links[number as usize], OUT);
+        let Link { newer, older } = core::mem::replace(self.link(number), OUT);
         let (is_head, is_tail) = (newer == number, older == number);
         if self.hand == number {
             self.hand = if is_head { NONE } else { newer };
@@ -83,20 +100,30 @@ impl Sieve {
             (true, true) => (self.head, self.tail) = (NONE, NONE),
             (true, false) => {
                 self.head = older;
-                self.links[older as usize].newer = older;
+                self.link(older).newer = older;
             }
             (false, true) => {
                 self.tail = newer;
-                self.links[newer as usize].older = newer;
+                self.link(newer).older = newer;
             }
             (false, false) => {
-                self.links[older as usize].newer = newer;
-                self.links[newer as usize].older = older;
+                self.link(older).newer = newer;
+                self.link(newer).older = older;
             }
         }
         self.len -= 1;
-        if self.len == 0 && self.links.capacity() > self.kept {
-            self.links = Vec::new();
+    }
+
+    /// The chunk of this number is given back, none of whose slots is in; and all that are left have smaller numbers than `end`.
+    pub(super) fn forget_chunk(&mut self, chunk: usize, end: usize) {
+        if chunk >= self.kept {
+            if let Some(links) = self.links.get_mut(chunk) {
+                *links = None;
+            }
+        }
+        self.links.truncate(end.max(self.kept));
+        if self.links.capacity() > KEPT.max(self.kept) && self.links.len() < self.links.capacity() / 4 {
+            self.links.shrink_to(KEPT.max(2 * self.links.len()));
         }
     }
 
@@ -109,7 +136,7 @@ impl Sieve {
     /// The hand goes on.
     pub(super) fn pass(&mut self) {
         if let Some(number) = self.hand() {
-            let newer = self.links[number as usize].newer;
+            let newer = self.link(number).newer;
             self.hand = if newer == number { NONE } else { newer };
         }
     }
@@ -124,11 +151,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_memory_goes_with_the_last_of_many() {
-        let mut sieve = Sieve::with_capacity(0);
-        (0..10 * KEPT as u32).for_each(|number| sieve.push(number));
-        assert!(sieve.links.capacity() >= 10 * KEPT);
-        (0..10 * KEPT as u32).for_each(|number| sieve.remove(number));
+    fn its_memory_goes_with_the_chunks() {
+        const CHUNKS: usize = 100;
+        let mut sieve = Sieve::with_capacity(SLOTS + 1);
+        (0..(CHUNKS * SLOTS) as u32).for_each(|number| sieve.push(number));
+        let chunks = |sieve: &Sieve| sieve.links.iter().flatten().count();
+        assert_eq!(chunks(&sieve), CHUNKS);
+        // From the front, but for the last chunk; then that.
+        for chunk in 0..CHUNKS {
+            (0..SLOTS).for_each(|slot| sieve.remove((chunk * SLOTS + slot) as u32));
+            sieve.forget_chunk(chunk, if chunk + 1 < CHUNKS { CHUNKS } else { 0 });
+            assert_eq!(chunks(&sieve), 2 + (CHUNKS - 1 - chunk).min(CHUNKS - 2), "two were asked for");
+        }
         assert!(sieve.links.capacity() <= KEPT);
         sieve.push(3);
         assert_eq!((sieve.hand(), sieve.len()), (Some(3), 1));

@@ -58,6 +58,9 @@ struct Number(u32);
 /// How many bits of a [`Number`] are the index in the chunk.
 const INDEX_BITS: u32 = 4;
 
+/// How many slots a chunk has at most.
+pub(super) const SLOTS: usize = 1 << INDEX_BITS;
+
 /// Some slots in one allocation.
 pub(super) struct Chunk<K, V: Payload> {
     /// The first of `len`.
@@ -172,9 +175,9 @@ impl<K, V: Payload> Drop for Slot<K, V> {
 }
 
 impl<K, V: Payload> Chunk<K, V> {
-    /// How many slots a chunk has at most. A key that is held for long keeps its whole chunk, and in larger ones there would
+    /// A key that is held for long keeps its whole chunk, and in larger ones there would
     /// hardly be less to do for each slot.
-    pub(super) const MOST: usize = 1 << INDEX_BITS;
+    pub(super) const MOST: usize = SLOTS;
 
     /// How many chunks can be told apart.
     pub(super) const CHUNKS: usize = 1 << (u32::BITS - INDEX_BITS) as usize;

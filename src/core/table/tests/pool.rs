@@ -18,7 +18,7 @@ fn is_keyed(spare: &mut Spare<String, ()>) -> bool {
 #[test]
 fn a_slot_with_an_old_key_comes_first() {
     let mut pool = Pool::<String, ()>::new(2 * Chunk::<String, ()>::MOST);
-    let mut all: Vec<_> = core::iter::from_fn(|| pool.take()).collect();
+    let mut all: Vec<_> = core::iter::from_fn(|| pool.take(true)).collect();
     let (mut keyed, other) = (all.remove(0), all.remove(0));
     let far = all.pop().expect("there are two chunks");
     assert_ne!(keyed.chunk(), far.chunk());
@@ -27,9 +27,38 @@ fn a_slot_with_an_old_key_comes_first() {
     assert!(pool.put(keyed, u32::MAX).is_none());
     assert!(pool.put(far, u32::MAX).is_none());
     assert_eq!(pool.keyed(), 1);
-    assert!(is_keyed(&mut pool.take().expect("three are free")));
-    assert!(!is_keyed(&mut pool.take().expect("two are free")));
+    assert!(is_keyed(&mut pool.take(true).expect("three are free")));
+    assert!(!is_keyed(&mut pool.take(true).expect("two are free")));
     assert_eq!(pool.keyed(), 0);
+}
+
+/// A slot of the chunk with the lowest number is used; and that is the number that a new chunk has.
+#[test]
+fn the_lowest_number_comes_first() {
+    let mut pool = Pool::<u32, ()>::new(3 * Chunk::<u32, ()>::MOST);
+    let mut all: Vec<_> = core::iter::from_fn(|| pool.take(true)).collect();
+    for _ in 0..100 {
+        // The first chunk is given back, and another comes.
+        let idle = all.drain(..Chunk::<u32, ()>::MOST).filter_map(|spare| pool.put(spare, 0));
+        assert_eq!(idle.map(drop).count(), 1);
+        assert!(pool.add(Chunk::alloc(Chunk::<u32, ()>::MOST)).is_ok());
+        // One of each chunk is free.
+        let (second, third) = (all.remove(0), all.pop().expect("there are three chunks"));
+        assert!(pool.put(third, u32::MAX).is_none());
+        assert!(pool.put(second, u32::MAX).is_none());
+        let mut found: Vec<_> = core::iter::from_fn(|| pool.take(true)).collect();
+        let chunks: Vec<_> = found.iter().map(Spare::chunk).collect();
+        assert!(chunks.is_sorted(), "{chunks:?}");
+        assert_eq!((chunks[0], chunks.last(), pool.end()), (0, Some(&2), 3));
+        let last = found.pop().expect("there are many");
+        found.append(&mut all);
+        found.push(last);
+        all = found;
+        all.sort_by_key(Spare::chunk);
+    }
+    for spare in all {
+        drop(pool.put(spare, u32::MAX));
+    }
 }
 
 proptest! {
@@ -51,7 +80,7 @@ proptest! {
                     made = Some((chunk.free(), 0));
                     prop_assert!(pool.add(chunk).is_ok());
                 }
-                let mut spare = pool.take().expect("some are free");
+                let mut spare = pool.take(true).expect("some are free");
                 if let Some(made) = made {
                     prop_assert!(chunks.insert(spare.chunk(), made).is_none());
                 }
@@ -87,6 +116,6 @@ proptest! {
             prop_assert!(pool.put(spare, u32::MAX).is_none());
         }
         let slots: u32 = chunks.values().map(|(len, _)| len).sum();
-        prop_assert_eq!(core::iter::from_fn(|| pool.take()).count(), slots as usize);
+        prop_assert_eq!(core::iter::from_fn(|| pool.take(true)).count(), slots as usize);
     }
 }

@@ -1,0 +1,160 @@
+//! Sets of numbers whose lowest is found fast.
+
+use alloc::vec::Vec;
+
+/// Some sets. There is a bit for each number, in rows, and a bit for each row that is not empty. So the lowest of a million is found in some
+/// twenty steps.
+pub(super) struct Lowest<const SETS: usize> {
+    rows: Vec<Row<SETS>>,
+    /// As long as there is one row at most, there is nothing here.
+    filled: Vec<Row<SETS>>,
+}
+
+/// Bits for each set.
+type Row<const SETS: usize> = [usize; SETS];
+
+/// How many bits there are.
+const BITS: u32 = usize::BITS;
+
+/// There is always room for this many rows.
+const KEPT: usize = 8;
+
+/// Where a number's bit is: its row, and the bit in there.
+fn place(number: u32) -> (usize, usize) {
+    ((number / BITS) as usize, 1 << (number % BITS))
+}
+
+impl<const SETS: usize> Default for Lowest<SETS> {
+    fn default() -> Self {
+        Lowest { rows: Vec::new(), filled: Vec::new() }
+    }
+}
+
+impl<const SETS: usize> Lowest<SETS> {
+    pub(super) fn insert(&mut self, set: usize, number: u32) {
+        let (row, bit) = place(number);
+        if row >= self.rows.len() {
+            self.grow(row);
+        }
+        self.rows[row][set] |= bit;
+        if !self.filled.is_empty() {
+            let (above, bit) = place(row as u32);
+            self.filled[above][set] |= bit;
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, row: usize) {
+        // The first row alone, for a microcontroller; then twice as many.
+        if self.rows.is_empty() {
+            self.rows.reserve_exact(row + 1);
+        }
+        self.rows.resize(row + 1, [0; SETS]);
+        if row > 0 {
+            if self.filled.is_empty() {
+                self.filled.push(self.rows[0].map(|bits| usize::from(bits != 0)));
+            }
+            self.filled.resize(place(row as u32).0 + 1, [0; SETS]);
+        }
+    }
+
+    pub(super) fn remove(&mut self, set: usize, number: u32) {
+        let (row, bit) = place(number);
+        let Some(bits) = self.rows.get_mut(row) else { return };
+        bits[set] &= !bit;
+        if bits[set] == 0 && !self.filled.is_empty() {
+            let (above, bit) = place(row as u32);
+            self.filled[above][set] &= !bit;
+        }
+    }
+
+    pub(super) fn first(&self, set: usize) -> Option<u32> {
+        let lowest = |rows: &[Row<SETS>]| {
+            let row = rows.iter().position(|bits| bits[set] != 0)?;
+            Some(row as u32 * BITS + rows[row][set].trailing_zeros())
+        };
+        if self.filled.is_empty() {
+            return lowest(&self.rows);
+        }
+        let row = lowest(&self.filled)?;
+        Some(row * BITS + self.rows[row as usize][set].trailing_zeros())
+    }
+
+    /// Only numbers below this one stay in the sets.
+    pub(super) fn truncate(&mut self, end: usize) {
+        let rows = end.div_ceil(BITS as usize);
+        if self.rows.len() < rows {
+            return;
+        }
+        cut(&mut self.rows, end);
+        if !self.filled.is_empty() {
+            cut(&mut self.filled, rows);
+            if let (Some(bits), Some(row)) = (self.rows.last(), rows.checked_sub(1)) {
+                let (above, bit) = place(row as u32);
+                for (set, _) in bits.iter().enumerate().filter(|(_, bits)| **bits == 0) {
+                    self.filled[above][set] &= !bit;
+                }
+            }
+        }
+        if self.rows.capacity() > KEPT && rows < self.rows.capacity() / 4 {
+            self.rows.shrink_to(KEPT.max(2 * rows));
+            self.filled.shrink_to_fit();
+        }
+    }
+}
+
+/// Cuts rows to so many bits.
+fn cut<const SETS: usize>(rows: &mut Vec<Row<SETS>>, end: usize) {
+    rows.truncate(end.div_ceil(BITS as usize));
+    let (row, bit) = place(end as u32);
+    if let Some(row) = rows.get_mut(row) {
+        row.iter_mut().for_each(|bits| *bits &= bit - 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeSet;
+    use alloc::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn they_do_as_sets(steps in prop::collection::vec((0..5u8, 0..2usize, 0..10_000u32), 0..200)) {
+            let (mut sets, mut models) = (Lowest::<2>::default(), [BTreeSet::new(), BTreeSet::new()]);
+            for (step, set, number) in steps {
+                match step {
+                    0..2 => {
+                        sets.insert(set, number);
+                        models[set].insert(number);
+                    }
+                    2 => {
+                        sets.remove(set, number);
+                        models[set].remove(&number);
+                    }
+                    3 => {
+                        let first = models[set].pop_first();
+                        prop_assert_eq!(sets.first(set), first);
+                        first.into_iter().for_each(|first| sets.remove(set, first));
+                    }
+                    _ => {
+                        models.iter_mut().for_each(|model| drop(model.split_off(&number)));
+                        sets.truncate(number as usize);
+                        prop_assert!(sets.rows.capacity() <= KEPT.max(5 * (number / BITS + 1) as usize));
+                    }
+                }
+                for (set, model) in models.iter().enumerate() {
+                    prop_assert_eq!(sets.first(set), model.first().copied());
+                }
+            }
+            for (set, model) in models.into_iter().enumerate() {
+                let found = core::iter::from_fn(|| sets.first(set).inspect(|&first| sets.remove(set, first)));
+                let found: Vec<_> = found.collect();
+                prop_assert_eq!(found, model.into_iter().collect::<Vec<_>>());
+            }
+        }
+    }
+}
