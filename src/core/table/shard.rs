@@ -20,6 +20,8 @@ pub(super) struct Shard<K, V: Payload> {
     rest: HashTable<Filed>,
     /// The slot that was given up last, where it is at hand.
     hot: Option<Spare<K, V>>,
+    /// Whether there may be one.
+    keeps_hot: bool,
     pool: Pool<K, V>,
     /// What is kept for the entries' payloads.
     pub(super) kept: V::Kept,
@@ -38,6 +40,7 @@ impl<K, V: Payload> Shard<K, V> {
             // Twice the room: a table that is more than half full when removals have worn it out grows instead of tidying up.
             rest: HashTable::with_capacity(2 * capacity.saturating_sub(1)),
             hot: None,
+            keeps_hot: spares_kept > 0,
             pool: Pool::new(capacity),
             kept: V::kept(values, capacity),
         }
@@ -182,21 +185,23 @@ impl<K, V: Payload> Shard<K, V> {
 
     fn take_free(&mut self) -> Option<Spare<K, V>> {
         // What the reuse of a key saves is less than what a chunk takes that is kept for it.
-        let keyed = !self.is_sparse();
-        self.pool.take(keyed)
+        let spare = self.pool.take(self.keeps_hot);
+        self.look_at_pool();
+        spare
     }
 
-    /// Whether so much is free that slots should be reused where that lets chunks be given back: more than is kept for reuse, and more
-    /// than a quarter of what is in use.
-    fn is_sparse(&self) -> bool {
+    /// Slots are reused where that lets chunks be given back if so many are free: more than are kept for reuse, and more than a quarter
+    /// of those in use.
+    fn look_at_pool(&mut self) {
         let free = self.pool.free();
-        free >= self.spares_kept && 4 * free as usize >= self.len()
+        let is_sparse = free >= self.spares_kept && 4 * free as usize >= self.len();
+        self.keeps_hot = self.spares_kept > 0 && !is_sparse;
     }
 
     /// Keeps a slot for reuse. If there are enough, a chunk is `idle`, to be dropped outside the lock.
     #[inline]
     pub(super) fn keep(&mut self, spare: Spare<K, V>, idle: &mut Option<Chunk<K, V>>) {
-        if self.hot.is_none() && (self.pool.free() < self.spares_kept || self.is_dense()) {
+        if self.hot.is_none() && self.keeps_hot {
             self.hot = Some(spare);
         } else {
             self.keep_more(spare, idle);
@@ -207,6 +212,7 @@ impl<K, V: Payload> Shard<K, V> {
     fn keep_more(&mut self, spare: Spare<K, V>, idle: &mut Option<Chunk<K, V>>) {
         let chunk = spare.chunk();
         *idle = self.pool.put(spare, self.spares_kept);
+        self.look_at_pool();
         if idle.is_some() {
             V::forget_chunk(&mut self.kept, chunk, self.pool.end());
         }
@@ -216,12 +222,6 @@ impl<K, V: Payload> Shard<K, V> {
     pub(super) fn keeps_keys(&self) -> bool {
         // `hot` has one, if it is there.
         self.pool.keyed() + u32::from(self.hot.is_some()) < self.spares_kept
-    }
-
-    /// For who has seen that as many slots are free as are kept.
-    #[inline(never)]
-    fn is_dense(&self) -> bool {
-        self.spares_kept > 0 && !self.is_sparse()
     }
 
     /// How many slots should be [supplied](Shard::supply) next.
