@@ -14,7 +14,7 @@ use crate::acquire::blocking::{Wait, block, deadline_after};
 use crate::acquire::future::race;
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::core::Outlook;
-use crate::core::{Entered, Kept, LatchWord, Presence, Ticket, Waiter, WakeBatch, Want};
+use crate::core::{Access, Entered, Kept, LatchWord, Presence, Ticket, Waiter, WakeBatch, Want};
 use crate::fairness::Fairness;
 use crate::mode::Mode;
 
@@ -136,11 +136,20 @@ impl<M: Mode> Request<'_, M> {
     }
 }
 
+/// By value: what a request is made of may then stay in registers.
+#[cold]
+#[inline(never)]
+fn give_up(word: &LatchWord, access: Access, ticket: Ticket, fairness: Fairness) {
+    word.cancel(access, ticket, fairness, &mut WakeBatch::default());
+}
+
 impl<M: Mode> Drop for Request<'_, M> {
     #[inline]
     fn drop(&mut self) {
         if self.is_claimed {
-            self.give_up_into(&mut WakeBatch::default());
+            if let Some(word) = self.word {
+                give_up(word, self.mode.access(), self.ticket, self.fairness);
+            }
         }
     }
 }
