@@ -80,7 +80,7 @@ where
     poll_fn(|cx| {
         let ended = pump(link.watchers(), &place.namespace, connection, cx);
         if let Poll::Ready(opened) = opened.as_mut().poll(cx) {
-            return Poll::Ready(opened.map_err(|error| unusable(error.into())));
+            return Poll::Ready(opened);
         }
         ended.map(Err)
     })

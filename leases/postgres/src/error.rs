@@ -52,6 +52,9 @@ pub enum Error {
         /// What the server says.
         source: Arc<tokio_postgres::Error>,
     },
+    /// Something between this program and the server gives each transaction whatever session is free: PgBouncer in transaction or statement
+    /// mode. Operations fail at once; a connection is still tried for, again and again. See [the crate's page](crate#poolers).
+    Pooled,
     /// The server has refused the statement, and changed nothing.
     Refused {
         /// What it says.
@@ -86,6 +89,10 @@ impl fmt::Display for Error {
                  keylatch-lease-postgres)",
                 told(source)
             ),
+            Error::Pooled => f.write_str(
+                "Postgres: a pooler shares the sessions of the database among its clients, as PgBouncer does in transaction mode: connect to \
+                 the database itself, or to a pool in session mode",
+            ),
             Error::Refused { source } => write!(f, "Postgres: the database refused the statement: {}", told(source)),
             Error::Guarded => f.write_str("Postgres: a transaction is open that is guarded by the lease"),
             Error::Stopped => f.write_str("Postgres: the driver of the connection has been dropped"),
@@ -109,7 +116,7 @@ impl StdError for Error {
             | Error::Missing { source }
             | Error::Denied { source }
             | Error::Refused { source } => Some(&**source),
-            Error::Timeout | Error::Guarded | Error::Stopped => None,
+            Error::Timeout | Error::Pooled | Error::Guarded | Error::Stopped => None,
         }
     }
 }
@@ -128,7 +135,7 @@ impl Failure for Error {
     }
 
     fn is_lasting(&self) -> bool {
-        matches!(self, Error::Missing { .. } | Error::Denied { .. })
+        matches!(self, Error::Missing { .. } | Error::Denied { .. } | Error::Pooled)
     }
 }
 
@@ -150,6 +157,9 @@ pub(crate) fn judge(error: tokio_postgres::Error) -> Verdict {
         return Verdict::Failed(Fail::Unknown(Error::Closed { source: Arc::new(error) }));
     }
     let code = told.code().clone();
+    if is_pooled(&code) {
+        return Verdict::Failed(Fail::NotDone(Error::Pooled));
+    }
     let (is_missing, is_denied) = (is_missing(&code), is_denied(&code));
     let source = Arc::new(error);
     if code == SqlState::T_R_SERIALIZATION_FAILURE || code == SqlState::T_R_DEADLOCK_DETECTED {
@@ -176,10 +186,16 @@ fn is_denied(code: &SqlState) -> bool {
         || [&SqlState::INVALID_CATALOG_NAME, &SqlState::INSUFFICIENT_PRIVILEGE].contains(&code)
 }
 
+/// Whether a prepared statement is not there, or one that is not ours is: the session is not the one in which it was prepared.
+pub(crate) fn is_pooled(code: &SqlState) -> bool {
+    [&SqlState::INVALID_SQL_STATEMENT_NAME, &SqlState::DUPLICATE_PSTATEMENT].contains(&code)
+}
+
 /// What kept a connection from being used.
 pub(crate) fn unusable(error: BoxError) -> Error {
     match error.downcast::<tokio_postgres::Error>() {
         Ok(error) if error.code().is_some_and(is_missing) => Error::Missing { source: Arc::new(*error) },
+        Ok(error) if error.code().is_some_and(is_pooled) => Error::Pooled,
         Ok(error) if error.code().is_some_and(is_denied) => Error::Denied { source: Arc::new(*error) },
         Ok(error) => Error::unconnected(Some(error)),
         Err(error) => Error::unconnected(Some(error)),

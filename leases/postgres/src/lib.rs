@@ -137,6 +137,11 @@
 //! settings. Connect to the server itself, or through a pool in *session* mode. Your own queries, guarded transactions included, may
 //! go through whatever pooler.
 //!
+//! Such a pooler is noticed when an engine connects, or at the latest when another session answers it: operations then fail with
+//! [`Error::Pooled`] until a connection is a session of its own. An engine that shares the pool with nobody cannot tell: it hears of no
+//! release, and whoever uses its session next has its settings, a `statement_timeout` of half of its [timeout](Options::timeout) among
+//! them.
+//!
 //! # Runtimes
 //! With the feature `tokio` (default) [`Options::connect`] dials and spawns on tokio. [`Options::connect_with`] takes any way to make a
 //! connection, and returns the driver for you to spawn; without the feature no runtime is linked. Timers are those of `async-io`.

@@ -150,11 +150,13 @@ impl Postgres {
         let mut tries = 1;
         loop {
             let session = self.shared.link.session(limit).await.map_err(Fail::NotDone)?;
-            let question = question(Arc::clone(&session));
+            let question = async { question(Arc::clone(&session)).await.inspect_err(|error| session.note(error)) };
             let Some(answer) = self.shared.link.answer(&session, limit, question).await else {
                 return Err(Fail::Unknown(Error::Timeout));
             };
             match answer.map_err(judge) {
+                // It is told of nothing; and what it has set may be another's.
+                Ok(_) if session.is_pooled() => return Err(Fail::Unknown(Error::Pooled)),
                 Ok(answer) => return Ok(answer),
                 Err(Verdict::Again(_)) if tries < TRIES => tries += 1,
                 Err(Verdict::Again(error)) => return Err(Fail::NotDone(error)),
@@ -258,7 +260,7 @@ impl Engine for Postgres {
                 &session.place.quarantine,
                 &session.place.trusts,
             ];
-            session.client.query_one(&session.acquire, &arguments).await
+            session.ask_one(&session.acquire, &arguments).await
         };
         let row = self.ask(&mut limit, question).await?;
         Ok(match what(&row) {
@@ -290,7 +292,7 @@ impl Engine for Postgres {
         let question = |session: Arc<Live<Session>>| async move {
             let arguments: [&(dyn tokio_postgres::types::ToSql + Sync); 8] =
                 [&session.place.namespace, entities, keys, owners, tokens, terms, idles, totals];
-            session.client.query(&session.renew, &arguments).await
+            session.ask(&session.renew, &arguments).await
         };
         let rows = self.ask(&mut self.limit(), question).await?;
         for row in rows {
@@ -319,10 +321,7 @@ impl Engine for Postgres {
     async fn release_all(&self, owner: &Owner, _: Duration) -> Result<Vec<Resource>, Fail<Error>> {
         let id = owner.id().as_bytes();
         let question = |session: Arc<Live<Session>>| async move {
-            session
-                .client
-                .query_one(&session.release_all, &[&session.place.namespace, &id, &session.place.channel])
-                .await
+            session.ask_one(&session.release_all, &[&session.place.namespace, &id, &session.place.channel]).await
         };
         let row = self.end(question).await?;
         let column = |column: usize| row.get::<_, Option<Vec<&[u8]>>>(column).unwrap_or_default();

@@ -1,14 +1,20 @@
 //! A connection that is ready for use: set up, and with its statements prepared.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use keylatch_lease::{Owner, Resource, Token};
 use keylatch_lease_remote::Tenure;
-use tokio_postgres::{Client, Error, Row, Statement, types::ToSql};
+use tokio_postgres::{Client, Error, Row, SimpleQueryMessage, Statement, types::ToSql};
 
 use crate::{
     convert::{channel, number, parts},
-    error,
+    error::{self, is_pooled, unusable},
 };
 
 /// How many rows go at a time.
@@ -23,16 +29,16 @@ const AT_A_TIME: i64 = 1000;
 /// ```
 pub const SCHEMA: &str = include_str!("schema.sql");
 
-const ACQUIRE: &str =
-    "SELECT * FROM keylatch_lease_acquire_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
+// Each answer says by which process of the server it was given: see [`Session::ask`].
+const ACQUIRE: &str = "SELECT *, pg_backend_pid() FROM keylatch_lease_acquire_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
 const FIND_MARK: &str = "SELECT FROM keylatch_lease_barred_v1($1, $2, $3)";
 const END_QUARANTINE: &str = "UPDATE keylatch_lease SET until = '-infinity'
     WHERE ns = '' AND entity = decode('fe', 'hex') AND key = ''";
 /// What no other database has.
 const SYSTEM: &str = "SELECT system_identifier::text FROM pg_control_system()";
-const RENEW: &str = "SELECT * FROM keylatch_lease_renew_v1($1, $2, $3, $4, $5, $6, $7, $8)";
-const RELEASE: &str = "SELECT * FROM keylatch_lease_release_v1($1, $2, $3, $4, $5, $6)";
-const RELEASE_ALL: &str = "SELECT * FROM keylatch_lease_release_all_v1($1, $2, $3)";
+const RENEW: &str = "SELECT *, pg_backend_pid() FROM keylatch_lease_renew_v1($1, $2, $3, $4, $5, $6, $7, $8)";
+const RELEASE: &str = "SELECT *, pg_backend_pid() FROM keylatch_lease_release_v1($1, $2, $3, $4, $5, $6)";
+const RELEASE_ALL: &str = "SELECT *, pg_backend_pid() FROM keylatch_lease_release_all_v1($1, $2, $3)";
 const SWEEP: &str = "SELECT keylatch_lease_sweep_v1($1, $2)";
 // The clock is read before the snapshot is taken: read after it, a lease that was renewed between the two would look expired.
 const LOOK: &str = "WITH clock AS MATERIALIZED (SELECT statement_timestamp() AS now)
@@ -68,6 +74,10 @@ pub(crate) struct Session {
     /// Which database system this is.
     pub(crate) system: String,
     pub(crate) client: Client,
+    /// The process of the server that this is a session of.
+    process: i32,
+    /// Another one has answered.
+    is_pooled: AtomicBool,
     pub(crate) acquire: Statement,
     pub(crate) renew: Statement,
     pub(crate) release: Statement,
@@ -79,7 +89,30 @@ pub(crate) struct Session {
 
 impl Session {
     /// Whatever the database, the role or the user's configuration set by default, leases need these.
-    pub(crate) async fn open(client: Client, place: Arc<Place>, timeout: Duration) -> Result<Self, Error> {
+    ///
+    /// Nothing is set before it is sure, as far as it can be, that nobody else has the session: through a pooler that shares it others would
+    /// have these settings, too.
+    pub(crate) async fn open(client: Client, place: Arc<Place>, timeout: Duration) -> Result<Self, error::Error> {
+        let failed = |error: Error| unusable(error.into());
+        // A session that is new, or that a pooler has reset, listens to nothing.
+        let (process, 0) = listening(&client).await.map_err(failed)? else { return Err(error::Error::Pooled) };
+        let session = Session {
+            system: client.query_one(SYSTEM, &[]).await.map_err(failed)?.get(0),
+            acquire: client.prepare(ACQUIRE).await.map_err(failed)?,
+            renew: client.prepare(RENEW).await.map_err(failed)?,
+            release: client.prepare(RELEASE).await.map_err(failed)?,
+            release_all: client.prepare(RELEASE_ALL).await.map_err(failed)?,
+            look: client.prepare(LOOK).await.map_err(failed)?,
+            owned_by: client.prepare(OWNED_BY).await.map_err(failed)?,
+            sweep: client.prepare(SWEEP).await.map_err(failed)?,
+            process,
+            is_pooled: AtomicBool::new(false),
+            place,
+            client,
+        };
+        if listening(&session.client).await.map_err(failed)? != (process, 0) {
+            return Err(error::Error::Pooled);
+        }
         // The server gives up before the client does, and the connection goes on.
         let statement_timeout = (timeout / 2).as_millis().clamp(1, i32::MAX as u128);
         let set = format!(
@@ -90,21 +123,49 @@ impl Session {
              SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'; \
              SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'; \
              LISTEN keylatch_lease; LISTEN {}",
-            place.channel
+            session.place.channel
         );
-        client.batch_execute(&set).await?;
-        Ok(Session {
-            system: client.query_one(SYSTEM, &[]).await?.get(0),
-            acquire: client.prepare(ACQUIRE).await?,
-            renew: client.prepare(RENEW).await?,
-            release: client.prepare(RELEASE).await?,
-            release_all: client.prepare(RELEASE_ALL).await?,
-            look: client.prepare(LOOK).await?,
-            owned_by: client.prepare(OWNED_BY).await?,
-            sweep: client.prepare(SWEEP).await?,
-            place,
-            client,
-        })
+        session.client.batch_execute(&set).await.map_err(failed)?;
+        if listening(&session.client).await.map_err(failed)? != (process, 2) {
+            return Err(error::Error::Pooled);
+        }
+        Ok(session)
+    }
+
+    /// What the server answers; and by which process, which is the last column. If it is another than at first, something between shares
+    /// the session among several: then it is not used any more.
+    pub(crate) async fn ask(
+        &self,
+        statement: &Statement,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, Error> {
+        let rows = self.client.query(statement, parameters).await.inspect_err(|error| self.note(error))?;
+        if rows.iter().any(|row| row.get::<_, i32>(row.len() - 1) != self.process) {
+            self.is_pooled.store(true, Relaxed);
+        }
+        Ok(rows)
+    }
+
+    /// The same, where the answer is one row.
+    pub(crate) async fn ask_one(
+        &self,
+        statement: &Statement,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<Row, Error> {
+        let mut rows = self.ask(statement, parameters).await?;
+        Ok(rows.pop().unwrap_or_else(|| unreachable!("such a function gives one row")))
+    }
+
+    /// A statement has failed: if the server does not know it, it was prepared in another session.
+    pub(crate) fn note(&self, error: &Error) {
+        if error.code().is_some_and(is_pooled) {
+            self.is_pooled.store(true, Relaxed);
+        }
+    }
+
+    /// Whether something between shares the session among several.
+    pub(crate) fn is_pooled(&self) -> bool {
+        self.is_pooled.load(Relaxed)
     }
 
     /// Ends a tenure: see [`is_guarded`]. Without an owner, whoever's it is.
@@ -117,7 +178,7 @@ impl Session {
         let ((entity, key), id) = (parts(resource), owner.map(|owner| owner.id().as_bytes()));
         let (Place { namespace, channel, .. }, token) = (&*self.place, token.map(number));
         let parameters: [&(dyn ToSql + Sync); 6] = [namespace, &entity, &key, &id, &token, channel];
-        self.client.query_one(&self.release, &parameters).await
+        self.ask_one(&self.release, &parameters).await
     }
 
     /// Nothing has been forgotten that anybody still goes by.
@@ -134,6 +195,16 @@ impl Session {
     }
 }
 
+/// The process of the server, and to how many channels its session listens. It needs no prepared statement.
+async fn listening(client: &Client) -> Result<(i32, i64), Error> {
+    let told = client.simple_query("SELECT pg_backend_pid(), (SELECT count(*) FROM pg_listening_channels())").await?;
+    let row = told.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some((row.get(0)?.parse().ok()?, row.get(1)?.parse().ok()?)),
+        _ => None,
+    });
+    Ok(row.unwrap_or_else(|| unreachable!("two numbers were asked for")))
+}
+
 /// What a function's answer begins with.
 pub(crate) fn what(row: &Row) -> u8 {
     row.get::<_, i8>(0) as u8
@@ -148,7 +219,11 @@ impl keylatch_lease_remote::Session for Session {
     type Error = error::Error;
 
     fn is_closed(&self) -> bool {
-        self.client.is_closed()
+        self.client.is_closed() || self.is_pooled()
+    }
+
+    fn failure(&self) -> Option<error::Error> {
+        self.is_pooled().then_some(error::Error::Pooled)
     }
 
     async fn give_back(&self, Tenure { resource, owner, token }: &Tenure) -> bool {

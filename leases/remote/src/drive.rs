@@ -94,7 +94,7 @@ async fn serve<S: Session>(link: &Link<S>, session: Arc<Live<S>>, moves: impl Fu
             return Poll::Ready(error);
         }
         if !session.is_usable() {
-            return Poll::Ready(S::Error::timeout());
+            return Poll::Ready(session.failure().unwrap_or_else(S::Error::timeout));
         }
         chores.as_mut().poll(cx).map(|()| S::Error::stopped())
     })

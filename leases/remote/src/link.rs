@@ -54,8 +54,13 @@ pub trait Session: Send + Sync + 'static {
     /// Why an operation fails.
     type Error: Failure;
 
-    /// Whether the connection has ended.
+    /// Whether the connection has ended, or must not be used any more.
     fn is_closed(&self) -> bool;
+
+    /// Why it must not be used any more, if the session itself has found that.
+    fn failure(&self) -> Option<Self::Error> {
+        None
+    }
 
     /// Ends a tenure for which nobody waits. Whether that is done with: if not, it is tried again a moment later, a hundred times at most.
     fn give_back(&self, tenure: &Tenure) -> impl Future<Output = bool> + Send;
@@ -238,6 +243,9 @@ impl<S: Session> Link<S> {
         let answer = limit.of(question).await;
         if answer.is_some() {
             session.answers.fetch_add(1, SeqCst);
+            if !session.is_usable() {
+                self.wake_driver();
+            }
         } else if session.answers.load(SeqCst) == answers && asked.elapsed() >= self.timeout / 2 {
             session.is_silent.store(true, SeqCst);
             self.wake_driver();

@@ -24,31 +24,44 @@ const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../servers/run");
 
 /// A server that is stopped, and removed, when it is dropped; and by somebody else if this process dies before.
 pub(crate) struct Server {
+    kind: &'static str,
     folder: PathBuf,
     port: u16,
+    settings: Vec<(&'static str, String)>,
     /// Its death is what the watchdog waits for.
     watchdog: process::Child,
 }
 
 impl Server {
     pub(crate) fn start() -> Self {
+        Server::start_as("postgres", Vec::new())
+    }
+
+    /// A pooler before this server, with so many connections to it.
+    pub(crate) fn pooler(&self, mode: &str, connections: usize) -> Self {
+        let settings =
+            vec![("UPSTREAM", self.port.to_string()), ("MODE", mode.into()), ("POOL", connections.to_string())];
+        Server::start_as("pgbouncer", settings)
+    }
+
+    fn start_as(kind: &'static str, settings: Vec<(&'static str, String)>) -> Self {
         static STARTED: AtomicU64 = AtomicU64::new(0);
 
-        let name = format!("keylatch-postgres-{}-{}", process::id(), STARTED.fetch_add(1, SeqCst));
+        let name = format!("keylatch-{kind}-{}-{}", process::id(), STARTED.fetch_add(1, SeqCst));
         let folder = env::temp_dir().join(name);
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         fs::create_dir_all(&folder).unwrap();
         // It reads from a pipe that this process holds, until there is nobody to write to it.
         let watchdog = Command::new("bash")
-            .args(["-c", "trap '' HUP INT TERM; cat >/dev/null; \"$0\" kill postgres \"$1\" && rm -rf \"$1\""])
-            .arg(SCRIPT)
+            .args(["-c", "trap '' HUP INT TERM; cat >/dev/null; \"$0\" kill \"$1\" \"$2\" && rm -rf \"$2\""])
+            .args([SCRIPT, kind])
             .arg(&folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let server = Server { folder, port, watchdog };
+        let server = Server { kind, folder, port, settings, watchdog };
         server.run("start");
         server
     }
@@ -56,9 +69,9 @@ impl Server {
     /// `start`, `stop`, `kill`, `pause` or `resume`.
     pub(crate) fn run(&self, action: &str) {
         let port = self.port.to_string();
-        let mut arguments = vec![OsStr::new(action), OsStr::new("postgres"), self.folder.as_os_str()];
+        let mut arguments = vec![OsStr::new(action), OsStr::new(self.kind), self.folder.as_os_str()];
         arguments.extend((action == "start").then_some(OsStr::new(&port)));
-        let output = Command::new(SCRIPT).args(arguments).output().unwrap();
+        let output = Command::new(SCRIPT).envs(self.settings.iter().cloned()).args(arguments).output().unwrap();
         assert!(output.status.success(), "{action}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
