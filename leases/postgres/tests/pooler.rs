@@ -63,6 +63,8 @@ fn a_pool_in_transaction_mode_is_an_error_that_lasts() {
             let asked = first.try_acquire("window", &jane, HOUR).await;
             assert!(matches!(asked, Err(AcquireError::Engine(Error::Pooled))), "{asked:?}");
         }
+        let error = first.engine().ready().await.unwrap_err();
+        assert!(matches!(error, Error::Pooled), "the connection is not used any more: {error}");
         client.batch_execute("COMMIT").await.unwrap();
     });
 }
