@@ -44,6 +44,7 @@
 //! |---|---|
 //! | all of it is gone, by a restart, `FLUSHALL`, or the loss of its key | the namespace is not there |
 //! | it was started anew, or another server has taken its place | it says so to each new connection (`run_id`), unless [restarts are trusted](Options::trusts_restarts) |
+//! | it was a replica for a while, and is a primary again before it had taken over what the other server had | its data have another history (`master_replid`), which goes on from a former one: so it was promoted |
 //! | the namespace is new | that looks the same as the first, until somebody calls [`Redis::init`] |
 //!
 //! - **A lease that lasts longer** than the quarantine, from one renewal to the next, is not waited for; nor is one that never ends. If the
@@ -68,6 +69,8 @@
 //!   was lost, all who wait ask again.
 //! - **Connection**: one for each engine and its clones, with the requests of all tasks in a row on it, and with the messages: that takes
 //!   RESP3, which servers have since Redis 6. The driver dials again when it is lost, after 50 ms to 2 s, at random.
+//! - **Which server**: the namespace keeps which run of the server wrote to it last, and which history of the data it had. Each connection asks for the first once, and each
+//!   script that may grant for the second, which takes some 3 µs.
 //! - **Requests**: each operation is one script, by `EVALSHA` and one round trip; a server that does not know it is sent its text. Renewals go
 //!   together, up to a thousand in one script.
 //!   Who waits asks once when it comes and once for each time it is told; also when the lease should have ended, and
@@ -117,7 +120,7 @@
 //! | restart of the server, `kill -9`, with whatever persistence | nothing but a quarantine, for leases that do not outlast it; 1 otherwise. 5, 7: a release may be undone, and who renews by what it has released has it again |
 //! | the same with restarts trusted, but not `appendfsync always` | 1: what was forgotten may be granted again |
 //! | failover to a replica | as a restart. 1, if the old primary goes on granting to those who still reach it (`min-replicas-to-write` narrows that). 3 holds unless the new server's clock is behind the old one's by more than the failover took |
-//! | failover to a replica, and back to the first server, which was not started anew meanwhile, and did not take over what the other had | it is not noticed, without a quarantine: 1, for what the other granted. 3 holds unless the first one's clock is behind the other's by more than that took |
+//! | failover to a replica, and back to the first server, which was not started anew meanwhile, and did not take over what the other had | as a restart, trusted or not, as long as the server knows that it was promoted: until the last replica has been gone for `repl-backlog-ttl`, an hour. A quarantine that is longer than that may not come |
 //! | the server's clock is set forward | 2: leases expire early; who writes with a token is refused (3). In a quarantine, that ends early, too: 1, for what was forgotten |
 //! | it is set back | 8: leases last longer, by as much; 6: one that had just expired may be there again, if nobody has taken it. 1 holds, and 3 as long as the server remembers. A quarantine begins anew at most |
 //! | the server forgets, and its clock is set back past the last grant | 3: a token may come again |

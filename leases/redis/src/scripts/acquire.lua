@@ -4,12 +4,12 @@ local run, resource, owner, want = ARGV[1], ARGV[4], ARGV[5], ARGV[6]
 local waiting, has_term, idle, total, policy = ARGV[7] == '1', ARGV[8] == '1', ARGV[9], ARGV[10], ARGV[11]
 
 local both = redis.call('HMGET', leases, 'meta', resource)
-local last, barred, doubt, is_new = recall(both[1], run, ARGV[2], ARGV[3])
+local last, barred, doubt, by, is_new = recall(both[1], run, ARGV[2], ARGV[3])
 if is_new then
     if not both[1] then
         redis.call('PUBLISH', ARGV[12], '')
     end
-    keep_meta(last, barred, doubt, run)
+    keep_meta(last, barred, doubt, by)
 end
 local lease = unpacked(both[2])
 local is_live = lease and lease.tail > now
@@ -55,7 +55,7 @@ end
 reclaim(2)
 redis.call('ZADD', owned, 0, place(owner, resource))
 keep_end(resource, new)
-redis.call('HSET', leases, resource, packed(new), 'meta', packed_meta(new.token, barred, doubt, run))
+redis.call('HSET', leases, resource, packed(new), 'meta', packed_meta(new.token, barred, doubt, by))
 if lease and lease.owner ~= owner then
     redis.call('ZREM', owned, place(lease.owner, resource))
 end

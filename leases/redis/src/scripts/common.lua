@@ -145,42 +145,54 @@ local function all_of(owner)
 end
 
 -- What `meta` says, of which the first word is the version of all that is kept here: the greatest token of the namespace, until when nothing
--- is granted, which tokens are in doubt, and which run of the server has written it. Whoever has a token in doubt may have released it, and
--- somebody else may have had a greater one, in what was forgotten.
+-- is granted, which tokens are in doubt, and who has written it: which run of the server, and which history of its data that run had then. Whoever
+-- has a token in doubt may have released it, and somebody else may have had a greater one, in what was forgotten.
 local function parsed_meta(meta)
-    local last, barred, doubt, run = string.match(meta, '^v1 (%d+) (%d+) (%d+) (.*)$')
+    local last, barred, doubt, run, history = string.match(meta, '^v1 (%d+) (%d+) (%d+) (%S*) ?(%x*)$')
     if not last or not is_number(last) or not is_number(barred) or not is_number(doubt) then
         error('the namespace is of another version')
     end
-    return last, tonumber(barred), doubt, run
+    return last, tonumber(barred), doubt, run, history
+end
+
+-- The history of the server's data, and the one that it goes on from if the server has become a primary by promotion. It changes with each
+-- promotion; and also without, when the first replica comes, or the last has been gone for long: then it goes on from none.
+local function histories()
+    local told = redis.call('INFO', 'replication')
+    local history, former = string.match(told, 'master_replid:(%x+)'), string.match(told, 'master_replid2:(%x*[1-9a-f]%x*)')
+    return history or '', former
 end
 
 -- A namespace without `meta` is new, or forgotten: whatever it may have granted ends by then. The same if it was another server that kept
--- it, or the same before a restart: that may have granted what this one does not know.
+-- it, or the same before a restart, or before it was a replica for a while: that may have granted what this one does not know. The fourth
+-- and fifth that it returns are for `meta`, and whether that has to be written.
 local function recall(meta, run, longest, trusts)
+    local history, former = histories()
+    local by = run .. ' ' .. history
     if not meta then
         if redis.call('HLEN', leases) == 0 then
             redis.call('DEL', ends, owned)
         end
-        return '0', now + longest, text(now), true
+        return '0', now + longest, text(now), by, true
     end
-    local last, barred, doubt, writer = parsed_meta(meta)
-    local is_new = writer ~= run
-    if is_new and trusts ~= '1' then
+    local last, barred, doubt, writer, written = parsed_meta(meta)
+    local is_other, has_changed = writer ~= run, written ~= history
+    local was_promoted = not is_other and has_changed and written ~= '' and former
+    if was_promoted or is_other and trusts ~= '1' then
         barred = now + longest
         doubt = text(math.max(tonumber(last), tonumber(doubt)))
     elseif barred > now + longest then
         -- The clock has been set back since.
         barred = now + longest
-        is_new = true
+        has_changed = true
     end
-    return last, barred, doubt, is_new
+    return last, barred, doubt, by, is_other or has_changed
 end
 
-local function packed_meta(last, barred, doubt, run)
-    return 'v1 ' .. last .. ' ' .. text(barred) .. ' ' .. doubt .. ' ' .. run
+local function packed_meta(last, barred, doubt, by)
+    return 'v1 ' .. last .. ' ' .. text(barred) .. ' ' .. doubt .. ' ' .. by
 end
 
-local function keep_meta(last, barred, doubt, run)
-    redis.call('HSET', leases, 'meta', packed_meta(last, barred, doubt, run))
+local function keep_meta(last, barred, doubt, by)
+    redis.call('HSET', leases, 'meta', packed_meta(last, barred, doubt, by))
 end

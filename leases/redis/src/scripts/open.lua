@@ -1,6 +1,6 @@
 -- run, longest, trusts, init, channel: says how long the quarantine still lasts.
 local meta = redis.call('HGET', leases, 'meta')
-local last, barred, doubt, is_new = recall(meta, ARGV[1], ARGV[2], ARGV[3])
+local last, barred, doubt, by, is_new = recall(meta, ARGV[1], ARGV[2], ARGV[3])
 if ARGV[4] == '1' then
     barred = 0
     is_new = true
@@ -9,6 +9,6 @@ if is_new then
     if not meta then
         redis.call('PUBLISH', ARGV[5], '')
     end
-    keep_meta(last, barred, doubt, ARGV[1])
+    keep_meta(last, barred, doubt, by)
 end
 return math.max(barred - now, 0)
