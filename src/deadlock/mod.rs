@@ -76,8 +76,14 @@
 //! it waits, that other request fails, and is woken. One request fails for each circle, and none without one.
 //!
 //! # Cost
-//! A lock of the detector's around the end of each tracked acquire, around each step of one that has to wait, and around each release. Whoever begins to wait while its
-//! party holds something looks at all whom it depends on. Nothing of it is on the path of those who are not tracked.
+//! Each tracked acquire takes a lock of the detector's when it ends, and at each step if it has to wait; so does each release.
+//! Nothing of this is on the path of those who are not tracked.
+//!
+//! A request that begins to wait looks for a circle only if somebody may wait for its party. The search follows whom the party depends on,
+//! and ends as soon as the party turns out to be free. Its time is in proportion to the waiters and holders that it meets, and the
+//! detector's lock is held meanwhile: on the machine of `docs/performance.md` about 30 ns for each untracked waiter and 150 ns for each
+//! tracked one. So a party that others wait for, and that queues behind 7,000 tracked waiters, keeps other parties from their next tracked
+//! step for a millisecond.
 //!
 //! The module needs [`Arc`], so it is there where the target has compare-and-swap of pointers.
 
