@@ -505,3 +505,20 @@ fn a_writer_that_was_passed_once_gets_in_before_the_next() {
         assert_eq!(run(fairness, false, &ops), 0);
     }
 }
+
+/// Who upgrades and leaves has given up its upgradable hold, too, when a phase begins behind it.
+#[test]
+fn an_upgradable_reader_behind_an_upgrade_gets_in_with_its_phase() {
+    let ops = [
+        Op::Begin(Some(1), (0, 0), Write),
+        Op::Begin(Some(2), (1, 0), Read),
+        Op::Begin(Some(1), (1, 0), Write),
+        Op::Begin(Some(3), (1, 0), Upgradable),
+        Op::Change(2, 1),
+        Op::Begin(Some(0), (1, 0), Upgradable),
+        Op::Begin(Some(0), (0, 0), Write),
+    ];
+    for fairness in [Fairness::Bounded(2), Fairness::Bounded(16)] {
+        assert_eq!(run(fairness, false, &ops), 1);
+    }
+}

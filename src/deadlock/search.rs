@@ -296,6 +296,9 @@ impl Scene {
         let mut free = Vec::new();
         while let Some(at) = changed.pop() {
             entries[at].let_in(at, stuck, &mut kept, &mut free);
+            if !free.is_empty() {
+                changed.push(at);
+            }
             while let Some(party) = free.pop() {
                 for (at, access, waited) in kept.remove(&party).into_iter().flatten() {
                     let Foreseen { held, left, .. } = &mut entries[at].foreseen;
@@ -398,9 +401,10 @@ impl Seen {
         self.rules.fairness == Fairness::Fifo || !matches!(want, Want::Hold(Access::Shared | Access::Upgradable))
     }
 
-    /// Lets in who gets in beside those who are stuck, and counts their requests down. Adds those whose last one it was to `free`.
+    /// Lets in who gets in beside those who are stuck, and counts their requests down. Adds those whose last one it was to `free`, and then
+    /// stops, if there is one: what they hold here has to go before the next gets in.
     fn let_in(&mut self, entry: usize, stuck: &mut HashMap<u32, usize>, kept: &mut Kept, free: &mut Vec<u32>) {
-        let mut enter = |seen: &mut Seen, at: usize| {
+        let mut enter = |seen: &mut Seen, at: usize, free: &mut Vec<u32>| {
             let Waiter { queued, tracked, ref mut gets_in } = seen.queue[at];
             *gets_in = true;
             let access = access_of(queued.want);
@@ -417,24 +421,27 @@ impl Seen {
             }
             seen.foreseen.left += usize::from(access == Access::Exclusive);
         };
-        while self.foreseen.held.writers == 0 {
+        while self.foreseen.held.writers == 0 && free.is_empty() {
             let phase = self.phase();
             if !phase.is_empty() {
-                phase.into_iter().for_each(|at| enter(self, at));
+                phase.into_iter().for_each(|at| enter(self, at, free));
                 continue;
             }
             let first = self.next(Class::Blocks);
             let before = |at: &usize| first.is_none_or(|first| *at < first);
             while let Some(at) = self.next(Class::Reader).filter(before) {
-                enter(self, at);
+                enter(self, at, free);
             }
             while self.foreseen.held.upgradable == 0 {
                 let Some(at) = self.next(Class::Upgradable).filter(before) else { break };
-                enter(self, at);
+                enter(self, at, free);
+            }
+            if !free.is_empty() {
+                return;
             }
             let Some(first) = first else { return };
             if self.has_room(first) {
-                enter(self, first);
+                enter(self, first, free);
                 continue;
             }
             let mut passing = core::mem::take(&mut self.foreseen.passing);
@@ -442,7 +449,7 @@ impl Seen {
             let passes = passing.iter().copied().find(|&at| at > first && self.has_room(at));
             self.foreseen.passing = passing;
             let Some(at) = passes else { return };
-            enter(self, at);
+            enter(self, at, free);
         }
     }
 
