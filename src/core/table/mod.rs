@@ -26,6 +26,7 @@ use crate::wait_event::{WaitId, WaitPhase};
 
 mod lookup;
 mod lowest;
+mod number;
 mod observer;
 mod payload;
 mod pool;

@@ -3,8 +3,9 @@
 use alloc::vec::Vec;
 
 use super::lowest::Lowest;
+use super::number::Number;
 use super::payload::Payload;
-use super::slot::{Chunk, Filed, Live, Resident, Spare, chunk_of};
+use super::slot::{Chunk, Filed, Live, Resident, Spare};
 
 /// The chunks of a shard.
 ///
@@ -137,7 +138,7 @@ impl<K, V: Payload> Pool<K, V> {
 
     /// The live slot of this number, if it is live.
     pub(super) fn look_at(&self, number: u32) -> Option<Live<'_, K, V>> {
-        self.chunks.get(chunk_of(number) as usize)?.as_ref()?.look_at(number)
+        self.chunks.get(Number(number).chunk() as usize)?.as_ref()?.look_at(number)
     }
 
     pub(super) fn look(&self, filed: &Filed) -> Live<'_, K, V> {

@@ -7,7 +7,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::slot::{SLOTS, chunk_of};
+use super::number::{Number, SLOTS};
 use crate::core::slab::NONE;
 
 /// The slots that have a value, by number, in the order in which they came in.
@@ -51,7 +51,7 @@ impl Sieve {
     }
 
     pub(super) fn contains(&self, number: u32) -> bool {
-        self.links.get(chunk_of(number) as usize).is_some_and(|links| match links {
+        self.links.get(Number(number).chunk() as usize).is_some_and(|links| match links {
             Some(links) => links[number as usize % SLOTS].newer != NONE,
             None => false,
         })
@@ -59,7 +59,7 @@ impl Sieve {
 
     /// Of a slot that is in, or is going to be.
     fn link(&mut self, number: u32) -> &mut Link {
-        match &mut self.links[chunk_of(number) as usize] {
+        match &mut self.links[Number(number).chunk() as usize] {
             Some(links) => &mut links[number as usize % SLOTS],
             None => unreachable!("what is in has links"),
         }
@@ -70,7 +70,7 @@ impl Sieve {
         if self.contains(number) {
             return;
         }
-        let chunk = chunk_of(number) as usize;
+        let chunk = Number(number).chunk() as usize;
         if chunk >= self.links.len() {
             self.links.resize_with(chunk + 1, || None);
         }

@@ -36,6 +36,7 @@
 use alloc::boxed::Box;
 use core::{marker::PhantomData, mem::MaybeUninit, ptr::NonNull};
 
+use super::number::{INDEX_BITS, Number, SLOTS};
 use super::payload::Payload;
 use crate::core::wait::Entered;
 use crate::core::wait::state::State;
@@ -50,16 +51,6 @@ struct Slot<K, V: Payload> {
 }
 
 type Ptr<K, V> = NonNull<Slot<K, V>>;
-
-/// A slot's number in its shard: that of its chunk, and its index in the chunk.
-#[derive(Clone, Copy)]
-struct Number(u32);
-
-/// How many bits of a [`Number`] are the index in the chunk.
-const INDEX_BITS: u32 = 4;
-
-/// How many slots a chunk has at most.
-pub(super) const SLOTS: usize = 1 << INDEX_BITS;
 
 /// Some slots in one allocation.
 pub(super) struct Chunk<K, V: Payload> {
@@ -136,23 +127,6 @@ unsafe impl<K: Send + Sync, V: Payload<Value: Send + Sync, Marks: Sync>> Send fo
 unsafe impl<K: Send + Sync, V: Payload<Value: Send + Sync, Marks: Sync>> Send for UnitOf<K, V> {}
 // SAFETY: as above.
 unsafe impl<K: Send + Sync, V: Payload<Value: Send + Sync, Marks: Sync>> Sync for UnitOf<K, V> {}
-
-impl Number {
-    #[inline]
-    fn new(chunk: u32, index: u32) -> Number {
-        Number(chunk << INDEX_BITS | index)
-    }
-
-    #[inline]
-    fn chunk(self) -> u32 {
-        self.0 >> INDEX_BITS
-    }
-
-    #[inline]
-    fn index(self) -> u32 {
-        self.0 & ((1 << INDEX_BITS) - 1)
-    }
-}
 
 impl<K, V: Payload> Slot<K, V> {
     fn is_keyed(&self) -> bool {
@@ -289,11 +263,6 @@ impl Filed {
     pub(super) fn number(&self) -> u32 {
         self.0.0
     }
-}
-
-/// Which chunk the slot of this number is in.
-pub(super) fn chunk_of(number: u32) -> u32 {
-    Number(number).chunk()
 }
 
 impl<K, V: Payload> Spare<K, V> {

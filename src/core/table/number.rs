@@ -1,0 +1,28 @@
+//! The numbers of slots.
+
+/// A slot's number in its shard: that of its chunk, and its index in the chunk.
+#[derive(Clone, Copy)]
+pub(super) struct Number(pub(super) u32);
+
+/// How many bits of a [`Number`] are the index in the chunk.
+pub(super) const INDEX_BITS: u32 = 4;
+
+/// How many slots a chunk has at most.
+pub(super) const SLOTS: usize = 1 << INDEX_BITS;
+
+impl Number {
+    #[inline]
+    pub(super) fn new(chunk: u32, index: u32) -> Number {
+        Number(chunk << INDEX_BITS | index)
+    }
+
+    #[inline]
+    pub(super) fn chunk(self) -> u32 {
+        self.0 >> INDEX_BITS
+    }
+
+    #[inline]
+    pub(super) fn index(self) -> u32 {
+        self.0 & ((1 << INDEX_BITS) - 1)
+    }
+}
