@@ -8,19 +8,21 @@
 //!
 //! Nothing here asks the engine, reads a clock, or wakes anybody.
 
-use alloc::vec::Vec;
-use core::{hash::BuildHasher, task::Waker, time::Duration};
-
-use hashbrown::DefaultHashBuilder;
+use alloc::{sync::Arc, vec::Vec};
+use core::{task::Waker, time::Duration};
 
 use crate::{
     Expiry, Grant, Owner, Resource, Token,
+    attendance::Attendance,
     index::Index,
     later::Later,
     slab::Slab,
     sync::MOST_ATTENDING,
     wheel::{Links, Nodes, Wheel},
 };
+
+/// How many places and watches a call looks at under the lock: others get at it in between.
+const AT_A_TIME: u32 = 256;
 
 const NONE: u32 = u32::MAX;
 
@@ -49,15 +51,22 @@ pub(crate) struct Place {
     pub(crate) waiting: usize,
     pub(crate) look: Look,
     /// The request whose policy is being asked, with no lock held: until that has answered nobody else is served.
-    asked: Option<u64>,
+    asked: Option<Asked>,
     /// How many requests have been served and not been polled since.
     unfetched: usize,
     /// The tenure that began when the last of them was served.
     served: Option<Served>,
-    watches: Vec<Watch>,
-    /// The earliest time at which somebody here has something to do.
+    /// The first of the watches.
+    watches: u32,
+    /// The earliest time at which somebody in line has something to do.
     due: Option<Duration>,
     links: Links,
+}
+
+struct Asked {
+    serial: u64,
+    /// Who has come since has a later number.
+    since: u64,
 }
 
 /// When those in line should look whether it is free.
@@ -132,11 +141,24 @@ pub(crate) enum Outcome {
 
 /// Somebody who wants to know.
 struct Watch {
-    serial: u64,
+    place: u32,
     /// Wakes at this time at the latest.
     at: Option<Duration>,
     /// `None`: its task has been woken.
     waker: Option<Waker>,
+    /// Among those of the same place.
+    next: Next,
+    links: Links,
+}
+
+/// What is to be done next of what is due.
+pub(crate) enum Due {
+    /// Somebody has something to do at this resource, by then.
+    At(Resource, Duration),
+    /// There may be more.
+    More,
+    /// The call that attends has come to its end.
+    Nothing,
 }
 
 impl Nodes for Slab<Place> {
@@ -149,58 +171,55 @@ impl Nodes for Slab<Place> {
     }
 }
 
+impl Nodes for Slab<Watch> {
+    fn links(&mut self, id: u32) -> &mut Links {
+        &mut self[id].links
+    }
+
+    fn due(&self, id: u32) -> Option<Duration> {
+        self[id].at
+    }
+}
+
 pub(crate) struct Board {
-    hasher: DefaultHashBuilder,
+    /// What those know who do not look at the board.
+    attendance: Arc<Attendance>,
     places: Slab<Place>,
     by_resource: Index,
     waits: Slab<Wait>,
     /// The first request of an owner in a line, of those that would resume a tenure.
     groups: Index,
     wheel: Wheel,
+    watches: Slab<Watch>,
+    alarms: Wheel,
     serial: u64,
     /// Whether those in line are served by whoever comes by.
     is_local: bool,
     /// How many calls attend to what is due, and up to when.
     attending: usize,
     attended_until: Duration,
-    /// What [`news`](Board::news) were last.
-    told: (usize, usize),
-}
-
-/// What those know who do not look at the board.
-pub(crate) struct News {
-    /// How many places there are.
-    pub(crate) places: Option<usize>,
-    /// A number that is another one whenever somebody has come.
-    pub(crate) arrivals: Option<usize>,
 }
 
 impl Board {
-    pub(crate) fn new(is_local: bool) -> Self {
+    pub(crate) fn new(attendance: Arc<Attendance>, is_local: bool) -> Self {
         Board {
-            hasher: DefaultHashBuilder::default(),
+            attendance,
             places: Slab::new(),
             by_resource: Index::new(),
             waits: Slab::new(),
             groups: Index::new(),
             wheel: Wheel::new(),
+            watches: Slab::new(),
+            alarms: Wheel::new(),
             serial: 0,
             is_local,
             attending: 0,
             attended_until: Duration::ZERO,
-            told: (0, 0),
         }
     }
 
-    /// What has changed since this was last asked.
-    pub(crate) fn news(&mut self) -> News {
-        let (places, arrivals) = (self.places.len(), self.serial as usize);
-        let told = core::mem::replace(&mut self.told, (places, arrivals));
-        News { places: (places != told.0).then_some(places), arrivals: (arrivals != told.1).then_some(arrivals) }
-    }
-
     pub(crate) fn find(&self, resource: &Resource) -> Option<u32> {
-        self.by_resource.find(self.hasher.hash_one(resource), |id| self.places[id].resource == *resource)
+        self.by_resource.find(self.attendance.hash(resource), |id| self.places[id].resource == *resource)
     }
 
     pub(crate) fn place(&self, id: u32) -> &Place {
@@ -223,31 +242,34 @@ impl Board {
             asked: None,
             unfetched: 0,
             served: None,
-            watches: Vec::new(),
+            watches: NONE,
             due: None,
             links: Links::new(),
         });
-        let Board { hasher, places, by_resource, .. } = self;
-        let hash = |id: u32| hasher.hash_one(&places[id].resource);
+        let Board { attendance, places, by_resource, .. } = self;
+        let hash = |id: u32| attendance.hash(&places[id].resource);
         by_resource.insert(hash(id), id, hash);
+        attendance.add(hash(id));
         id
     }
 
     /// Forgets a place that nobody needs.
     fn vacate(&mut self, id: u32) {
         let place = &self.places[id];
-        if place.waiting > 0 || place.unfetched > 0 || !place.watches.is_empty() {
+        if place.waiting > 0 || place.unfetched > 0 || place.watches != NONE {
             return self.reschedule(id);
         }
-        let Board { hasher, places, by_resource, wheel, .. } = self;
+        let Board { attendance, places, by_resource, wheel, .. } = self;
         wheel.remove(places, id);
-        let hash = |id: u32| hasher.hash_one(&places[id].resource);
+        let hash = |id: u32| attendance.hash(&places[id].resource);
         by_resource.remove(hash(id), id, hash);
+        attendance.remove(hash(id));
         places.remove(id);
     }
 
     fn next_serial(&mut self) -> u64 {
         self.serial += 1;
+        self.attendance.somebody_comes();
         self.serial
     }
 }
@@ -265,13 +287,8 @@ impl Board {
         // Who comes by next sees to those who are to look now, unless somebody does already.
         let now = (self.is_local && place.look == Look::Now && place.asked.is_none()).then_some(Duration::ZERO);
         let look_at = place.look.time().or(now).filter(|_| place.waiting > 0);
-        let due = place.watches.iter().filter_map(|watch| watch.at).chain(look_at).min();
-        let old = core::mem::replace(&mut place.due, due);
-        // A later time is found out when the wheel comes to the earlier one.
-        if due.is_some_and(|due| old.is_none_or(|old| due < old)) || !place.links.is_linked() {
-            self.wheel.remove(&mut self.places, id);
-            self.wheel.insert(&mut self.places, id);
-        }
+        let old = core::mem::replace(&mut place.due, look_at);
+        self.wheel.reschedule(&mut self.places, id, old);
     }
 
     /// A call is going to attend to what is due by `now`. `false`: others do already, who will see to this as well.
@@ -290,38 +307,37 @@ impl Board {
         }
     }
 
-    /// The next resource that is due, and the time by which it is. `None`: the call that attends has come to its end.
-    pub(crate) fn attend(&mut self, later: &mut Later) -> Option<(Resource, Duration)> {
+    /// The next that is due. Those who wanted to be woken by now are.
+    pub(crate) fn attend(&mut self, later: &mut Later) -> Due {
         let now = self.attended_until;
-        let due = self.pop_due(now, later);
-        if due.is_none() {
-            self.end_attending(); // under the same lock, so that nothing that others left to this call is left behind
+        let mut work = AT_A_TIME;
+        while let Some(id) = self.alarms.pop_due(&mut self.watches, now, true, &mut work) {
+            let watch = &mut self.watches[id];
+            watch.at = None;
+            later.wake(watch.waker.take());
         }
-        Some((due?, now))
-    }
-
-    /// The resource of a place where somebody has something to do by now. Those who wanted to be woken then are.
-    fn pop_due(&mut self, now: Duration, later: &mut Later) -> Option<Resource> {
-        let mut work = u32::MAX;
-        let id = self.wheel.pop_due(&mut self.places, now, true, &mut work)?;
-        let place = &mut self.places[id];
-        for watch in &mut place.watches {
-            if watch.at.is_some_and(|at| at <= now) {
-                watch.at = None;
-                later.wake(watch.waker.take());
+        match self.wheel.pop_due(&mut self.places, now, true, &mut work) {
+            Some(id) => {
+                let place = &mut self.places[id];
+                if place.look.is_due(now) {
+                    place.look = Look::Now;
+                }
+                let resource = place.resource.clone();
+                self.reschedule(id);
+                Due::At(resource, now)
+            }
+            None if work == 0 => Due::More,
+            None => {
+                self.end_attending(); // under the same lock, so that nothing that others left to this call is left behind
+                Due::Nothing
             }
         }
-        if place.look.is_due(now) {
-            place.look = Look::Now;
-        }
-        let resource = place.resource.clone();
-        self.reschedule(id);
-        Some(resource)
     }
 
     /// When somebody has something to do next.
     pub(crate) fn next_due(&mut self) -> Option<Duration> {
-        self.wheel.next_due(&mut self.places)
+        let Board { wheel, places, alarms, watches, .. } = self;
+        wheel.next_due(places).into_iter().chain(alarms.next_due(watches)).min()
     }
 }
 
@@ -361,15 +377,14 @@ impl Board {
 
     /// The policy of this request is about to be asked.
     pub(crate) fn ask(&mut self, place: u32, serial: u64) {
-        self.places[place].asked = Some(serial);
+        self.places[place].asked = Some(Asked { serial, since: self.serial });
         self.reschedule(place);
     }
 
-    /// It has been asked.
-    pub(crate) fn has_asked(&mut self, resource: &Resource, serial: u64) {
-        if let Some(place) = self.find(resource) {
-            self.places[place].asked.take_if(|asked| *asked == serial);
-        }
+    /// It has been asked. Who has come since has a later number than this.
+    pub(crate) fn has_asked(&mut self, resource: &Resource, serial: u64) -> Option<u64> {
+        let place = self.find(resource)?;
+        self.places[place].asked.take_if(|asked| asked.serial == serial).map(|asked| asked.since)
     }
 
     /// Whether a policy of those in line is being asked.
@@ -380,7 +395,7 @@ impl Board {
     /// The first in line of this owner who would resume its tenure.
     pub(crate) fn first_of(&self, place: u32, owner: &Owner) -> Option<u32> {
         let is = |id: u32| self.waits[id].place == place && self.waits[id].owner == *owner;
-        self.groups.find(self.hasher.hash_one((place, owner)), is)
+        self.groups.find(self.attendance.hash((place, owner)), is)
     }
 
     /// A request has been served, or refused: it leaves the line, and its task is woken.
@@ -442,6 +457,15 @@ impl Board {
         }
     }
 
+    /// Wakes those who came to the line after somebody with this number.
+    pub(crate) fn wake_since(&mut self, place: u32, since: u64, later: &mut Later) {
+        let mut next = self.places[place].line.last;
+        while next != NONE && self.waits[next].serial > since {
+            later.wake(self.waits[next].waker.take());
+            next = self.waits[next].in_line.before;
+        }
+    }
+
     /// All who are first in line look, and all who watch.
     pub(crate) fn wake_all(&mut self, later: &mut Later) {
         let places: Vec<u32> = self.places.ids().collect();
@@ -490,10 +514,12 @@ impl Board {
         if let State::Done(Outcome::Granted(grant)) = wait.state {
             grant.expiry.into_iter().for_each(|expiry| later.bury_policy(expiry));
         }
-        // The next one takes over what this one was to find out. Where the engine is in this process there is nothing: each has a timer
-        // of its own, and the call that frees the resource serves the next.
-        if was_first && !self.is_local {
-            self.places[place].look = Look::Now;
+        // The next one takes over what this one was to find out. Where the engine is in this process that is only when to come: the call
+        // that frees the resource serves the next.
+        if was_first {
+            if !self.is_local {
+                self.places[place].look = Look::Now;
+            }
             self.wake_first(place, later);
         }
         self.vacate(place);
@@ -574,8 +600,8 @@ impl Board {
     /// This is the first of its owner now.
     fn lead_group(&mut self, id: u32, last: u32) {
         self.waits[id].last_in_group = last;
-        let Board { hasher, waits, groups, .. } = self;
-        let hash = |id: u32| hasher.hash_one((waits[id].place, &waits[id].owner));
+        let Board { attendance, waits, groups, .. } = self;
+        let hash = |id: u32| attendance.hash((waits[id].place, &waits[id].owner));
         groups.insert(hash(id), id, hash);
     }
 
@@ -609,8 +635,8 @@ impl Board {
             }
             return;
         }
-        let Board { hasher, waits, groups, .. } = self;
-        let hash = |id: u32| hasher.hash_one((waits[id].place, &waits[id].owner));
+        let Board { attendance, waits, groups, .. } = self;
+        let hash = |id: u32| attendance.hash((waits[id].place, &waits[id].owner));
         groups.remove(hash(id), id, hash);
         if behind != NONE {
             self.lead_group(behind, self.waits[id].last_in_group);
@@ -625,41 +651,55 @@ impl Board {
     pub(crate) fn watch(
         &mut self,
         resource: &Resource,
-        serial: Option<u64>,
+        known: Option<u32>,
         at: Option<Duration>,
         waker: Waker,
         later: &mut Later,
-    ) -> u64 {
-        let place = self.find_or_make(resource);
-        let known =
-            serial.and_then(|serial| self.places[place].watches.iter_mut().find(|watch| watch.serial == serial));
-        let serial = match known {
-            Some(watch) => {
-                watch.at = at;
+    ) -> u32 {
+        let (id, old) = match known {
+            Some(id) => {
+                let watch = &mut self.watches[id];
                 later.bury_waker(watch.waker.replace(waker));
-                watch.serial
+                (id, core::mem::replace(&mut watch.at, at))
             }
             None => {
-                let serial = self.next_serial();
-                self.places[place].watches.push(Watch { serial, at, waker: Some(waker) });
-                serial
+                let place = self.find_or_make(resource);
+                self.next_serial();
+                let first = self.places[place].watches;
+                let next = Next { before: NONE, behind: first };
+                let id = self.watches.insert(Watch { place, at, waker: Some(waker), next, links: Links::new() });
+                self.places[place].watches = id;
+                if first != NONE {
+                    self.watches[first].next.before = id;
+                }
+                (id, None)
             }
         };
-        self.reschedule(place);
-        serial
+        self.alarms.reschedule(&mut self.watches, id, old);
+        id
     }
 
-    pub(crate) fn unwatch(&mut self, resource: &Resource, serial: u64, later: &mut Later) {
-        let Some(place) = self.find(resource) else { return };
-        let watches = &mut self.places[place].watches;
-        if let Some(found) = watches.iter().position(|watch| watch.serial == serial) {
-            later.bury_waker(watches.swap_remove(found).waker);
+    pub(crate) fn unwatch(&mut self, id: u32, later: &mut Later) {
+        self.alarms.remove(&mut self.watches, id);
+        let Watch { place, waker, next: Next { before, behind }, .. } = self.watches.remove(id);
+        later.bury_waker(waker);
+        if behind != NONE {
+            self.watches[behind].next.before = before;
+        }
+        match before {
+            NONE => self.places[place].watches = behind,
+            before => self.watches[before].next.behind = behind,
         }
         self.vacate(place);
     }
 
     /// A tenure has ended.
     pub(crate) fn ended(&mut self, place: u32, later: &mut Later) {
-        later.wake(self.places[place].watches.iter_mut().filter_map(|watch| watch.waker.take()));
+        let mut next = self.places[place].watches;
+        while next != NONE {
+            let watch = &mut self.watches[next];
+            later.wake(watch.waker.take());
+            next = watch.next.behind;
+        }
     }
 }

@@ -9,7 +9,7 @@
 //! forgotten by that: who waits is on the board before it asks, and who frees looks at the board after it has freed, so
 //! that one of the two sees the other.
 
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{
     future::Future,
     ops::DerefMut,
@@ -20,19 +20,14 @@ use core::{
 
 use crate::{
     AcquireError, Expiry, ExpiryPolicy, Grant, LookError, Lost, Owner, ReleaseError, RenewError, Resource, Term, Token,
-    board::{Board, Look, Outcome},
+    attendance::Attendance,
+    board::{Board, Due, Look, Outcome},
     engine::{Answer, Ask, Engine, Fail, Gone, Left, Owned, Record, Renewal, Want},
     invalid::Invalid,
     later::Later,
     notice::Doubts,
     panics::{self, Panics},
-    sync::{
-        Mutex,
-        atomic::{
-            AtomicUsize,
-            Ordering::{Acquire, Release, SeqCst},
-        },
-    },
+    sync::Mutex,
     tenure::{Roster, Tenure},
 };
 #[cfg(feature = "std")]
@@ -58,15 +53,13 @@ macro_rules! leases {
         pub struct Leases<E: Engine $($default)*> {
             pub(crate) engine: E,
             pub(crate) is_real_time: bool,
-            board: Mutex<Board>,
+            board: Mutex<Box<Board>>,
             /// Who is to be renewed, on an engine elsewhere.
             roster: Mutex<Roster>,
             /// Who is to be looked at, on an engine elsewhere.
             doubts: Arc<Doubts>,
-            /// How many places there are on the board.
-            places: AtomicUsize,
-            /// Changes whenever somebody comes to wait or to watch.
-            arrivals: AtomicUsize,
+            /// Who is on the board, as far as is known without the lock.
+            attendance: Arc<Attendance>,
         }
     };
 }
@@ -240,15 +233,23 @@ impl<E: Engine> Iterator for Attending<'_, E> {
         if self.is_over {
             return None;
         }
-        let due = self.leases.locked(self.later, |board, later| {
-            let due = board.attend(later)?;
-            if !E::LOCAL {
-                board.find(&due.0).into_iter().for_each(|place| board.wake_first(place, later));
+        loop {
+            let due = self.leases.locked(self.later, |board, later| {
+                let due = board.attend(later);
+                if let (false, Due::At(resource, _)) = (E::LOCAL, &due) {
+                    board.find(resource).into_iter().for_each(|place| board.wake_first(place, later));
+                }
+                due
+            });
+            match due {
+                Due::At(resource, at) => return Some((resource, at)),
+                Due::More => self.leases.board.give_way(),
+                Due::Nothing => {
+                    self.is_over = true;
+                    return None;
+                }
             }
-            Some(due)
-        });
-        self.is_over = due.is_none();
-        due
+        }
     }
 }
 
@@ -339,14 +340,14 @@ impl Request {
 impl<E: Engine> Leases<E> {
     pub(crate) fn new(engine: E) -> Self {
         let is_real_time = engine.is_real_time();
+        let attendance = Arc::new(Attendance::new());
         Leases {
             engine,
             is_real_time,
-            board: Mutex::new(Board::new(E::LOCAL)),
+            board: Mutex::new(Box::new(Board::new(Arc::clone(&attendance), E::LOCAL))),
             roster: Mutex::new(Roster::new()),
             doubts: Arc::default(),
-            places: AtomicUsize::new(0),
-            arrivals: AtomicUsize::new(0),
+            attendance,
         }
     }
 
@@ -358,9 +359,10 @@ impl<E: Engine> Leases<E> {
         &self.doubts
     }
 
-    /// Whether somebody waits or watches.
-    pub(crate) fn is_attended(&self) -> bool {
-        self.places.load(SeqCst) > 0
+    /// Whether somebody may wait for the resource, or watch it.
+    #[inline]
+    pub(crate) fn is_attended(&self, resource: &Resource) -> bool {
+        self.attendance.is_at(resource)
     }
 
     /// How many have come to wait or to watch, to be read before [`is_attended`](Self::is_attended).
@@ -368,7 +370,7 @@ impl<E: Engine> Leases<E> {
     /// Who asks without a look at the board, and is told that its owner has the lease, looks whether that is the same still: somebody may
     /// have come meanwhile who was served with that tenure, and who ends it if he goes.
     fn arrivals(&self) -> usize {
-        self.arrivals.load(Acquire)
+        self.attendance.arrivals()
     }
 
     pub(crate) fn with_board<R>(&self, operation: impl FnOnce(&mut Board, &mut Later) -> R) -> R {
@@ -378,16 +380,7 @@ impl<E: Engine> Leases<E> {
     }
 
     fn locked<R>(&self, later: &mut Later, operation: impl FnOnce(&mut Board, &mut Later) -> R) -> R {
-        let mut board = self.board.lock();
-        let result = operation(&mut board, later);
-        let news = board.news();
-        if let Some(places) = news.places {
-            self.places.store(places, SeqCst);
-        }
-        if let Some(arrivals) = news.arrivals {
-            self.arrivals.store(arrivals, Release); // who counts them sees where they are
-        }
-        result
+        operation(&mut self.board.lock(), later)
     }
 
     /// An operation on a resource, those who waited for it being served before.
@@ -413,10 +406,8 @@ impl<E: Engine> Leases<E> {
         let mut later = Later::new();
         let result = loop {
             let settled = self.locked(&mut later, |board, later| {
-                if let Some(prepared) = &prepared {
-                    board.has_asked(resource, prepared.serial);
-                }
-                match self.settle(board, resource, at, prepared.take(), later) {
+                let since = prepared.as_ref().and_then(|prepared| board.has_asked(resource, prepared.serial));
+                match self.settle(board, resource, at, prepared.take(), since, later) {
                     Some(question) => Err(question),
                     None => Ok(operation.take().map(|operation| operation(board, later))),
                 }
@@ -442,13 +433,15 @@ impl<E: Engine> Leases<E> {
         result
     }
 
-    /// Serves those in line, as far as the resource is free: or asks for a policy's answer first.
+    /// Serves those in line, as far as the resource is free: or asks for a policy's answer first. `since`: who came later may not know when
+    /// to look, because a policy was being asked.
     fn settle(
         &self,
         board: &mut Board,
         resource: &Resource,
         at: Duration,
         prepared: Option<Prepared>,
+        since: Option<u64>,
         later: &mut Later,
     ) -> Option<Question> {
         if !E::LOCAL {
@@ -458,8 +451,6 @@ impl<E: Engine> Leases<E> {
         if board.is_asking(place) {
             return None;
         }
-        // Who came while a policy was asked may not know when to look.
-        let was_asked = prepared.is_some();
         let mut has_served = false;
         while let Some(first) = board.first(place) {
             let Ok(record) = at_once(self.engine.look(resource, at)) else {
@@ -474,10 +465,15 @@ impl<E: Engine> Leases<E> {
                 let known = board.place(place).look.time();
                 let is_sooner = look.time().is_some_and(|at| known.is_none_or(|known| at < known));
                 board.look(place, look);
-                match self.is_real_time {
-                    true if is_sooner || was_asked => board.wake_line(place, later),
-                    true if has_served => board.wake_first(place, later),
-                    _ => {}
+                if self.is_real_time {
+                    match since {
+                        _ if is_sooner => board.wake_line(place, later),
+                        Some(since) => board.wake_since(place, since, later),
+                        None => {}
+                    }
+                    if has_served {
+                        board.wake_first(place, later);
+                    }
                 }
                 break;
             };
@@ -526,7 +522,7 @@ impl<E: Engine> Leases<E> {
     /// A tenure of this resource has ended, or a new one has begun.
     #[inline]
     pub(crate) fn ended(&self, resource: &Resource, at: Duration) {
-        if self.is_attended() {
+        if self.is_attended(resource) {
             self.tell_of_an_end(resource, at);
         }
     }
@@ -544,7 +540,7 @@ impl<E: Engine> Leases<E> {
 
     /// An engine elsewhere has said that nobody has the resource.
     fn found_free(&self, resource: &Resource) {
-        if !E::LOCAL && self.is_attended() {
+        if !E::LOCAL && self.is_attended(resource) {
             self.with_board(|board, later| {
                 board.find(resource).into_iter().for_each(|place| board.send_first(place, later))
             });
@@ -553,7 +549,7 @@ impl<E: Engine> Leases<E> {
 
     /// A tenure has been looked at, or extended, by somebody who knows of it.
     fn extended(&self, resource: &Resource, token: Token, at: Duration) {
-        if self.is_attended() {
+        if self.is_attended(resource) {
             self.settled(resource, at, |board, _| board.know(resource, token));
         }
     }
@@ -562,7 +558,7 @@ impl<E: Engine> Leases<E> {
     pub(crate) fn attend(&self, at: Duration) {
         let _tidier = Tidier(&self.engine);
         let mut later = Later::new(); // done when all have been served
-        if self.is_attended() && self.locked(&mut later, |board, _| board.begin_attending(at)) {
+        if self.attendance.is_any() && self.locked(&mut later, |board, _| board.begin_attending(at)) {
             let due = Attending { leases: self, later: &mut later, is_over: false };
             panics::each(due, |(resource, at)| self.settled(&resource, at, |_, _| ()));
         }
@@ -626,7 +622,7 @@ impl<E: Engine> Leases<E> {
         F: Future<Output = Result<T, Fail<E::Error>>> + Send,
     {
         if E::LOCAL {
-            let answer = match resource.filter(|_| self.is_attended()) {
+            let answer = match resource.filter(|resource| self.is_attended(resource)) {
                 Some(resource) => self.settled(resource, at, |board, _| {
                     let answer = unless(board).map_or_else(|| at_once(make()), Ok);
                     answer.inspect(|answer| tell(board, answer))
@@ -674,7 +670,7 @@ impl<E: Engine> Leases<E> {
         let question = || self.engine.acquire(ask);
         let (mut answer, was_lost) = loop {
             let arrived = self.arrivals();
-            let was_attended = self.is_attended();
+            let was_attended = self.is_attended(resource);
             let (answer, was_lost) = self.ask_with(Some(resource), at, is_promised, &question, know).await?;
             let is_resumed = matches!(answer, Answer::Granted { resumed: true, .. });
             // What was seen with the board is known there. Otherwise nobody may have come.
@@ -776,7 +772,7 @@ impl<E: Engine> Leases<E> {
     }
 
     fn first_in_line(&self, resource: &Resource) -> Option<Owner> {
-        if !self.is_attended() {
+        if !self.is_attended(resource) {
             return None;
         }
         self.with_board(|board, _| Some(board.wait(board.first(board.find(resource)?)?).owner.clone()))
@@ -999,7 +995,7 @@ impl<E: Engine> Leases<E> {
         let waiters =
             || self.with_board(|board, _| board.find(&resource).map_or(0, |place| board.place(place).waiting));
         Ok(record.map(|Record { owner, token, remaining, .. }| {
-            let waiters = if self.is_attended() { waiters() } else { 0 };
+            let waiters = if self.is_attended(&resource) { waiters() } else { 0 };
             LeaseStatus { owner, token, remaining, waiters }
         }))
     }
@@ -1058,7 +1054,7 @@ impl<E: Engine> Leases<E> {
 
     /// Those who watch the resource look at it.
     pub(crate) fn wake_watches(&self, resource: &Resource) {
-        if self.is_attended() {
+        if self.is_attended(resource) {
             self.with_board(|board, later| {
                 board.find(resource).into_iter().for_each(|place| board.ended(place, later))
             });
@@ -1071,7 +1067,7 @@ impl<E: Engine> Leases<E> {
 impl<E: Engine> Leases<E> {
     #[inline]
     fn is_at_once(&self, resource: &Resource, owner: &Owner) -> bool {
-        E::LOCAL && !self.is_attended() && resource.check().is_ok() && owner.check().is_ok()
+        E::LOCAL && !self.is_attended(resource) && resource.check().is_ok() && owner.check().is_ok()
     }
 
     #[inline]

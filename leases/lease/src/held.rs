@@ -492,7 +492,7 @@ impl Tenure {
 
     /// Sleeps until `due`, or until the lease is lost: how.
     async fn pause<E: Engine>(&self, leases: &Leases<E>, due: Option<Duration>) -> Option<Lost> {
-        let mut watch = Watch { leases, resource: &self.resource, serial: None };
+        let mut watch = Watch { leases, resource: &self.resource, id: None };
         let mut timer = Timer::new();
         poll_fn(|cx| {
             loop {
@@ -660,22 +660,22 @@ impl<E: Engine> Drop for Slot<'_, E> {
 struct Watch<'a, E: Engine> {
     leases: &'a Leases<E>,
     resource: &'a Resource,
-    serial: Option<u64>,
+    id: Option<u32>,
 }
 
 impl<E: Engine> Watch<'_, E> {
     fn wake_by(&mut self, due: Option<Duration>, cx: &Context<'_>) {
         let waker = cx.waker().clone();
-        let serial = self.serial;
-        let watch = self.leases.with_board(|board, later| board.watch(self.resource, serial, due, waker, later));
-        self.serial = Some(watch);
+        let known = self.id;
+        let watch = self.leases.with_board(|board, later| board.watch(self.resource, known, due, waker, later));
+        self.id = Some(watch);
     }
 }
 
 impl<E: Engine> Drop for Watch<'_, E> {
     fn drop(&mut self) {
-        let Some(serial) = self.serial else { return };
-        self.leases.with_board(|board, later| board.unwatch(self.resource, serial, later));
+        let Some(id) = self.id else { return };
+        self.leases.with_board(|board, later| board.unwatch(id, later));
     }
 }
 

@@ -117,6 +117,7 @@ extern crate alloc;
 #[cfg(feature = "std")]
 extern crate std;
 
+mod attendance;
 mod board;
 mod calls;
 mod clock;

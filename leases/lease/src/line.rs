@@ -23,6 +23,12 @@ use crate::{
 /// hand-over takes one question. A call in another process that ends the tenure within this time is noticed when it is over.
 const REST: Duration = Duration::from_millis(50);
 
+/// By how much those who are not the first in line look later than the first, who is to look when the lease ends: for if nobody polls that
+/// one, the others must not wait for it. And by how much for each that waits, so that all of them together look a hundred thousand
+/// times a second at most.
+const GRACE: Duration = Duration::from_millis(10);
+const GRACE_FOR_EACH: Duration = Duration::from_micros(10);
+
 /// A place in line, or what came of it. Dropped, it leaves nothing behind: what it was served with goes to the next, if nobody else
 /// of its owner knows of it.
 struct Ticket<'a, E: Engine> {
@@ -77,15 +83,18 @@ impl<'a, E: Engine> Ticket<'a, E> {
                     if board.is_asking(place) {
                         return Some(Step::Sleep(None)); // whoever asks wakes it
                     }
-                    let look = board.place(place).look;
-                    let asks = !E::LOCAL && board.first(place) == Some(wait) && look.is_due(at);
-                    if asks {
+                    let (look, waiting) = (board.place(place).look, board.place(place).waiting);
+                    let is_first = board.first(place) == Some(wait);
+                    if !E::LOCAL && is_first && look.is_due(at) {
                         return Some(Step::Ask);
                     }
                     if look.is_due(at) {
                         board.wake_first(place, later); // it is the one to look
                     }
-                    return Some(Step::Sleep(look.time().filter(|&until| until > at)));
+                    let grace = GRACE.max(GRACE_FOR_EACH.saturating_mul(waiting as u32));
+                    let grace = if is_first { Duration::ZERO } else { grace };
+                    let until = look.time().and_then(|until| until.checked_add(grace));
+                    return Some(Step::Sleep(until.filter(|&until| until > at)));
                 };
                 let mut outcome = outcome.clone();
                 if let Outcome::Granted(grant) = &mut outcome {

@@ -8,7 +8,7 @@
 //! latest that any call before it has seen, so that time goes forward for all of them together. No user code runs under the
 //! lock: the clock is read before, and a policy that goes with a record is dropped behind it.
 
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{
     convert::Infallible,
     future::{Future, poll_fn},
@@ -61,7 +61,7 @@ macro_rules! memory {
         /// ```
         pub struct Memory<C $($default)*> {
             clock: C,
-            book: Mutex<Book>,
+            book: Mutex<Box<Book>>,
             /// How many policies are to be dropped, as far as is known without the lock.
             dead: AtomicUsize,
         }
@@ -84,7 +84,7 @@ impl<C: Clock> Memory<C> {
     /// ```
     #[must_use]
     pub fn new(clock: C) -> Self {
-        Memory { clock, book: Mutex::new(Book::new()), dead: AtomicUsize::new(0) }
+        Memory { clock, book: Mutex::new(Box::new(Book::new())), dead: AtomicUsize::new(0) }
     }
 
     /// The clock that was given.
@@ -170,18 +170,18 @@ impl<C: Clock> Memory<C> {
     /// When the next lease expires, by the clock.
     pub(crate) fn next_end(&self) -> Option<Duration> {
         let mut book = self.book.lock();
-        let Book { wheel, records, .. } = &mut *book;
+        let Book { wheel, records, .. } = &mut **book;
         wheel.next_due(records)
     }
 }
 
 /// The book while it is locked. At the end the dead are counted.
-struct Opened<'a, B: DerefMut<Target = Book>> {
+struct Opened<'a, B: DerefMut<Target = Box<Book>>> {
     book: B,
     dead: &'a AtomicUsize,
 }
 
-impl<B: DerefMut<Target = Book>> Drop for Opened<'_, B> {
+impl<B: DerefMut<Target = Box<Book>>> Drop for Opened<'_, B> {
     #[inline]
     fn drop(&mut self) {
         if !self.book.dead.is_empty() {

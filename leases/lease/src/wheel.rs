@@ -138,6 +138,15 @@ impl Wheel {
         }
     }
 
+    /// A node is due at another time than `old`. A later time is found out when the wheel comes to the earlier one.
+    pub(crate) fn reschedule(&mut self, nodes: &mut impl Nodes, id: u32, old: Option<Duration>) {
+        let is_sooner = nodes.due(id).is_some_and(|due| old.is_none_or(|old| due < old));
+        if is_sooner || !nodes.links(id).is_linked() {
+            self.remove(nodes, id);
+            self.insert(nodes, id);
+        }
+    }
+
     /// A node that is due at `now`, taken out of the wheel. They come in no particular order. `None` if there is
     /// none, or no `budget`: that is counted down for each node that is touched, be it that it is returned, moves to
     /// a finer slot, is put where it belongs since it was put off, or is taken out as it is never due any more.

@@ -2,12 +2,16 @@
 //! never too strict: what is said of a time is that it is not too early; and that it comes at all, within a minute.
 #![cfg(feature = "std")] // threads that block
 
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use futures_lite::future::block_on;
-use keylatch_lease::{AcquireError, Expiry, Leases, Lost, Owner};
+use keylatch_lease::{AcquireError, Expiry, Leases, Lost, ManualClock, Memory, Owner};
+use smol::LocalExecutor;
 
 const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
@@ -312,4 +316,59 @@ fn run_ends_at_a_loss_while_its_work_sleeps() {
         other.join().unwrap();
         assert_eq!(table.try_acquire_now("a", &bob, ms(1)).unwrap().owner(), &bob);
     });
+}
+
+/// The others look a little later, in case that nobody polls the first: the later, the more there are.
+#[test]
+fn an_expiry_wakes_who_is_next_and_not_all_who_wait() {
+    const TASKS: u32 = 1000;
+    within_a_minute(|| {
+        let table = Leases::in_memory();
+        let polls = Cell::new(0);
+        let start = Instant::now();
+        let tasks = LocalExecutor::new();
+        let waiting: Vec<_> = (0..TASKS)
+            .map(|n| {
+                let (table, polls) = (&table, &polls);
+                tasks.spawn(async move {
+                    let owner = Owner::named(format!("owner {n}"));
+                    let mut acquire = Box::pin(table.acquire("a", &owner, Duration::from_micros(200)));
+                    poll_fn(|cx| {
+                        polls.set(polls.get() + 1);
+                        acquire.as_mut().poll(cx)
+                    })
+                    .await
+                    .unwrap()
+                })
+            })
+            .collect();
+        // Each goes without releasing.
+        block_on(tasks.run(async {
+            for task in waiting {
+                task.await;
+            }
+        }));
+        // A handful of times for what concerns a task itself, and once in ten milliseconds.
+        let rounds = u32::try_from(start.elapsed().as_millis() / 10).unwrap();
+        assert!(polls.get() <= TASKS * (6 + rounds), "{} polls in {:?}", polls.get(), start.elapsed());
+    });
+}
+
+/// Whoever is first in line, and is not polled, keeps nobody out for longer than a moment.
+#[test]
+fn who_waits_behind_one_that_nobody_polls_gets_in_by_its_own_timer() {
+    within_a_minute(|| {
+        let (table, ann, bob) = two();
+        let _of_ann = table.try_acquire_now("a", &ann, ms(30)).unwrap();
+        let lazy = Owner::named("lazy");
+        let mut first = Box::pin(table.acquire("a", &lazy, ms(20)));
+        assert!(first.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        table.acquire_blocking("a", &bob, ms(20)).unwrap();
+        drop(first);
+    });
+}
+
+#[test]
+fn a_table_is_moved_at_little_cost() {
+    assert!(size_of::<Leases<Memory<ManualClock>>>() <= 256);
 }

@@ -1,0 +1,102 @@
+//! Whether somebody waits for a resource or watches it, as far as that is known without a look at the board.
+
+use core::hash::{BuildHasher, Hash};
+
+use hashbrown::DefaultHashBuilder;
+
+use crate::{
+    Resource,
+    sync::{
+        SIEVE,
+        atomic::{
+            AtomicUsize,
+            Ordering::{Acquire, Release, SeqCst},
+        },
+    },
+};
+
+/// Written under the board's lock.
+pub(crate) struct Attendance {
+    hasher: DefaultHashBuilder,
+    /// How many places there are on the board.
+    places: AtomicUsize,
+    /// How many of them are of resources with such a hash.
+    by_hash: [AtomicUsize; SIEVE],
+    /// Changes whenever somebody comes to wait or to watch.
+    arrivals: AtomicUsize,
+}
+
+impl Attendance {
+    pub(crate) fn new() -> Self {
+        Attendance {
+            hasher: DefaultHashBuilder::default(),
+            places: AtomicUsize::new(0),
+            by_hash: core::array::from_fn(|_| AtomicUsize::new(0)),
+            arrivals: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn hash(&self, what: impl Hash) -> u64 {
+        self.hasher.hash_one(what)
+    }
+
+    pub(crate) fn add(&self, hash: u64) {
+        self.places.fetch_add(1, SeqCst);
+        self.part(hash).fetch_add(1, SeqCst);
+    }
+
+    pub(crate) fn remove(&self, hash: u64) {
+        self.part(hash).fetch_sub(1, SeqCst);
+        self.places.fetch_sub(1, SeqCst);
+    }
+
+    pub(crate) fn somebody_comes(&self) {
+        self.arrivals.fetch_add(1, Release); // who counts them sees where they are
+    }
+
+    /// Whether somebody waits or watches.
+    pub(crate) fn is_any(&self) -> bool {
+        self.places.load(SeqCst) > 0
+    }
+
+    /// Whether somebody may wait for this resource, or watch it. Others of the same hash count as well.
+    #[inline]
+    pub(crate) fn is_at(&self, resource: &Resource) -> bool {
+        self.is_any() && self.is_at_hash(resource)
+    }
+
+    #[inline(never)]
+    fn is_at_hash(&self, resource: &Resource) -> bool {
+        self.part(self.hash(resource)).load(SeqCst) > 0
+    }
+
+    /// How many have come to wait or to watch, to be read before [`is_at`](Self::is_at).
+    pub(crate) fn arrivals(&self) -> usize {
+        self.arrivals.load(Acquire)
+    }
+
+    fn part(&self, hash: u64) -> &AtomicUsize {
+        &self.by_hash[(hash >> 32) as usize % SIEVE]
+    }
+}
+
+#[cfg(all(test, not(any(lease_loom, lease_shuttle))))]
+mod tests {
+    use alloc::{format, vec::Vec};
+
+    use super::*;
+
+    #[test]
+    fn who_is_at_one_resource_is_not_at_most_others() {
+        let attendance = Attendance::new();
+        let resources: Vec<Resource> = (0..1000).map(|n| Resource::from(format!("{n}"))).collect();
+        let attended = |one: &Resource| attendance.is_at(one);
+        assert!(!resources.iter().any(attended));
+        attendance.add(attendance.hash(&resources[0]));
+        assert!(attendance.is_at(&resources[0]));
+        // Of 64 parts each, or so.
+        assert!(resources.iter().filter(|one| attended(one)).count() < 100);
+        attendance.remove(attendance.hash(&resources[0]));
+        assert!(!resources.iter().any(attended));
+    }
+}
