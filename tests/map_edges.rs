@@ -275,3 +275,55 @@ fn a_bound_that_cannot_be_divided_evenly_is_not_exceeded() {
         }
     }
 }
+
+/// More than are looked at under one lock.
+const MANY: u64 = 10_000;
+
+#[test]
+fn one_value_of_very_many_that_are_used_goes_when_another_comes() {
+    let map = bounded(MANY as usize, 0..MANY);
+    for key in 0..MANY {
+        assert_eq!(map.get_blocking(&key), Some(key));
+    }
+    map.insert_blocking(&MANY, MANY);
+    assert_eq!(map.len(), MANY as usize);
+    assert_eq!(map.get_blocking(&0), None, "the oldest goes, as all of them were used");
+}
+
+#[test]
+fn one_value_of_very_many_that_are_locked_goes_when_it_is_free() {
+    let map = bounded(MANY as usize, 0..MANY);
+    let readers: Vec<_> = (0..MANY).map(|key| map.try_read(&key).unwrap()).collect();
+    map.insert_blocking(&MANY, MANY);
+    map.insert_blocking(&(MANY + 1), MANY);
+    drop(readers);
+    assert_eq!(map.len(), MANY as usize);
+}
+
+#[test]
+fn very_many_are_visited_once_each_while_others_come_and_go() {
+    for shards in [1, 16] {
+        let map: LockMap<u64, u64> = LockMap::builder().shards(shards).build();
+        for key in 0..MANY {
+            map.insert_blocking(&key, key);
+        }
+        let mut seen = vec![0; MANY as usize];
+        let mut next = MANY;
+        let passed_over = map.for_each_value(|&key, _, _| {
+            if let Some(seen) = seen.get_mut(key as usize) {
+                *seen += 1;
+            }
+            // Slots are freed and used again.
+            map.insert_blocking(&next, next);
+            if next > MANY + 3 {
+                map.remove_blocking(&(next - 3));
+            }
+            next += 1;
+        });
+        assert_eq!(passed_over, 0);
+        assert!(seen.iter().all(|&times| times == 1));
+        let mut keys = 0;
+        map.for_each_key(|_, _| keys += 1);
+        assert_eq!(keys, map.len());
+    }
+}

@@ -42,3 +42,10 @@ impl<T> Lock<T> {
         }
     }
 }
+
+/// For who is about to take a lock again: lets those who wait for it have it in between.
+pub(crate) fn give_way() {
+    for _ in 0..16 {
+        core::hint::spin_loop();
+    }
+}

@@ -136,7 +136,7 @@ impl<K, V: Payload> Pool<K, V> {
         self.keyed
     }
 
-    /// The live slot of this number, if it is live.
+    /// The live slot of this number, if there is one.
     pub(super) fn look_at(&self, number: u32) -> Option<Live<'_, K, V>> {
         self.chunks.get(Number(number).chunk() as usize)?.as_ref()?.look_at(number)
     }

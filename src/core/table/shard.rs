@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use hashbrown::HashTable;
 
+use super::number::SLOTS;
 use super::payload::Payload;
 use super::pool::Pool;
 use super::slot::{Chunk, Filed, Live, Resident, Spare, UnitOf};
@@ -256,7 +257,7 @@ impl<K, V: Payload> Shard<K, V> {
         }
     }
 
-    /// The entry whose slot has this number, if it is live.
+    /// The entry whose slot has this number, if there is one.
     pub(super) fn look_at(&self, number: u32) -> Option<Live<'_, K, V>> {
         self.pool.look_at(number)
     }
@@ -276,9 +277,9 @@ impl<K, V: Payload> Shard<K, V> {
         self.rest.capacity()
     }
 
-    /// The live entries.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Live<'_, K, V>> {
-        self.first.iter().map(Resident::live).chain(self.rest.iter().map(|filed| self.pool.look(filed)))
+    /// All slots have smaller numbers.
+    pub(super) fn end(&self) -> u32 {
+        u32::try_from(self.pool.end() * SLOTS).unwrap_or(u32::MAX)
     }
 }
 

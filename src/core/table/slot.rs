@@ -229,10 +229,14 @@ impl<K, V: Payload> Chunk<K, V> {
         Live(self.slot(filed.0.index()), PhantomData)
     }
 
-    /// A look at the live slot of this number, if it is live. Under the shard lock, so that it stays so.
+    /// A look at the live slot of this number, if there is one. Under the shard lock, so that it stays so.
     #[inline]
     pub(super) fn look_at(&self, number: u32) -> Option<Live<'_, K, V>> {
-        let live = Live(self.slot(Number(number).index()), PhantomData);
+        let index = Number(number).index();
+        if index >= u32::from(self.len) {
+            return None;
+        }
+        let live = Live(self.slot(index), PhantomData);
         let word = live.state().word();
         (word != Word::DEAD && word != Word::DEAD_KEYED).then_some(live)
     }

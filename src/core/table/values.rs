@@ -14,6 +14,7 @@ use super::value::{Kept, Marks, Valued};
 use crate::core::wait::word::{Unit, Word};
 use crate::core::wait::{Access, For, Holds, WakeBatch};
 use crate::panics::Panics;
+use crate::sync::give_way;
 
 /// Somebody uses the entry, or something has to be made first: so the caller has to acquire it.
 #[derive(Debug)]
@@ -231,7 +232,15 @@ impl<K, V: Payload> Core<K, V> {
     /// and values that nobody uses go while there are too many.
     pub(super) fn settle(&self, tag: Tag, address: usize) {
         let mut panics = Panics::default();
-        while let Some((dead, kept)) = self.evict_one(tag, address) {
+        loop {
+            let (dead, kept) = match self.evict_one(tag, address) {
+                Eviction::Done(evicted) => evicted,
+                Eviction::More => {
+                    give_way();
+                    continue;
+                }
+                Eviction::Nothing => break,
+            };
             if let Some((claim, batch)) = kept {
                 panics.run(|| self.leave_claim(claim.into_unit()));
                 panics.run(|| drop(batch));
@@ -241,7 +250,7 @@ impl<K, V: Payload> Core<K, V> {
         panics.resume();
     }
 
-    fn evict_one(&self, tag: Tag, address: usize) -> Option<Evicted<K, V>> {
+    fn evict_one(&self, tag: Tag, address: usize) -> Eviction<K, V> {
         self.shard(tag).with(|shard| {
             self.unpark(shard, tag, address);
             self.note_excess(shard, tag);
@@ -261,21 +270,22 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Evicts a value, if there are too many, but not this one.
-    fn evict(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) -> Option<Evicted<K, V>> {
+    /// Evicts a value, if there are too many, but not this one. Looks at a few.
+    fn evict(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) -> Eviction<K, V> {
         let not = shard.find_at(tag, address).map(|(_, number)| number);
-        loop {
-            let number = V::keeps(&mut shard.kept)?.next(not)?;
+        for _ in 0..LOOKED_AT {
+            let next = |shard: &mut Shard<K, V>| V::keeps(&mut shard.kept)?.next(not);
+            let Some(number) = next(shard) else { return Eviction::Nothing };
             let Some(entry) = shard.look_at(number) else { unreachable!("an entry with a value is live") };
             let (tag, address) = (tag_of(entry), entry.address());
             // Changes nothing, but makes sure that whoever leaves after it sees that there is something to settle.
             let Ok(word) = entry.state().update(Ok::<_, Infallible>);
             if is_used(entry, word) {
-                V::keeps(&mut shard.kept)?.park(number);
+                V::keeps(&mut shard.kept).into_iter().for_each(|kept| kept.park(number));
                 continue;
             }
             if V::marks(entry.marks()).is_some_and(Marks::take_used) {
-                V::keeps(&mut shard.kept)?.pass();
+                V::keeps(&mut shard.kept).into_iter().for_each(Kept::pass);
                 continue;
             }
             let mut dead = Dead::default();
@@ -283,11 +293,11 @@ impl<K, V: Payload> Core<K, V> {
                 let (value, claim) = quiet.take();
                 dead.value = Some(value);
                 self.retire_valued(shard, tag, address, claim, &mut dead);
-                return Some((dead, None));
+                return Eviction::Done((dead, None));
             }
             // Somebody keeps it, with an unpolled future, or to look at it.
             let Ok(unit) = entry.join(|word| word.hold(Access::Exclusive, 1)) else {
-                V::keeps(&mut shard.kept)?.park(number);
+                V::keeps(&mut shard.kept).into_iter().for_each(|kept| kept.park(number));
                 continue;
             };
             let mut hold = unit.into_hold(Alone);
@@ -297,8 +307,9 @@ impl<K, V: Payload> Core<K, V> {
             // While the shard is still locked, so that nobody who tries finds the key held. It is not the last unit: that is the claim.
             let mut batch = WakeBatch::default();
             self.leave_into(hold.into_unit(), Access::Exclusive, For::Anybody, &mut batch);
-            return Some((dead, Some((claim, batch))));
+            return Eviction::Done((dead, Some((claim, batch))));
         }
+        Eviction::More
     }
 }
 
@@ -307,6 +318,16 @@ fn is_used<K, V: Payload>(entry: Live<'_, K, V>, word: Word) -> bool {
     word.holds() != Holds::NONE
         || word.is_queued()
         || V::marks(entry.marks()).is_some_and(|marks| marks.has_handle(!word.is_only(Unit::Claim)))
+}
+
+/// How many values are looked at under the lock for one to evict: others get at it in between.
+const LOOKED_AT: usize = 128;
+
+enum Eviction<K, V: Payload> {
+    Done(Evicted<K, V>),
+    /// There may be something to evict among others.
+    More,
+    Nothing,
 }
 
 /// What is evicted, to be dropped outside the lock; and where somebody keeps the entry who does not use it, the value's claim, to be given

@@ -10,7 +10,11 @@ use super::payload::Payload;
 use super::slot::{Claim, Live};
 use crate::core::wait::word::{Refusal, Word};
 use crate::core::wait::{Snapshot, Want};
+use crate::sync::give_way;
 use crate::wait_event::{WaitId, WaitPhase};
+
+/// How many slots are looked at under the lock: others get at it in between.
+const LOOKED_AT: u32 = 256;
 
 impl<K, V: Payload> Core<K, V> {
     /// The number of live entries, added up shard by shard.
@@ -51,25 +55,33 @@ impl<K, V: Payload> Core<K, V> {
     ) {
         let mut visits = Vec::new();
         for shard in &self.shards {
-            let mut most = shard.with(|shard| shard.len());
-            loop {
-                visits.reserve(most);
+            // Those that are claimed keep their slots, so that nobody is met twice.
+            let mut next = 0_u32;
+            let mut left = shard.with(|shard| shard.len());
+            while left > 0 {
+                visits.reserve(left.min(LOOKED_AT as usize));
                 let claimed = shard.with(|shard| {
-                    most = shard.len();
-                    if most > visits.capacity() {
-                        return Ok(false);
+                    let end = shard.end();
+                    let until = end.min(next.saturating_add(LOOKED_AT));
+                    while next < until {
+                        if let Some((entry, picked)) = shard.look_at(next).and_then(|entry| Some((entry, pick(entry)?)))
+                        {
+                            if visits.len() == visits.capacity() {
+                                break; // nothing is allocated under the lock
+                            }
+                            let claim = entry.join(Word::claim)?.into_claim();
+                            visits.push((Visit { core: self, claim: Some(claim) }, picked));
+                        }
+                        next += 1;
                     }
-                    for entry in shard.iter() {
-                        let Some(picked) = pick(entry) else { continue };
-                        let claim = entry.join(Word::claim)?.into_claim();
-                        visits.push((Visit { core: self, claim: Some(claim) }, picked));
-                    }
-                    Ok::<_, Refusal>(true)
+                    left = if next < end { shard.len() } else { 0 };
+                    Ok::<_, Refusal>(())
                 });
-                match claimed {
-                    Ok(true) => break,
-                    Ok(false) => {}
-                    Err(_) => full(),
+                if claimed.is_err() {
+                    full();
+                }
+                if left > 0 {
+                    give_way();
                 }
             }
             for (visited, picked) in visits.drain(..) {
