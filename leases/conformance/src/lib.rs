@@ -136,6 +136,7 @@ mod proxy;
 pub mod served;
 mod suite;
 mod trial;
+mod turns;
 pub mod worker;
 
 pub use caps::{Caps, Excuse};
@@ -145,6 +146,7 @@ pub use proxy::Proxy;
 #[doc(hidden)]
 pub use suite::{Kept, test};
 pub use suite::{Outcome, Report, Row, Suite, run};
+pub use turns::turns;
 
 /// Makes a test of each [case](crate#cases), in the module where it stands, of an expression that makes the [`Fixture`].
 ///

@@ -336,6 +336,26 @@ fn lost_that_is_polled_with_a_new_waker_forgets_the_old_one() {
     assert_eq!(Arc::strong_count(&new_bell), 1, "the waker is kept after the wait");
 }
 
+/// More than one call sees to at a time.
+#[test]
+fn one_tick_wakes_all_who_want_to_know_of_an_end() {
+    const MANY: usize = 1000;
+    let (table, clock) = table();
+    let [ann] = owners();
+    let held = ready(table.hold("a", &ann, secs(10))).unwrap();
+    let bells: Vec<_> = (0..MANY).map(|_| Bell::new()).collect();
+    let mut waiting: Vec<_> = bells.iter().map(|(_, waker)| waiting_with(held.lost(), waker)).collect();
+    // Some leave from the middle, and those beside them stay.
+    for n in (0..MANY).rev().filter(|n| n % 3 == 0) {
+        drop(waiting.swap_remove(n));
+    }
+    clock.advance(secs(10));
+    table.tick();
+    let rung = bells.iter().filter(|(bell, _)| bell.take() > 0).count();
+    assert_eq!(rung, waiting.len());
+    assert!(waiting.iter_mut().all(|lost| ready(lost) == Lost::Expired));
+}
+
 #[test]
 fn a_dropped_future_takes_its_waker_along() {
     let (table, _clock) = table();

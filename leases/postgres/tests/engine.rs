@@ -16,6 +16,7 @@ use keylatch_lease::{
     AcquireError, Expiry, Grant, Leases, LookError, Lost, Owner, ReleaseError, RenewError, Resource, Term, Token,
     engine::{Answer, Ask, Engine, Fail, Gone, Left, Renewal, Want},
 };
+use keylatch_lease_conformance::turns;
 use keylatch_lease_postgres::{Error, GuardError, NoTls, Options, Postgres};
 use tokio::time::sleep;
 use tokio_postgres::Client;
@@ -930,6 +931,45 @@ fn connections_that_are_cut_are_made_again() {
         }
         assert!(cuts >= 8, "{cuts}");
         assert!(rounds.load(SeqCst) >= 8);
+    });
+}
+
+/// Again and again, while four owners in two processes take turns.
+#[test]
+fn whatever_is_done_to_the_database_one_has_it_and_all_go_on() {
+    const TTL: Duration = Duration::from_secs(1);
+    const OFTEN: Duration = Duration::from_millis(50);
+    let others = "FROM pg_stat_activity WHERE application_name = 'chaos'";
+    let ways = [
+        format!("SELECT pg_terminate_backend(pid) {others}"),
+        format!("SELECT pg_cancel_backend(pid) {others}"),
+        "VACUUM FULL keylatch_lease".to_owned(),
+        "BEGIN; LOCK TABLE keylatch_lease; SELECT pg_sleep(0.1); COMMIT".to_owned(),
+        "ALTER DATABASE postgres SET default_transaction_read_only = on".to_owned(),
+        format!("SELECT pg_terminate_backend(pid) {others}"), // those who come now may not write
+        "ALTER DATABASE postgres RESET default_transaction_read_only".to_owned(),
+    ];
+    let server = Arc::new(Server::start());
+    on_tokio(async {
+        let engine = || {
+            let mut config = server.config();
+            config.application_name("chaos");
+            Leases::with_engine(options("chaos").quarantine(TTL).timeout(2 * SECOND).connect(config, NoTls))
+        };
+        let (here, there) = (engine(), engine());
+        let client = server.client().await;
+        client.batch_execute(keylatch_lease_postgres::SCHEMA).await.unwrap();
+        here.engine().init().await.unwrap();
+        let run = tokio::runtime::Handle::current();
+        for statement in ways {
+            let trouble = || {
+                for _ in 0..20 {
+                    run.block_on(client.batch_execute(&statement)).unwrap();
+                    std::thread::sleep(OFTEN);
+                }
+            };
+            tokio::task::block_in_place(|| turns(&[&here, &there], TTL, trouble));
+        }
     });
 }
 

@@ -16,8 +16,9 @@ use keylatch_lease::{
     AcquireError, Expiry, Leases, LookError, Lost, Owner, ReleaseError, RenewError, Resource, Term, Token,
     engine::{Answer, Ask, Engine, Fail, Gone, Left, Renewal, Want},
 };
+use keylatch_lease_conformance::turns;
 use keylatch_lease_redis::{BoxError, Error, Options, Redis};
-use redis::RedisConnectionInfo;
+use redis::{RedisConnectionInfo, Value};
 use tokio::time::sleep;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -1257,6 +1258,31 @@ fn connections_that_are_cut_are_made_again() {
         }
         assert!(cuts >= 8, "{cuts}");
         assert!(rounds.load(SeqCst) >= 8);
+    });
+}
+
+/// Again and again, while four owners in two processes take turns.
+#[test]
+fn whatever_is_done_to_the_server_one_has_it_and_all_go_on() {
+    const TTL: Duration = Duration::from_secs(1);
+    const OFTEN: Duration = Duration::from_millis(50);
+    let ways: [(Duration, &[&[&str]]); 5] = [
+        (OFTEN, &[&["CLIENT", "KILL", "TYPE", "normal"], &["CLIENT", "KILL", "TYPE", "pubsub"]]),
+        (OFTEN, &[&["SCRIPT", "FLUSH"]]),
+        (OFTEN, &[&["CONFIG", "SET", "maxmemory", "1"], &["CONFIG", "SET", "maxmemory", "0"]]),
+        (TTL, &[&["FLUSHALL"]]),
+        (TTL, &[&["DEL", LEASES], &["DEL", ENDS], &["DEL", OWNED]]),
+    ];
+    at_desk_with(options().quarantine(TTL).timeout(2 * SECOND), |desk| async move {
+        for (every, commands) in ways {
+            let trouble = || {
+                for command in commands.iter().cycle().take((2 * TTL).div_duration_f64(every) as usize) {
+                    let _: Value = desk.server.ask(command);
+                    std::thread::sleep(every);
+                }
+            };
+            tokio::task::block_in_place(|| turns(&[&desk.here, &desk.there], TTL, trouble));
+        }
     });
 }
 

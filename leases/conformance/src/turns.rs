@@ -1,0 +1,103 @@
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use futures_lite::future::block_on;
+use keylatch_lease::{Leases, Owner, Token, engine::Engine};
+
+/// How many turns there must be when the trouble is over.
+const AFTER: usize = 8;
+
+/// Two owners for each client take turns at one resource, in threads of their own, while there is trouble, and for some turns behind
+/// that. What fails is tried again. Returns how many turns there were meanwhile.
+///
+/// For what an engine's own tests do to its server: connections killed, keys deleted, tables locked. The clients are those of one
+/// namespace, as processes have them.
+///
+/// # Panics
+/// If two have it who can both be sure of it, or if a token is not greater than that of the turn before. If the turns do not go on when
+/// the trouble is over, it never returns.
+///
+/// # Examples
+/// ```
+/// use std::{thread::sleep, time::Duration};
+///
+/// use keylatch_lease::Leases;
+///
+/// let leases = Leases::in_memory();
+/// let trouble = || sleep(Duration::from_millis(50)); // none in truth
+/// assert!(keylatch_lease_conformance::turns(&[&leases], Duration::from_secs(1), trouble) > 0);
+/// ```
+pub fn turns<E: Engine>(clients: &[&Leases<E>], ttl: Duration, trouble: impl FnOnce()) -> usize {
+    let (is_over, count) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let inside = Mutex::new(Inside { until: None, last: None });
+    thread::scope(|scope| {
+        let stop = Stop(&is_over); // if the trouble panics, too
+        for (number, leases) in clients.iter().chain(clients).enumerate() {
+            let (is_over, count, inside) = (&is_over, &count, &inside);
+            scope.spawn(move || {
+                let _stop = Stop(is_over); // nobody waits for the turns of one that has panicked
+                let owner = Owner::named(format!("worker {number}"));
+                while !is_over.load(SeqCst) {
+                    let until = Instant::now() + ttl;
+                    let Ok(grant) = block_on(leases.try_acquire("turn", &owner, ttl)) else {
+                        thread::sleep(Duration::from_millis(5));
+                        continue;
+                    };
+                    if Inside::enter(inside, grant.token(), until) {
+                        count.fetch_add(1, SeqCst);
+                        thread::yield_now();
+                        lock(inside).until = None;
+                    }
+                    // What cannot be released ends by itself, or is resumed.
+                    let _ = block_on(leases.release(&grant));
+                }
+            });
+        }
+        trouble();
+        let meanwhile = count.load(SeqCst);
+        while count.load(SeqCst) < meanwhile + AFTER && !is_over.load(SeqCst) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        drop(stop);
+        meanwhile
+    })
+}
+
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+/// Who has it.
+struct Inside {
+    until: Option<Instant>,
+    last: Option<Token>,
+}
+
+impl Inside {
+    /// `false`: it came too late, and knows that.
+    fn enter(inside: &Mutex<Inside>, token: Token, until: Instant) -> bool {
+        let mut inside = lock(inside);
+        let now = Instant::now();
+        if now >= until {
+            return false;
+        }
+        assert!(inside.until.is_none_or(|until| now >= until), "two have it");
+        assert!(inside.last.is_none_or(|last| last < token), "{token:?} is not greater than that of the turn before");
+        *inside = Inside { until: Some(until), last: Some(token) };
+        true
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
