@@ -522,3 +522,14 @@ fn permits_that_were_merged_count_together() {
     let mut of_y = pin!(y.acquire(hosts.acquire(&1)));
     assert!(matches!(poll(of_y.as_mut()), Poll::Ready(Err(_))));
 }
+
+/// The limit may have taken its time, or released the very lock.
+#[test]
+fn at_a_limit_that_is_reached_at_once_the_key_is_tried_again() {
+    let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
+    let party = detector.party("party");
+    let held = locks.try_lock(&1).unwrap();
+    let limit = async { drop(held) };
+    assert!(block_on(party.acquire(locks.lock(&1)).until(limit)).is_ok());
+    assert!(locks.is_empty());
+}

@@ -322,6 +322,9 @@ impl<E: Engine> Leases<E> {
     /// # Errors
     /// [`LookError`](crate::LookError).
     ///
+    /// # Blocking
+    /// In memory other calls wait for that instant: 0.1 µs or so for each lease.
+    ///
     /// # Examples
     /// ```
     /// use std::time::Duration;
@@ -389,6 +392,9 @@ impl<E: Engine> Leases<E> {
     ///
     /// # Errors
     /// [`LookError`](crate::LookError).
+    ///
+    /// # Blocking
+    /// In memory other calls wait meanwhile: 0.1 µs or so for each lease of the owner.
     ///
     /// # Examples
     /// ```

@@ -82,6 +82,8 @@
 //! 6. *No revival.* What has expired is never renewed, even if nobody has taken it.
 //! 7. [`release_all`] releases exactly what the owner has, and says how much that was.
 //! 8. *Take-over in time.* When the holder's time is up, who waits has the lease: by a timer of its own, or at the next [`tick`](Leases::tick).
+//!    The timers of all but the first in line go off 10 ms later, or 10 µs later for each that waits, if that is longer: they matter only where
+//!    nobody polls the first.
 //! 9. *No lost wake-up.* Each release or expiry lets one in, in order of arrival in this process. Who is served has the lease, polled or not;
 //!    if its future is dropped, the next has it.
 //! 10. *Loss is noticed alone.* [`Held::lost`] is ready, and [`Held::check`] says no, at the end at the latest. (Where the machine slept
