@@ -537,20 +537,25 @@ fn at_a_limit_that_is_reached_at_once_the_key_is_tried_again() {
 /// Who gets a key at once, before one that has been woken for it, may close a circle with another request of its own.
 #[test]
 fn who_gets_in_before_a_waiter_closes_a_circle_with_its_other_request() {
-    let locks = KeyedMutex::<u64>::builder().fairness(Fairness::Barging).build();
-    let detector = Detector::new();
-    let [p, q] = ["p", "q"].map(|name| detector.party(name));
-    let one = block_on(q.acquire(locks.lock(&1))).unwrap();
-    let two = locks.try_lock(&2).unwrap();
-    let mut of_q = pin!(q.acquire(locks.lock(&2)));
-    let mut of_p = pin!(p.acquire(locks.lock(&1)));
-    assert!(poll(of_q.as_mut()).is_pending() && poll(of_p.as_mut()).is_pending());
-    drop(two); // q is woken, and does not come yet
-    let two = block_on(p.acquire(locks.lock(&2))).unwrap();
-    let Poll::Ready(Err(deadlock)) = poll(of_p.as_mut()) else { panic!("it waits for ever") };
-    assert_eq!(deadlock.to_string(), "p waits for 1, which q holds; q waits for 2, which p holds");
-    assert!(poll(of_q.as_mut()).is_pending());
-    drop(two);
-    assert!(poll(of_q.as_mut()).is_ready());
-    drop(one);
+    for has_limit in [false, true] {
+        let locks = KeyedMutex::<u64>::builder().fairness(Fairness::Barging).build();
+        let detector = Detector::new();
+        let [p, q] = ["p", "q"].map(|name| detector.party(name));
+        let one = block_on(q.acquire(locks.lock(&1))).unwrap();
+        let two = locks.try_lock(&2).unwrap();
+        let mut of_q = pin!(q.acquire(locks.lock(&2)));
+        let mut of_p = pin!(p.acquire(locks.lock(&1)));
+        assert!(poll(of_q.as_mut()).is_pending() && poll(of_p.as_mut()).is_pending());
+        drop(two); // q is woken, and does not come yet
+        let two = match has_limit {
+            true => block_on(p.acquire(locks.lock(&2)).until(std::future::pending::<()>())).unwrap(),
+            false => block_on(p.acquire(locks.lock(&2))).unwrap(),
+        };
+        let Poll::Ready(Err(deadlock)) = poll(of_p.as_mut()) else { panic!("it waits for ever") };
+        assert_eq!(deadlock.to_string(), "p waits for 1, which q holds; q waits for 2, which p holds");
+        assert!(poll(of_q.as_mut()).is_pending());
+        drop(two);
+        assert!(poll(of_q.as_mut()).is_ready());
+        drop(one);
+    }
 }
