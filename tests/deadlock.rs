@@ -559,3 +559,49 @@ fn who_gets_in_before_a_waiter_closes_a_circle_with_its_other_request() {
         drop(one);
     }
 }
+
+/// Before it has been polled, too.
+#[test]
+fn a_party_whose_request_has_failed_does_not_wait_for_it() {
+    let locks = KeyedMutex::<u64>::builder().fairness(Fairness::Barging).build();
+    let hosts = KeyedSemaphore::<u64>::new(2);
+    let detector = Detector::new();
+    let [p, q, z] = ["p", "q", "z"].map(|name| detector.party(name));
+    let one = block_on(q.acquire(locks.lock(&1))).unwrap();
+    let three = block_on(z.acquire(locks.lock(&3))).unwrap();
+    let both = [&p, &q].map(|party| block_on(party.acquire(hosts.acquire(&4))).unwrap());
+    let two = locks.try_lock(&2).unwrap();
+    let mut of_p = pin!(p.acquire(locks.lock(&1)));
+    let mut of_q = [2, 3].map(|key| Box::pin(q.acquire(locks.lock(&key))));
+    assert!(poll(of_p.as_mut()).is_pending());
+    assert!(of_q.iter_mut().all(|request| poll(request.as_mut()).is_pending()));
+    drop(two);
+    let two = block_on(p.acquire(locks.lock(&2))).unwrap(); // so p's request for 1 has failed
+    let mut of_z = pin!(z.acquire(hosts.acquire(&4)));
+    assert!(poll(of_z.as_mut()).is_pending(), "p waits for nothing, and may give back its permit");
+    assert!(matches!(poll(of_p.as_mut()), Poll::Ready(Err(_))));
+    drop((two, both));
+    assert!(poll(of_z.as_mut()).is_ready());
+    drop((one, three));
+}
+
+/// What a request that has failed was granted goes to the next in the queue, and not to whoever comes first.
+#[test]
+fn what_was_granted_to_a_request_that_has_failed_is_passed_on() {
+    let locks = KeyedMutex::<u64>::builder().fairness(Fairness::Barging).build();
+    let detector = Detector::new();
+    let [p, q] = ["p", "q"].map(|name| detector.party(name));
+    let one = block_on(q.acquire(locks.lock(&1))).unwrap();
+    let two = locks.try_lock(&2).unwrap();
+    let mut of_p = pin!(p.acquire(locks.lock(&1)));
+    let mut next = pin!(locks.lock(&1));
+    let mut of_q = pin!(q.acquire(locks.lock(&2)));
+    assert!(poll(of_p.as_mut()).is_pending() && poll(next.as_mut()).is_pending() && poll(of_q.as_mut()).is_pending());
+    drop(two);
+    let two = block_on(p.acquire(locks.lock(&2))).unwrap(); // so p's request for 1 has failed
+    one.unlock_fair();
+    assert!(matches!(poll(of_p.as_mut()), Poll::Ready(Err(_))));
+    assert!(locks.try_lock(&1).is_none());
+    assert!(poll(next.as_mut()).is_ready());
+    drop(two);
+}
