@@ -184,6 +184,8 @@ impl Nodes for Slab<Watch> {
 pub(crate) struct Board {
     /// What those know who do not look at the board.
     attendance: Arc<Attendance>,
+    /// Places that are gone, by the hashes of their resources, and of which that is not known yet.
+    gone: Vec<u64>,
     places: Slab<Place>,
     by_resource: Index,
     waits: Slab<Wait>,
@@ -204,6 +206,7 @@ impl Board {
     pub(crate) fn new(attendance: Arc<Attendance>, is_local: bool) -> Self {
         Board {
             attendance,
+            gone: Vec::new(),
             places: Slab::new(),
             by_resource: Index::new(),
             waits: Slab::new(),
@@ -216,6 +219,12 @@ impl Board {
             attending: 0,
             attended_until: Duration::ZERO,
         }
+    }
+
+    /// Says of places that they are gone, to those who do not look at the board. At the end of what is done under the lock: who had a place may
+    /// leave a tenure that is ended only then, and nobody must be told before that it is its own.
+    pub(crate) fn publish(&mut self) {
+        self.gone.drain(..).for_each(|hash| self.attendance.remove(hash));
     }
 
     pub(crate) fn find(&self, resource: &Resource) -> Option<u32> {
@@ -259,11 +268,11 @@ impl Board {
         if place.waiting > 0 || place.unfetched > 0 || place.watches != NONE {
             return self.reschedule(id);
         }
-        let Board { attendance, places, by_resource, wheel, .. } = self;
+        let Board { attendance, gone, places, by_resource, wheel, .. } = self;
         wheel.remove(places, id);
         let hash = |id: u32| attendance.hash(&places[id].resource);
         by_resource.remove(hash(id), id, hash);
-        attendance.remove(hash(id));
+        gone.push(hash(id));
         places.remove(id);
     }
 

@@ -380,7 +380,10 @@ impl<E: Engine> Leases<E> {
     }
 
     fn locked<R>(&self, later: &mut Later, operation: impl FnOnce(&mut Board, &mut Later) -> R) -> R {
-        operation(&mut self.board.lock(), later)
+        let mut board = self.board.lock();
+        let result = operation(&mut board, later);
+        board.publish();
+        result
     }
 
     /// An operation on a resource, those who waited for it being served before.
