@@ -42,11 +42,11 @@ impl Attendance {
 
     pub(crate) fn add(&self, hash: u64) {
         self.places.fetch_add(1, SeqCst);
-        self.part(hash).fetch_add(1, SeqCst);
+        self.part(hash).map(|part| part.fetch_add(1, SeqCst));
     }
 
     pub(crate) fn remove(&self, hash: u64) {
-        self.part(hash).fetch_sub(1, SeqCst);
+        self.part(hash).map(|part| part.fetch_sub(1, SeqCst));
         self.places.fetch_sub(1, SeqCst);
     }
 
@@ -67,7 +67,7 @@ impl Attendance {
 
     #[inline(never)]
     fn is_at_hash(&self, resource: &Resource) -> bool {
-        self.part(self.hash(resource)).load(SeqCst) > 0
+        self.part(self.hash(resource)).is_none_or(|part| part.load(SeqCst) > 0)
     }
 
     /// How many have come to wait or to watch, to be read before [`is_at`](Self::is_at).
@@ -75,8 +75,8 @@ impl Attendance {
         self.arrivals.load(Acquire)
     }
 
-    fn part(&self, hash: u64) -> &AtomicUsize {
-        &self.by_hash[(hash >> 32) as usize % SIEVE]
+    fn part(&self, hash: u64) -> Option<&AtomicUsize> {
+        self.by_hash.get((hash >> 32) as usize % SIEVE.max(1))
     }
 }
 
