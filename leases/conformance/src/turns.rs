@@ -8,7 +8,7 @@ use std::{
 };
 
 use futures_lite::future::block_on;
-use keylatch_lease::{Leases, Owner, Token, engine::Engine};
+use keylatch_lease::{Grant, Leases, Owner, Token, engine::Engine};
 
 /// How many turns there must be when the trouble is over.
 const AFTER: usize = 8;
@@ -20,7 +20,7 @@ const AFTER: usize = 8;
 /// namespace, as processes have them.
 ///
 /// # Panics
-/// If two have it who can both be sure of it, or if a token is not greater than that of the turn before. If the turns do not go on when
+/// If two have it who can both be sure of it, or if a token is not greater than that of the turn before, unless that tenure goes on. If the turns do not go on when
 /// the trouble is over, it never returns.
 ///
 /// # Examples
@@ -49,7 +49,7 @@ pub fn turns<E: Engine>(clients: &[&Leases<E>], ttl: Duration, trouble: impl FnO
                         thread::sleep(Duration::from_millis(5));
                         continue;
                     };
-                    if Inside::enter(inside, grant.token(), until) {
+                    if Inside::enter(inside, &grant, until) {
                         count.fetch_add(1, SeqCst);
                         thread::yield_now();
                         lock(inside).until = None;
@@ -85,14 +85,17 @@ struct Inside {
 
 impl Inside {
     /// `false`: it came too late, and knows that.
-    fn enter(inside: &Mutex<Inside>, token: Token, until: Instant) -> bool {
+    fn enter(inside: &Mutex<Inside>, grant: &Grant, until: Instant) -> bool {
+        let token = grant.token();
         let mut inside = lock(inside);
         let now = Instant::now();
         if now >= until {
             return false;
         }
         assert!(inside.until.is_none_or(|until| now >= until), "two have it");
-        assert!(inside.last.is_none_or(|last| last < token), "{token:?} is not greater than that of the turn before");
+        // A tenure whose release has failed goes on.
+        let grows = |last| last < token || grant.is_resumed() && last == token;
+        assert!(inside.last.is_none_or(grows), "{token:?} is not greater than that of the turn before");
         *inside = Inside { until: Some(until), last: Some(token) };
         true
     }

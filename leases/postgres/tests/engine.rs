@@ -956,9 +956,9 @@ fn whatever_is_done_to_the_database_one_has_it_and_all_go_on() {
             config.application_name("chaos");
             Leases::with_engine(options("chaos").quarantine(TTL).timeout(2 * SECOND).connect(config, NoTls))
         };
-        let (here, there) = (engine(), engine());
+        server.create_table().await;
         let client = server.client().await;
-        client.batch_execute(keylatch_lease_postgres::SCHEMA).await.unwrap();
+        let (here, there) = (engine(), engine());
         here.engine().init().await.unwrap();
         let run = tokio::runtime::Handle::current();
         for statement in ways {
