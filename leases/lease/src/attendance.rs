@@ -76,7 +76,7 @@ impl Attendance {
     }
 
     fn part(&self, hash: u64) -> Option<&AtomicUsize> {
-        self.by_hash.get((hash >> 32) as usize % SIEVE.max(1))
+        self.by_hash.get(((hash >> 32) as usize).checked_rem(SIEVE)?)
     }
 }
 
