@@ -1,7 +1,7 @@
-//! How long others are kept waiting while one call has much to do in a big map: how long a read takes, of a key that nobody else uses.
+//! How long one call with much work in a big map keeps others waiting: the time that a read of an unrelated key takes meanwhile.
 //!
-//! `cargo bench --bench pauses`, half a minute on two free cores. In the first row nobody does anything else: what is seen there is the
-//! machine's. `cargo test` runs every case once, with a small map.
+//! `cargo bench --bench pauses`, a minute on two free cores. In the first row the other thread sleeps: it shows what the machine itself
+//! adds. `cargo test` runs every case once, with a small map.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use keylatch::LockMap;
 
 type Map = LockMap<u64, u64>;
 
-/// What one does, again and again, while another reads.
+/// The work of one thread while another one reads.
 struct Case {
     what: &'static str,
     is_bounded: bool,
@@ -78,7 +78,7 @@ fn main() {
 fn waits(case: &Case, shards: usize, n: u64) -> Vec<u64> {
     let builder = LockMap::builder().shards(shards);
     let map: Map = if case.is_bounded { builder.max_values(n as usize).build() } else { builder.build() };
-    // Of another, who is in all shards.
+    // The reader's own keys, spread over the shards.
     let others = 3 * n..3 * n + 64;
     for key in (0..n).chain(others.clone().take(usize::from(!case.is_bounded) * 64)) {
         map.insert_blocking(&key, key);

@@ -401,8 +401,8 @@ impl Seen {
         self.rules.fairness == Fairness::Fifo || !matches!(want, Want::Hold(Access::Shared | Access::Upgradable))
     }
 
-    /// Lets in who gets in beside those who are stuck, and counts their requests down. Adds those whose last one it was to `free`, and then
-    /// stops, if there is one: what they hold here has to go before the next gets in.
+    /// Lets in the waiters that get in beside those who are stuck, and counts down their requests. A party whose last request gets in is added to
+    /// `free`. The function then returns, because the holds of that party have to be released before the next waiter gets in.
     fn let_in(&mut self, entry: usize, stuck: &mut HashMap<u32, usize>, kept: &mut Kept, free: &mut Vec<u32>) {
         let mut enter = |seen: &mut Seen, at: usize, free: &mut Vec<u32>| {
             let Waiter { queued, tracked, ref mut gets_in } = seen.queue[at];

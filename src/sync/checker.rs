@@ -41,5 +41,5 @@ impl SpinWait {
     }
 }
 
-/// Under a checker anybody may have the lock next.
+/// A checker tries all orders without it.
 pub(crate) fn give_way() {}

@@ -43,7 +43,7 @@ impl<T> Lock<T> {
     }
 }
 
-/// For who is about to take a lock again: lets those who wait for it have it in between.
+/// A short pause between two sections under the same lock, in which a thread that spins for it can get it.
 pub(crate) fn give_way() {
     for _ in 0..16 {
         core::hint::spin_loop();

@@ -13,15 +13,18 @@ use keylatch_lease::{Grant, Leases, Owner, Token, engine::Engine};
 /// How many turns there must be when the trouble is over.
 const AFTER: usize = 8;
 
-/// Two owners for each client take turns at one resource, in threads of their own, while there is trouble, and for some turns behind
-/// that. What fails is tried again. Returns how many turns there were meanwhile.
+/// Lets two owners per client take turns at one resource while `trouble` runs, and until eight more turns have been taken after it. Each owner
+/// has a thread. An attempt that fails is repeated. Returns the number of turns during the trouble.
 ///
-/// For what an engine's own tests do to its server: connections killed, keys deleted, tables locked. The clients are those of one
-/// namespace, as processes have them.
+/// `trouble` is whatever an engine's own tests do to its server: kill connections, delete keys, lock tables. The clients are connected to one
+/// namespace, as separate processes would be.
 ///
 /// # Panics
-/// If two have it who can both be sure of it, or if a token is not greater than that of the turn before, unless that tenure goes on. If the turns do not go on when
-/// the trouble is over, it never returns.
+/// If two owners have the resource at a time when each of their grants is still valid by this process's clock; or if a token is not greater than
+/// the one before, except where an owner resumes its own tenure.
+///
+/// # Blocking
+/// Until the turns after the trouble have been taken: for ever, if the engine does not recover.
 ///
 /// # Examples
 /// ```
@@ -30,7 +33,7 @@ const AFTER: usize = 8;
 /// use keylatch_lease::Leases;
 ///
 /// let leases = Leases::in_memory();
-/// let trouble = || sleep(Duration::from_millis(50)); // none in truth
+/// let trouble = || sleep(Duration::from_millis(50)); // nothing happens to this one
 /// assert!(keylatch_lease_conformance::turns(&[&leases], Duration::from_secs(1), trouble) > 0);
 /// ```
 pub fn turns<E: Engine>(clients: &[&Leases<E>], ttl: Duration, trouble: impl FnOnce()) -> usize {
@@ -54,7 +57,7 @@ pub fn turns<E: Engine>(clients: &[&Leases<E>], ttl: Duration, trouble: impl FnO
                         thread::yield_now();
                         lock(inside).until = None;
                     }
-                    // What cannot be released ends by itself, or is resumed.
+                    // If this fails, the lease expires, or the owner's next attempt resumes it.
                     let _ = block_on(leases.release(&grant));
                 }
             });
@@ -77,7 +80,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Who has it.
+/// The tenure of the worker whose turn it is, and the latest token.
 struct Inside {
     until: Option<Instant>,
     last: Option<Token>,

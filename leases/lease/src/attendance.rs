@@ -1,4 +1,7 @@
-//! Whether somebody waits for a resource or watches it, as far as that is known without a look at the board.
+//! Whether a resource may have waiters or watchers, for calls that do not take the board's lock.
+//!
+//! Counts by a part of the resource's hash: one watched resource slows down only calls for resources that share its part. It may say yes
+//! where there is nobody, but never no where there is somebody.
 
 use core::hash::{BuildHasher, Hash};
 
@@ -15,7 +18,7 @@ use crate::{
     },
 };
 
-/// Written under the board's lock.
+/// Changed under the board's lock only, and read without it.
 pub(crate) struct Attendance {
     hasher: DefaultHashBuilder,
     /// How many places there are on the board.
@@ -59,7 +62,7 @@ impl Attendance {
         self.places.load(SeqCst) > 0
     }
 
-    /// Whether somebody may wait for this resource, or watch it. Others of the same hash count as well.
+    /// Whether this resource may have waiters or watchers.
     #[inline]
     pub(crate) fn is_at(&self, resource: &Resource) -> bool {
         self.is_any() && self.is_at_hash(resource)
@@ -80,7 +83,7 @@ impl Attendance {
     }
 }
 
-#[cfg(all(test, not(any(lease_loom, lease_shuttle))))]
+#[cfg(test)]
 mod tests {
     use alloc::{format, vec::Vec};
 

@@ -21,7 +21,7 @@ use crate::{
     wheel::{Links, Nodes, Wheel},
 };
 
-/// How many places and watches a call looks at under the lock: others get at it in between.
+/// How many places and watches one step of a `tick` looks at under the lock. Other calls get the lock between two steps.
 const AT_A_TIME: u32 = 256;
 
 const NONE: u32 = u32::MAX;
@@ -65,7 +65,7 @@ pub(crate) struct Place {
 
 struct Asked {
     serial: u64,
-    /// Who has come since has a later number.
+    /// Requests that joined the line while policies were being asked have greater serial numbers.
     since: u64,
 }
 
@@ -151,13 +151,13 @@ struct Watch {
     links: Links,
 }
 
-/// What is to be done next of what is due.
+/// The next piece of work that is due.
 pub(crate) enum Due {
-    /// Somebody has something to do at this resource, by then.
+    /// The line of this resource has to be looked at, as of this time.
     At(Resource, Duration),
-    /// There may be more.
+    /// None was found in this step, but there may be more.
     More,
-    /// The call that attends has come to its end.
+    /// Nothing is due any more: the call stops attending.
     Nothing,
 }
 
@@ -182,9 +182,9 @@ impl Nodes for Slab<Watch> {
 }
 
 pub(crate) struct Board {
-    /// What those know who do not look at the board.
+    /// A summary of the places that is read without the board's lock.
     attendance: Arc<Attendance>,
-    /// Places that are gone, by the hashes of their resources, and of which that is not known yet.
+    /// Hashes of the resources whose places have gone, but are still counted in the summary.
     gone: Vec<u64>,
     places: Slab<Place>,
     by_resource: Index,
@@ -221,8 +221,8 @@ impl Board {
         }
     }
 
-    /// Says of places that they are gone, to those who do not look at the board. At the end of what is done under the lock: who had a place may
-    /// leave a tenure that is ended only then, and nobody must be told before that it is its own.
+    /// Takes places that have gone out of the summary, as the last step under the lock. A request that gives up may leave a tenure behind that
+    /// is ended under the same lock; a call that saw no place before that would hand this tenure out as its owner's.
     pub(crate) fn publish(&mut self) {
         self.gone.drain(..).for_each(|hash| self.attendance.remove(hash));
     }
@@ -384,13 +384,14 @@ impl Board {
         Some(self.places[place].line.first).filter(|&id| id != NONE)
     }
 
-    /// The policy of this request is about to be asked.
-    pub(crate) fn ask(&mut self, place: u32, serial: u64) {
-        self.places[place].asked = Some(Asked { serial, since: self.serial });
+    /// The policy of this request is about to be asked. `since`: if others were asked just before, with no look at the line in between, what
+    /// [`has_asked`](Self::has_asked) gave for them.
+    pub(crate) fn ask(&mut self, place: u32, serial: u64, since: Option<u64>) {
+        self.places[place].asked = Some(Asked { serial, since: since.unwrap_or(self.serial) });
         self.reschedule(place);
     }
 
-    /// It has been asked. Who has come since has a later number than this.
+    /// It has been asked. Requests that joined the line meanwhile have greater serial numbers than this.
     pub(crate) fn has_asked(&mut self, resource: &Resource, serial: u64) -> Option<u64> {
         let place = self.find(resource)?;
         self.places[place].asked.take_if(|asked| asked.serial == serial).map(|asked| asked.since)
@@ -466,7 +467,7 @@ impl Board {
         }
     }
 
-    /// Wakes those who came to the line after somebody with this number.
+    /// Wakes those who joined the line after the request with this serial number.
     pub(crate) fn wake_since(&mut self, place: u32, since: u64, later: &mut Later) {
         let mut next = self.places[place].line.last;
         while next != NONE && self.waits[next].serial > since {

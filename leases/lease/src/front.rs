@@ -436,8 +436,8 @@ impl<E: Engine> Leases<E> {
         result
     }
 
-    /// Serves those in line, as far as the resource is free: or asks for a policy's answer first. `since`: who came later may not know when
-    /// to look, because a policy was being asked.
+    /// Serves those in line, as far as the resource is free: or asks for a policy's answer first. Requests that came later than `since` may not
+    /// know when to look, because a policy was being asked.
     fn settle(
         &self,
         board: &mut Board,
@@ -491,7 +491,7 @@ impl<E: Engine> Leases<E> {
                         Some(asked) => as_term(asked.answer),
                         None => {
                             let question = Question { serial, policy: policy.clone(), held_for, is_resumed };
-                            board.ask(place, serial);
+                            board.ask(place, serial, since);
                             return Some(question);
                         }
                     }

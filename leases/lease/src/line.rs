@@ -23,9 +23,8 @@ use crate::{
 /// hand-over takes one question. A call in another process that ends the tenure within this time is noticed when it is over.
 const REST: Duration = Duration::from_millis(50);
 
-/// By how much those who are not the first in line look later than the first, who is to look when the lease ends: for if nobody polls that
-/// one, the others must not wait for it. And by how much for each that waits, so that all of them together look a hundred thousand
-/// times a second at most.
+/// The first in line looks when the lease ends. The others look later by this much, in case nobody polls the first; or by the second
+/// constant times the length of the line, if that is more, so that together they look at most 100,000 times a second.
 const GRACE: Duration = Duration::from_millis(10);
 const GRACE_FOR_EACH: Duration = Duration::from_micros(10);
 

@@ -30,8 +30,8 @@ pub(crate) mod atomic {
 /// checker there is one, so that what a call leaves to another is explored.
 pub(crate) const MOST_ATTENDING: usize = if cfg!(any(lease_loom, lease_shuttle)) { 1 } else { 8 };
 
-/// By how many kinds of hashes it is told apart, without a look at the board, who waits for what. Not at all under a checker: it is written and
-/// read with the number of places, in the same order, and would double what the checker has to follow.
+/// Into how many parts [`Attendance`](crate::attendance::Attendance) divides hashes. None under a checker: the counts of the parts are written
+/// and read together with the number of places, in the same order, and would only double what the checker has to explore.
 pub(crate) const SIEVE: usize = if cfg!(any(lease_loom, lease_shuttle)) { 0 } else { 64 };
 
 /// A mutex without poison: a panic in one call must not close the leases to all others.

@@ -369,6 +369,33 @@ fn all_who_came_while_a_policy_was_asked_are_told_how_long_to_sleep() {
     late.lock().unwrap().clear();
 }
 
+/// The policy that they came beside says no, and that of the next in line is asked then.
+#[test]
+fn who_came_before_another_policy_was_asked_is_told_too() {
+    let leases: &'static Leases<Memory<Real>> = Box::leak(Box::new(Leases::in_memory_with(Real::default())));
+    let [ann, bob, cid, dan, eve] = owners();
+    let held = leases.try_acquire_now("r", &ann, secs(30)).unwrap();
+    let bells = [Bell::new(), Bell::new()];
+    type Late = Vec<std::pin::Pin<Box<dyn std::future::Future<Output = ()> + Send>>>;
+    let late: Arc<std::sync::Mutex<Late>> = Arc::default();
+    let (come, wakers) = (late.clone(), [bells[0].1.clone(), bells[1].1.clone()]);
+    let refuses = Expiry::custom(move |_| {
+        for (owner, waker) in [&cid, &dan].into_iter().zip(&wakers) {
+            let request = leases.acquire("r", owner, secs(60));
+            come.lock().unwrap().push(waiting_with(async move { drop(request.await) }, waker));
+        }
+        None
+    });
+    let mut of_bob = waiting(leases.acquire("r", &bob, refuses));
+    let mut of_eve = waiting(leases.acquire("r", &eve, Expiry::custom(|_| Some(secs(60)))));
+    leases.release_now(&held).unwrap();
+    assert!(matches!(ready(&mut of_bob), Err(AcquireError::Refused { .. })));
+    assert_eq!(*ready(&mut of_eve).unwrap().owner(), eve);
+    assert_eq!(late.lock().unwrap().len(), 2);
+    assert!(bells.iter().all(|(bell, _)| bell.take() > 0), "one of them sleeps for ever");
+    late.lock().unwrap().clear();
+}
+
 #[test]
 fn a_hand_over_tells_those_who_watched_the_lease_that_has_expired() {
     let (leases, clock) = table();

@@ -320,13 +320,14 @@ fn is_used<K, V: Payload>(entry: Live<'_, K, V>, word: Word) -> bool {
         || V::marks(entry.marks()).is_some_and(|marks| marks.has_handle(!word.is_only(Unit::Claim)))
 }
 
-/// How many values are looked at under the lock for one to evict: others get at it in between.
+/// How many values one step of the search for one to evict looks at under the shard lock. Others get the lock between two steps.
 const LOOKED_AT: usize = 128;
 
 enum Eviction<K, V: Payload> {
     Done(Evicted<K, V>),
-    /// There may be something to evict among others.
+    /// All values of this step are in use or were used: the next step goes on behind them.
     More,
+    /// There are not too many values, or all of them are in use.
     Nothing,
 }
 
