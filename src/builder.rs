@@ -1,7 +1,7 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use crate::core::{Config, Core, Counted, Observer, Rules};
+use crate::core::{Config, Core, CountKind, Observer, Rules};
 use crate::fairness::Fairness;
 use crate::plumbing::{Kind, sealed::Assembled};
 use crate::wait_event::WaitEvent;
@@ -48,7 +48,7 @@ pub const MAX_SHARDS: usize = 1 << 16;
 pub const MAX_CAPACITY: usize = if usize::BITS < 64 { 1 << 24 } else { 1 << 31 };
 
 impl<T: Kind, K> Builder<T, K> {
-    pub(crate) fn new(counted: Counted) -> Self {
+    pub(crate) fn new(counted: CountKind) -> Self {
         Builder {
             shards: None,
             capacity: 0,

@@ -2,7 +2,7 @@ use core::fmt;
 
 #[cfg(target_has_atomic = "ptr")]
 use crate::core::Identity;
-use crate::core::{For, Live, Payload, WakeBatch};
+use crate::core::{Live, Payload, ReleaseFor, WakeBatch};
 use crate::list::List;
 use crate::mode::{HandOver, Mode, Permit};
 use crate::panics::run_all;
@@ -200,7 +200,7 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
     #[cfg(target_has_atomic = "ptr")] // for those who are tracked
     pub(crate) fn pass_on(mut self) {
         if let Some((table, hold)) = self.held.take() {
-            table.core().release_for(For::NextWaiter, hold);
+            table.core().release_for(ReleaseFor::NextWaiter, hold);
         }
     }
 
@@ -284,7 +284,7 @@ impl<P: TablePtr, M: HandOver> Guard<P, M> {
     /// ```
     pub fn unlock_fair(mut self) {
         if let Some((table, hold)) = self.held.take() {
-            table.core().release_for(For::Waiter, hold);
+            table.core().release_for(ReleaseFor::Waiter, hold);
         }
     }
 }
@@ -394,7 +394,7 @@ impl<P: TablePtr> Released<P> {
     fn unlock<M: Mode>(&mut self, guards: List<Guard<P, M>>) {
         let entries = guards.filter_map(|guard| {
             let (table, hold) = guard.into_held()?;
-            let claim = table.core().unlock(hold, For::Anybody, &mut self.batch)?;
+            let claim = table.core().unlock(hold, ReleaseFor::Anybody, &mut self.batch)?;
             Some((table, claim))
         });
         self.entries.0.append(entries);

@@ -260,31 +260,31 @@ where
 /// | [`Shared`] | `read_many` | [`Guards`] |
 /// | [`ReadOrWrite`] | `read_write_many` | a pair of [`Guards`]: those of the readers, those of the writers |
 /// | [`Permit`] | `acquire_many` | [`Guards`] |
-pub trait Several: sealed::SeveralInside {
+pub trait ManyMode: sealed::ManyModeInside {
     /// What is acquired.
     type Guards<P: TablePtr>;
 }
 
 /// What the public trait can do. Nobody outside can implement it, nor name it.
 pub(crate) mod sealed {
-    use super::{Guards, Mode, Several, TablePtr};
+    use super::{Guards, ManyMode, Mode, TablePtr};
 
     #[allow(unreachable_pub)] // the supertrait of a public trait
-    pub trait SeveralInside: Mode {
+    pub trait ManyModeInside: Mode {
         /// What the guards are given out as.
-        fn gather<P: TablePtr>(guards: Guards<P, Self>) -> <Self as Several>::Guards<P>
+        fn gather<P: TablePtr>(guards: Guards<P, Self>) -> <Self as ManyMode>::Guards<P>
         where
-            Self: Several;
+            Self: ManyMode;
     }
 }
 
 macro_rules! several {
     ($($Mode:ident),+) => {$(
-        impl Several for $Mode {
+        impl ManyMode for $Mode {
             type Guards<P: TablePtr> = Guards<P, $Mode>;
         }
 
-        impl sealed::SeveralInside for $Mode {
+        impl sealed::ManyModeInside for $Mode {
             #[inline]
             fn gather<P: TablePtr>(guards: Guards<P, Self>) -> Guards<P, $Mode> {
                 guards
@@ -295,13 +295,13 @@ macro_rules! several {
 
 several!(Exclusive, Shared, Permit);
 
-impl Several for ReadOrWrite {
+impl ManyMode for ReadOrWrite {
     /// Those of the readers, and those of the writers.
     type Guards<P: TablePtr> = (Guards<P, Shared>, Guards<P, Exclusive>);
 }
 
-impl sealed::SeveralInside for ReadOrWrite {
-    fn gather<P: TablePtr>(guards: Guards<P, Self>) -> <Self as Several>::Guards<P> {
+impl sealed::ManyModeInside for ReadOrWrite {
+    fn gather<P: TablePtr>(guards: Guards<P, Self>) -> <Self as ManyMode>::Guards<P> {
         let (mut reads, mut writes) = (Guards::new(List::default()), Guards::new(List::default()));
         for guard in guards {
             if guard.mode().writes {

@@ -373,8 +373,8 @@ struct Guide;
 pub mod futures {
     pub use crate::acquire::future::Acquire;
     pub use crate::acquire::many::AcquireMany;
-    pub use crate::guards::Several;
-    pub use crate::latch::{Gathered, LatchAcquire, LatchAcquireMany};
+    pub use crate::guards::ManyMode;
+    pub use crate::latch::{LatchAcquire, LatchAcquireMany, LatchManyMode};
     pub use crate::locks::{AcquirePermit, Lock, MapRead, MapUpgradableRead, MapWrite, Read, UpgradableRead, Write};
     #[cfg(target_has_atomic = "ptr")]
     pub use crate::locks::{

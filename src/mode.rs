@@ -2,7 +2,7 @@
 
 use core::fmt::Debug;
 
-use crate::core::{Access, Core, Ending, For, Hold, Payload, Ticket, TypedAccess, WakeBatch, Want};
+use crate::core::{Access, Core, Ending, Hold, Payload, ReleaseFor, Ticket, TypedAccess, WakeBatch, Want};
 use crate::panics::Panics;
 use crate::wait_event::WaitId;
 
@@ -186,14 +186,14 @@ impl sealed::ModeInside for Upgradable {
         panics.run(|| ending = told.and_then(|id| core.ending(hold.live(), Want::Upgrade, id)));
         panics.run(|| {
             // Dropped last: wakers run when everything is in order.
-            let _settling = core.settling(hold.live());
+            let _settling = core.sweeping(hold.live());
             let mut batch = WakeBatch::default();
             if core.leave_queue(hold.live(), ticket, &mut batch).is_some() {
                 hold.set_mode(Upgradable { upgrading: Upgrading::Done, told: None });
                 // What was reserved for this one is for the next one that waits, not for whoever comes first.
-                core.release_unsettled(For::NextWaiter, hold);
+                core.release_unswept(ReleaseFor::NextWaiter, hold);
             } else {
-                core.release_unsettled(For::Anybody, hold);
+                core.release_unswept(ReleaseFor::Anybody, hold);
             }
         });
         panics.run(|| ending.map_or((), Ending::tell));

@@ -1,6 +1,6 @@
 use core::fmt;
 
-use crate::core::{Counted, Snapshot};
+use crate::core::{CountKind, Snapshot};
 
 /// A snapshot of one key: who holds it and who waits for it.
 ///
@@ -37,8 +37,8 @@ impl Status {
     pub(crate) fn new(snapshot: Snapshot) -> Status {
         let Snapshot { holds, waiting, counted } = snapshot;
         let (readers, permits) = match counted {
-            Counted::Readers => (holds.count(), 0),
-            Counted::Permits(_) => (0, holds.count()),
+            CountKind::Readers => (holds.count(), 0),
+            CountKind::Permits(_) => (0, holds.count()),
         };
         Status {
             readers,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::acquire::blocking::{Wait, block, deadline_after};
 use crate::acquire::future::race;
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
-use crate::core::Outlook;
+use crate::core::Contention;
 #[cfg(target_has_atomic = "ptr")]
 use crate::core::Place;
 use crate::core::{Access, Presence, Ticket, Waiter, WakeBatch, Want};
@@ -132,9 +132,9 @@ impl<P: TablePtr> Guard<P, Upgradable> {
 
     #[cfg(all(feature = "std", not(target_family = "wasm")))]
     #[cfg(target_has_atomic = "ptr")] // for those who are tracked
-    pub(crate) fn outlook_of_upgrade(&mut self) -> Outlook {
+    pub(crate) fn outlook_of_upgrade(&mut self) -> Contention {
         let (core, hold) = self.parts();
-        core.outlook(hold.live(), Want::Upgrade)
+        core.contention(hold.live(), Want::Upgrade)
     }
 
     /// Waits for an upgrade in a thread. `false` if the deadline was reached first.
@@ -174,9 +174,9 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
 impl<P: TablePtr> Wait for &mut Guard<P, Upgradable> {
     type Output = ();
 
-    fn outlook(&mut self) -> Outlook {
+    fn contention(&mut self) -> Contention {
         let (core, hold) = self.parts();
-        core.outlook(hold.live(), Want::Upgrade)
+        core.contention(hold.live(), Want::Upgrade)
     }
 
     fn attempt(&mut self) -> Option<()> {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::park::CachedParker;
 use super::request::{Call, Request};
-use crate::core::{Outlook, Presence, Source, Waiter};
+use crate::core::{Contention, Presence, Source, Waiter};
 use crate::guard::Guard;
 use crate::mode::Mode;
 use crate::plumbing::TablePtr;
@@ -47,7 +47,7 @@ pub(crate) fn deadline_after(timeout: Duration) -> Option<Instant> {
 pub(crate) trait Wait {
     type Output;
 
-    fn outlook(&mut self) -> Outlook;
+    fn contention(&mut self) -> Contention;
 
     /// Tries once, without a position in the queue.
     fn attempt(&mut self) -> Option<Self::Output>;
@@ -58,8 +58,8 @@ pub(crate) trait Wait {
 impl<P: TablePtr, M: Mode> Wait for Request<P, M> {
     type Output = Guard<P, M>;
 
-    fn outlook(&mut self) -> Outlook {
-        Request::outlook(self)
+    fn contention(&mut self) -> Contention {
+        Request::contention(self)
     }
 
     fn attempt(&mut self) -> Option<Guard<P, M>> {
@@ -80,14 +80,14 @@ pub(crate) fn block<W: Wait>(mut wait: W, deadline: Option<Instant>) -> Option<W
     // Not yet in the queue, so not under a policy that lets nobody in who is not.
     let mut spin = SpinWait::new();
     loop {
-        match wait.outlook() {
-            Outlook::MustQueue => break,
-            Outlook::Free => {
+        match wait.contention() {
+            Contention::MustQueue => break,
+            Contention::Free => {
                 if let Some(output) = wait.attempt() {
                     return Some(output);
                 }
             }
-            Outlook::Held => {}
+            Contention::Held => {}
         }
         if !spin.spin() {
             break;
@@ -129,8 +129,8 @@ mod tests {
     impl<F: FnMut(Waiter<'_>) -> Poll<()>> Wait for Queued<F> {
         type Output = ();
 
-        fn outlook(&mut self) -> Outlook {
-            Outlook::MustQueue
+        fn contention(&mut self) -> Contention {
+            Contention::MustQueue
         }
 
         fn attempt(&mut self) -> Option<()> {

@@ -21,10 +21,10 @@ use super::blocking::{Wait, block, deadline_after};
 use super::future::race;
 use super::request::Request;
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
-use crate::core::Outlook;
+use crate::core::Contention;
 use crate::core::{Access, Ending, Presence, Source, Waiter, Want};
 use crate::guard::{Guard, Released};
-use crate::guards::{Guards, Several};
+use crate::guards::{Guards, ManyMode};
 use crate::list::List;
 use crate::mode::Mode;
 use crate::panics::{Panics, run_all};
@@ -365,7 +365,7 @@ impl<P: TablePtr, M: Mode> Requests<P, M> {
     }
 }
 
-impl<P: TablePtr, M: Several, S, I> Calls<P, I>
+impl<P: TablePtr, M: ManyMode, S, I> Calls<P, I>
 where
     S: Source<P::Key, PayloadOf<P>>,
     I: Iterator<Item = (S, M)>,
@@ -376,13 +376,13 @@ where
     pub(crate) fn future(self) -> AcquireMany<P, M> {
         let Calls { table, mut wanted } = self;
         let state = match wanted.next() {
-            None => State::Several(Claims { table, list: List::default() }),
+            None => State::ManyMode(Claims { table, list: List::default() }),
             Some((mut source, mode)) => {
                 let claim = table.core().claim(&mut source);
                 let first = Request::new(table, claim, mode);
                 match wanted.next() {
                     None => State::One(first),
-                    Some(second) => return AcquireMany { state: State::Several(Claims::of(first, second, wanted)) },
+                    Some(second) => return AcquireMany { state: State::ManyMode(Claims::of(first, second, wanted)) },
                 }
             }
         };
@@ -399,7 +399,7 @@ where
 }
 
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
-impl<P: TablePtr, M: Several, S, I> Calls<P, I>
+impl<P: TablePtr, M: ManyMode, S, I> Calls<P, I>
 where
     S: Source<P::Key, PayloadOf<P>>,
     I: Iterator<Item = (S, M)>,
@@ -425,8 +425,8 @@ where
 impl<P: TablePtr, M: Mode> Wait for Requests<P, M> {
     type Output = Guards<P, M>;
 
-    fn outlook(&mut self) -> Outlook {
-        self.current().map_or(Outlook::Free, |request| request.outlook())
+    fn contention(&mut self) -> Contention {
+        self.current().map_or(Contention::Free, |request| request.contention())
     }
 
     fn attempt(&mut self) -> Option<Guards<P, M>> {
@@ -469,7 +469,7 @@ impl<P: TablePtr, M: Mode> Wait for Requests<P, M> {
 /// # drop(guards);
 /// ```
 #[must_use = "futures do nothing unless they are polled or awaited"]
-pub struct AcquireMany<P: TablePtr, M: Several> {
+pub struct AcquireMany<P: TablePtr, M: ManyMode> {
     state: State<P, M>,
 }
 
@@ -477,13 +477,13 @@ enum State<P: TablePtr, M: Mode> {
     /// Only one key is wanted.
     One(Request<P, M>),
     /// It has not been polled.
-    Several(Claims<P, M>),
+    ManyMode(Claims<P, M>),
     /// Apart, so that the future is small to move.
     Waiting(Box<Requests<P, M>>),
     Done,
 }
 
-impl<P: TablePtr, M: Several> AcquireMany<P, M> {
+impl<P: TablePtr, M: ManyMode> AcquireMany<P, M> {
     /// Waits until `limit` is ready, at the latest: any future may be the limit, such as a timer of any runtime or a
     /// cancellation token.
     ///
@@ -516,7 +516,7 @@ impl<P: TablePtr, M: Several> AcquireMany<P, M> {
     }
 }
 
-impl<P: TablePtr, M: Several> Future for AcquireMany<P, M> {
+impl<P: TablePtr, M: ManyMode> Future for AcquireMany<P, M> {
     type Output = M::Guards<P>;
 
     #[inline]
@@ -525,8 +525,10 @@ impl<P: TablePtr, M: Several> Future for AcquireMany<P, M> {
         if let State::One(request) = &mut self.state {
             return request.poll(waiter).map(|guard| M::gather(Guards::new(List::Few(Some(guard)))));
         }
-        if let State::Several(_) = self.state {
-            let State::Several(claims) = core::mem::replace(&mut self.state, State::Done) else { return Poll::Pending };
+        if let State::ManyMode(_) = self.state {
+            let State::ManyMode(claims) = core::mem::replace(&mut self.state, State::Done) else {
+                return Poll::Pending;
+            };
             match claims.enter() {
                 Ok(guards) => return Poll::Ready(M::gather(guards)),
                 Err(requests) => self.state = State::Waiting(Box::new(requests)),
@@ -546,11 +548,11 @@ impl<P: TablePtr, M: Several> Future for AcquireMany<P, M> {
     }
 }
 
-impl<P: TablePtr, M: Several> fmt::Debug for AcquireMany<P, M> {
+impl<P: TablePtr, M: ManyMode> fmt::Debug for AcquireMany<P, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (to_come, done) = match &self.state {
             State::One(request) => (usize::from(!request.is_done()), request.is_done()),
-            State::Several(claims) => (claims.list.as_slice().len(), false),
+            State::ManyMode(claims) => (claims.list.as_slice().len(), false),
             State::Waiting(requests) => (requests.to_come(), false),
             State::Done => (0, true),
         };

@@ -6,8 +6,8 @@
 use core::task::Poll;
 
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
-use crate::core::Outlook;
-use crate::core::{Access, Ending, Entered, For, Presence, Source, Ticket, Waiter, WakeBatch, Want};
+use crate::core::Contention;
+use crate::core::{Access, Ending, Entered, Presence, ReleaseFor, Source, Ticket, Waiter, WakeBatch, Want};
 #[cfg(target_has_atomic = "ptr")]
 use crate::core::{Identity, Live, Place};
 use crate::guard::{Guard, Released};
@@ -180,8 +180,10 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
 
     /// How the request would fare without a position in the queue.
     #[cfg(all(feature = "std", not(target_family = "wasm")))]
-    pub(crate) fn outlook(&self) -> Outlook {
-        self.claim.as_ref().map_or(Outlook::MustQueue, |(table, claim)| table.core().outlook(claim.live(), self.want()))
+    pub(crate) fn contention(&self) -> Contention {
+        self.claim
+            .as_ref()
+            .map_or(Contention::MustQueue, |(table, claim)| table.core().contention(claim.live(), self.want()))
     }
 
     /// The claim has become a hold.
@@ -227,7 +229,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         let left = match table.core().leave_queue(claim.live(), self.ticket, released.batch()) {
             // What was reserved for this one is for the next one that waits, not for whoever comes first.
             Some(entered) => {
-                table.core().unlock(claim.into_hold(entered, self.mode), For::NextWaiter, released.batch())
+                table.core().unlock(claim.into_hold(entered, self.mode), ReleaseFor::NextWaiter, released.batch())
             }
             None => Some(claim),
         };

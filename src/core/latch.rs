@@ -17,10 +17,11 @@ use crossbeam_utils::CachePadded;
 use hashbrown::HashTable;
 
 use super::table::Tag;
-use super::wait::state::{Hall, Waited};
+use super::wait::state::{QueueShard, Waited};
 use super::wait::word::{Refusal, Unit, Word};
 use super::wait::{
-    Access, Counted, Entered, For, Holds, Outlook, Queues, Rules, Ticket, WaitQueues, Waiter, WakeBatch, Want,
+    Access, Contention, CountKind, Entered, Holds, Queues, ReleaseFor, Rules, Ticket, WaitQueues, Waiter, WakeBatch,
+    Want,
 };
 use crate::fairness::Fairness;
 use crate::sync::{AtomicUsize, Lock, Ordering};
@@ -46,7 +47,7 @@ impl Found {
     }
 }
 
-impl Hall for LatchHall {
+impl QueueShard for LatchHall {
     #[inline]
     fn queues(&mut self) -> &mut Queues {
         &mut self.queues
@@ -70,7 +71,7 @@ static OF_ALL: [CachePadded<Lock<LatchHall>>; HALLS] =
     [const { CachePadded::new(Lock::new(LatchHall { queues: Queues::new(), of: HashTable::new() })) }; HALLS];
 
 #[cfg(not(any(keylatch_loom, keylatch_shuttle)))]
-fn halls() -> &'static Halls {
+fn queue_shards() -> &'static Halls {
     &OF_ALL
 }
 
@@ -81,23 +82,23 @@ crate::sync::lazy_static! {
 }
 
 #[cfg(any(keylatch_loom, keylatch_shuttle))]
-fn halls() -> &'static Halls {
+fn queue_shards() -> &'static Halls {
     core::slice::from_ref(&*OF_ALL)
 }
 
 /// The wait layer, for a latch with this policy.
 #[inline]
 fn waits(fairness: Fairness) -> WaitQueues<&'static Halls> {
-    WaitQueues::of(halls(), Rules { fairness, counted: Counted::Readers })
+    WaitQueues::of(queue_shards(), Rules { fairness, counted: CountKind::Readers })
 }
 
-/// Which hall has the queue of the latch at this address: by other bits than those by which it is found there.
+/// Which queue shard has the queue of the latch at this address: by other bits than those by which it is found there.
 fn number_of(address: usize) -> u32 {
     Tag::of(address as u64).bits().rotate_left(8)
 }
 
 impl Waited for LatchWord {
-    type Hall = LatchHall;
+    type QueueShard = LatchHall;
 
     #[inline]
     fn word(&self) -> Word {
@@ -128,39 +129,39 @@ impl Waited for LatchWord {
         number_of(self.address())
     }
 
-    fn queue(&self, hall: &mut LatchHall) -> u32 {
+    fn queue(&self, queue_shard: &mut LatchHall) -> u32 {
         let address = self.address();
         let found = Found { address, queue: 0 };
-        if let Some(found) = hall.of.find(found.hash(), |other| other.address == address) {
+        if let Some(found) = queue_shard.of.find(found.hash(), |other| other.address == address) {
             return found.queue;
         }
         // Only forgotten requests wait.
-        let queue = hall.queues.open_queue();
-        self.set_queue(hall, queue);
+        let queue = queue_shard.queues.open_queue();
+        self.set_queue(queue_shard, queue);
         queue
     }
 
-    fn set_queue(&self, hall: &mut LatchHall, queue: u32) {
-        self.forget_queue(hall); // of another latch, that was here
+    fn set_queue(&self, queue_shard: &mut LatchHall, queue: u32) {
+        self.forget_queue(queue_shard); // of another latch, that was here
         let found = Found { address: self.address(), queue };
-        hall.of.insert_unique(found.hash(), found, Found::hash);
+        queue_shard.of.insert_unique(found.hash(), found, Found::hash);
     }
 
-    fn forget_queue(&self, hall: &mut LatchHall) {
+    fn forget_queue(&self, queue_shard: &mut LatchHall) {
         let address = self.address();
         let hash = Found { address, queue: 0 }.hash();
-        if let Ok(found) = hall.of.find_entry(hash, |other| other.address == address) {
+        if let Ok(found) = queue_shard.of.find_entry(hash, |other| other.address == address) {
             found.remove();
         }
         // After a burst. Moving `n` of them is paid for by the `3 n` that have gone since it had so much room.
-        if hall.of.capacity() > 2 * ROOM_KEPT && hall.of.len() < hall.of.capacity() / 8 {
-            let room = (2 * hall.of.len()).max(ROOM_KEPT);
-            hall.of.shrink_to(room, Found::hash);
+        if queue_shard.of.capacity() > 2 * ROOM_KEPT && queue_shard.of.len() < queue_shard.of.capacity() / 8 {
+            let room = (2 * queue_shard.of.len()).max(ROOM_KEPT);
+            queue_shard.of.shrink_to(room, Found::hash);
         }
     }
 }
 
-/// For how many queues a hall keeps its room.
+/// For how many queues a queue shard keeps its room.
 const ROOM_KEPT: usize = 28;
 
 /// Entering and leaving.
@@ -236,7 +237,7 @@ impl LatchWord {
     pub(crate) fn cancel(&self, access: Access, ticket: Ticket, fairness: Fairness, batch: &mut WakeBatch) {
         if waits(fairness).leave_queue(self, ticket, batch).is_some() {
             // What was reserved for this one is for the next one that waits, not for whoever comes first.
-            self.release(access, For::NextWaiter, fairness, Some(batch));
+            self.release(access, ReleaseFor::NextWaiter, fairness, Some(batch));
         }
         self.leave_claim();
     }
@@ -247,8 +248,8 @@ impl LatchWord {
     }
 
     #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for threads that spin
-    pub(crate) fn outlook(&self, want: Want, fairness: Fairness) -> Outlook {
-        waits(fairness).outlook(self, want)
+    pub(crate) fn contention(&self, want: Want, fairness: Fairness) -> Contention {
+        waits(fairness).contention(self, want)
     }
 
     /// A claim becomes a hold, or waits.
@@ -265,7 +266,7 @@ impl LatchWord {
 
     /// A holder leaves. Whoever is to be woken is left in the batch, if there is one.
     #[inline]
-    pub(crate) fn release(&self, access: Access, whom: For, fairness: Fairness, batch: Option<&mut WakeBatch>) {
+    pub(crate) fn release(&self, access: Access, whom: ReleaseFor, fairness: Fairness, batch: Option<&mut WakeBatch>) {
         if !self.replace(Word::born(Unit::Hold(access)).bits(), 0) {
             self.leave(access, whom, fairness, batch);
         }
@@ -273,7 +274,7 @@ impl LatchWord {
 
     /// The same, beside others.
     #[inline(never)]
-    fn leave(&self, access: Access, whom: For, fairness: Fairness, mut batch: Option<&mut WakeBatch>) {
+    fn leave(&self, access: Access, whom: ReleaseFor, fairness: Fairness, mut batch: Option<&mut WakeBatch>) {
         loop {
             let leave = |word: Word| if word.is_queued() { Err(()) } else { Ok(word.leave(Unit::Hold(access))) };
             if self.update(leave).is_ok() {
@@ -326,8 +327,8 @@ mod tests {
         Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
     }
 
-    fn is_empty(hall: &LatchHall) -> bool {
-        hall.of.is_empty() && hall.queues.is_empty()
+    fn is_empty(queue_shard: &LatchHall) -> bool {
+        queue_shard.of.is_empty() && queue_shard.queues.is_empty()
     }
 
     /// However a wait ends, it leaves nothing in the queues of all latches. (The only test here that waits for latches: these queues
@@ -358,7 +359,10 @@ mod tests {
                     drop(reading);
                     assert!(poll(&mut writer).is_ready());
                 }
-                assert!(OF_ALL.iter().all(|hall| hall.with(|hall| is_empty(hall))), "{striped:?}, {how}");
+                assert!(
+                    OF_ALL.iter().all(|queue_shard| queue_shard.with(|queue_shard| is_empty(queue_shard))),
+                    "{striped:?}, {how}"
+                );
             }
         }
         let latches: Vec<Latch> = (0..1000).map(|_| Latch::new()).collect();
@@ -368,7 +372,7 @@ mod tests {
         drop(guards);
         assert!(waiting.iter_mut().all(|waiting| poll(waiting).is_ready()));
         drop(waiting);
-        assert!(OF_ALL.iter().all(|hall| hall.with(|hall| is_empty(hall))));
+        assert!(OF_ALL.iter().all(|queue_shard| queue_shard.with(|queue_shard| is_empty(queue_shard))));
 
         // A burst is over, though somebody still waits.
         let latches: Vec<Latch> = (0..1000 * OF_ALL.len()).map(|_| Latch::new()).collect();
@@ -376,10 +380,14 @@ mod tests {
         let mut waiting: Vec<_> = latches.iter().map(Latch::write).collect();
         assert!(waiting.iter_mut().all(|waiting| poll(waiting).is_pending()));
         waiting.truncate(1);
-        assert!(OF_ALL.iter().all(|hall| hall.with(|hall| hall.of.capacity() <= 2 * super::ROOM_KEPT)));
+        assert!(
+            OF_ALL
+                .iter()
+                .all(|queue_shard| queue_shard.with(|queue_shard| queue_shard.of.capacity() <= 2 * super::ROOM_KEPT))
+        );
         drop((waiting, guards));
 
-        // The bits that choose the hall do not choose the place in it.
+        // The bits that choose the queue shard do not choose the place in it.
         let places = |found: &super::Found| found.hash() & 255;
         for address in [0x1000, 0x7f00_1230] {
             let addresses = (0..100_000).map(|n| address + n * size_of::<Latch>());

@@ -21,9 +21,9 @@
 //! | slot, chunk | the memory of one entry; up to 16 of them in one allocation |
 //! | payload | what an entry may have beside its key: nothing, for locks; a value, for maps |
 //! | marks | what is known of an entry's value by whoever looks at the entry: whether there is one, which version it has, whether it was used |
-//! | quiet | an entry whose value's claim is its only unit: who has the shard lock has the entry alone |
+//! | unshared | an entry whose value's claim is its only unit: who has the shard lock has the entry alone |
 //! | parked | a value that is not in the order of eviction, because it is in use, or was when its turn came |
-//! | to settle | to put a value that nobody uses any more in its order, and to evict what is too much |
+//! | to sweep | to put a value that nobody uses any more in its order, and to evict what is too much |
 //! | word, state | the packed integer that says who uses an entry; it, and what else of an entry has no key in it |
 //! | unit | what a word counts: a claim or a hold; a hold of several permits is as many |
 //! | claim | keeps an entry alive, and no more: a handle, a future, a waiter, a visit |
@@ -80,19 +80,19 @@
 //! |---|---|---|---|
 //! | store the first value | an exclusive hold | shard lock | claims + 1: the value's own |
 //! | take the value out | an exclusive hold | shard lock | claims − 1 |
-//! | store, take out, look, at once | whoever finds the entry quiet | shard lock | none, or as make and retire |
-//! | evict | whoever settles, and finds the entry quiet | shard lock | as retire |
-//! | evict from somebody who keeps the entry, and does not use it | whoever settles | shard lock; none | + hold, claims − 1, − hold |
+//! | store, take out, look, at once | whoever finds the entry unshared | shard lock | none, or as make and retire |
+//! | evict | whoever sweeps, and finds the entry unshared | shard lock | as retire |
+//! | evict from somebody who keeps the entry, and does not use it | whoever sweeps | shard lock; none | + hold, claims − 1, − hold |
 //!
 //! 1. *A value has a claim of its own,* which is in nobody's hands. So its entry outlives its users, and dies as all entries do
 //!    when that claim is given up.
-//! 2. *`&V` rests on a hold, and `&mut V` on an exclusive one,* or on the shard lock of an entry that is quiet: new units come from
+//! 2. *`&V` rests on a hold, and `&mut V` on an exclusive one,* or on the shard lock of an entry that is unshared: new units come from
 //!    the table, or from a unit, and there is none (rule 1).
 //! 3. *A version counts on* from that of the entry's last value, and in a new entry from the shard's high-water mark, which every
 //!    entry raises that dies. So no key of the shard gets a version twice.
-//! 4. *Values go when users leave.* Where values are bounded, whoever leaves an entry settles: the value is in its order again, if
+//! 4. *Values go when users leave.* Where values are bounded, whoever leaves an entry sweeps: the value is in its order again, if
 //!    nobody else uses it, and others are evicted while there are too many. Where a value's turn comes while it is in use, it is
-//!    parked, by an exchange on the word that changes nothing; so whoever leaves after that sees that there is something to settle,
+//!    parked, by an exchange on the word that changes nothing; so whoever leaves after that sees that there is something to sweep,
 //!    and whoever left before has been seen. What is evicted is dropped when no lock is held.
 //!
 //! # Locks
@@ -115,7 +115,7 @@ mod table;
 mod wait;
 
 #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(unused_imports))] // for threads that spin
-pub(crate) use self::wait::Outlook;
+pub(crate) use self::wait::Contention;
 pub(crate) use self::{
     latch::{Kept, LatchWord, Users},
     table::{
@@ -123,7 +123,7 @@ pub(crate) use self::{
         Valued,
     },
     wait::word::MAX_UNITS,
-    wait::{Access, Counted, Entered, For, Presence, Rules, Snapshot, Ticket, Waiter, WakeBatch, Want},
+    wait::{Access, CountKind, Entered, Presence, ReleaseFor, Rules, Snapshot, Ticket, Waiter, WakeBatch, Want},
 };
 #[cfg(target_has_atomic = "ptr")]
 pub(crate) use self::{

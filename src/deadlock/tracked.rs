@@ -18,7 +18,7 @@ use crate::acquire::blocking::{Wait, block, deadline_after};
 use crate::acquire::future::{Acquire, race};
 use crate::acquire::request::Request;
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
-use crate::core::Outlook;
+use crate::core::Contention;
 use crate::core::{Identity, Place, Presence, TypedAccess, Waiter, WakeBatch, Want};
 use crate::guard::Guard;
 use crate::mode::{HandOver, Mode, Permit};
@@ -407,9 +407,9 @@ where
 {
     type Output = Result<Tracked<Guard<P, M>>, Deadlock>;
 
-    fn outlook(&mut self) -> Outlook {
+    fn contention(&mut self) -> Contention {
         let Waiting { request, .. } = self.waiting.as_ref().expect(FINISHED);
-        if request.is_queued() { Outlook::MustQueue } else { request.outlook() }
+        if request.is_queued() { Contention::MustQueue } else { request.contention() }
     }
 
     fn attempt(&mut self) -> Option<Self::Output> {

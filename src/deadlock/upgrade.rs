@@ -14,7 +14,7 @@ use super::{Record, Tracked};
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::acquire::blocking::{Wait, block};
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
-use crate::core::Outlook;
+use crate::core::Contention;
 use crate::core::{Access, Identity, Place, Presence, Waiter, WakeBatch, Want};
 use crate::guard::Guard;
 use crate::locks::{KeyedRwLock, LockMap};
@@ -301,7 +301,7 @@ where
 {
     type Output = Upgraded<P>;
 
-    fn outlook(&mut self) -> Outlook {
+    fn contention(&mut self) -> Contention {
         self.tracked.as_mut().expect(FINISHED).guard.outlook_of_upgrade()
     }
 

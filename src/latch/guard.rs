@@ -1,6 +1,6 @@
 use core::fmt;
 
-use crate::core::{For, LatchWord, TypedAccess, WakeBatch};
+use crate::core::{LatchWord, ReleaseFor, TypedAccess, WakeBatch};
 use crate::fairness::Fairness;
 use crate::mode::{Exclusive, Mode, ReadOrWrite, Shared};
 
@@ -55,7 +55,7 @@ impl<'a, M: Mode> LatchGuard<'a, M> {
         let LatchGuard { word, fairness, .. } = self;
         let access = self.mode.access();
         core::mem::forget(self);
-        word.release(access, For::Anybody, fairness, Some(batch));
+        word.release(access, ReleaseFor::Anybody, fairness, Some(batch));
     }
 }
 
@@ -106,14 +106,14 @@ impl<'a> LatchWriteGuard<'a> {
         let LatchGuard { word, fairness, .. } = self;
         let access = self.mode.access();
         core::mem::forget(self);
-        word.release(access, For::Waiter, fairness, None);
+        word.release(access, ReleaseFor::Waiter, fairness, None);
     }
 }
 
 impl<M: Mode> Drop for LatchGuard<'_, M> {
     #[inline]
     fn drop(&mut self) {
-        self.word.release(self.mode.access(), For::Anybody, self.fairness, None);
+        self.word.release(self.mode.access(), ReleaseFor::Anybody, self.fairness, None);
     }
 }
 

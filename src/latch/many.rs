@@ -13,7 +13,7 @@ use super::request::Request;
 use crate::acquire::blocking::{Wait, block, deadline_after};
 use crate::acquire::future::race;
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
-use crate::core::Outlook;
+use crate::core::Contention;
 use crate::core::{LatchWord, Presence, Waiter, WakeBatch};
 use crate::fairness::Fairness;
 use crate::list::{self, List};
@@ -154,7 +154,7 @@ impl<M: Mode> fmt::Debug for LatchGuards<'_, M> {
 }
 
 /// What is asked for, and of what kind the guards are then. Sealed.
-pub trait Gathered: Mode {
+pub trait LatchManyMode: Mode {
     /// One list of guards, or two.
     type Guards<'a>;
 
@@ -162,7 +162,7 @@ pub trait Gathered: Mode {
     fn gather(guards: List<LatchGuard<'_, Self>>) -> Self::Guards<'_>;
 }
 
-impl Gathered for Shared {
+impl LatchManyMode for Shared {
     type Guards<'a> = LatchGuards<'a, Shared>;
 
     fn gather(guards: List<LatchGuard<'_, Self>>) -> Self::Guards<'_> {
@@ -170,7 +170,7 @@ impl Gathered for Shared {
     }
 }
 
-impl Gathered for Exclusive {
+impl LatchManyMode for Exclusive {
     type Guards<'a> = LatchGuards<'a, Exclusive>;
 
     fn gather(guards: List<LatchGuard<'_, Self>>) -> Self::Guards<'_> {
@@ -178,7 +178,7 @@ impl Gathered for Exclusive {
     }
 }
 
-impl Gathered for ReadOrWrite {
+impl LatchManyMode for ReadOrWrite {
     type Guards<'a> = (LatchGuards<'a, Shared>, LatchGuards<'a, Exclusive>);
 
     fn gather(guards: List<LatchGuard<'_, Self>>) -> Self::Guards<'_> {
@@ -269,14 +269,14 @@ impl<'a, M: Mode> Requests<'a, M> {
     }
 }
 
-impl<'a, M: Gathered> Requests<'a, M> {
+impl<'a, M: LatchManyMode> Requests<'a, M> {
     pub(super) fn try_all(mut self) -> Option<M::Guards<'a>> {
         self.attempt().map(M::gather)
     }
 }
 
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
-impl<'a, M: Gathered> Requests<'a, M> {
+impl<'a, M: LatchManyMode> Requests<'a, M> {
     pub(super) fn block(self) -> M::Guards<'a> {
         self.enter_or(|requests| block(requests, None)).expect("a wait without a deadline ends with the holds")
     }
@@ -299,8 +299,8 @@ impl<'a, M: Gathered> Requests<'a, M> {
 impl<'a, M: Mode> Wait for Requests<'a, M> {
     type Output = List<LatchGuard<'a, M>>;
 
-    fn outlook(&mut self) -> Outlook {
-        self.current().map_or(Outlook::Free, |request| request.outlook())
+    fn contention(&mut self) -> Contention {
+        self.current().map_or(Contention::Free, |request| request.contention())
     }
 
     fn attempt(&mut self) -> Option<Self::Output> {
@@ -360,11 +360,11 @@ impl<M: Mode> Drop for Requests<'_, M> {
 /// # });
 /// ```
 #[must_use = "futures do nothing unless they are polled or awaited"]
-pub struct LatchAcquireMany<'a, M: Gathered> {
+pub struct LatchAcquireMany<'a, M: LatchManyMode> {
     requests: Requests<'a, M>,
 }
 
-impl<'a, M: Gathered> LatchAcquireMany<'a, M> {
+impl<'a, M: LatchManyMode> LatchAcquireMany<'a, M> {
     pub(super) fn new(requests: Requests<'a, M>) -> Self {
         LatchAcquireMany { requests }
     }
@@ -396,7 +396,7 @@ impl<'a, M: Gathered> LatchAcquireMany<'a, M> {
     }
 }
 
-impl<'a, M: Gathered> Future for LatchAcquireMany<'a, M> {
+impl<'a, M: LatchManyMode> Future for LatchAcquireMany<'a, M> {
     type Output = M::Guards<'a>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -404,7 +404,7 @@ impl<'a, M: Gathered> Future for LatchAcquireMany<'a, M> {
     }
 }
 
-impl<M: Gathered> fmt::Debug for LatchAcquireMany<'_, M> {
+impl<M: LatchManyMode> fmt::Debug for LatchAcquireMany<'_, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Requests { wanted, current, guards, .. } = &self.requests;
         f.debug_struct("LatchAcquireMany")

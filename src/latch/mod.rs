@@ -22,7 +22,7 @@ mod striped;
 
 use self::forms::forms;
 pub use self::guard::{LatchGuard, LatchReadGuard, LatchWriteGuard};
-pub use self::many::{Gathered, LatchAcquireMany, LatchGuards, LatchGuardsIter};
+pub use self::many::{LatchAcquireMany, LatchGuards, LatchGuardsIter, LatchManyMode};
 pub use self::request::LatchAcquire;
 use self::request::Request;
 pub use self::striped::{MAX_STRIPES, Striped, StripedBuilder};

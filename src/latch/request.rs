@@ -13,7 +13,7 @@ use super::guard::LatchGuard;
 use crate::acquire::blocking::{Wait, block, deadline_after};
 use crate::acquire::future::race;
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
-use crate::core::Outlook;
+use crate::core::Contention;
 use crate::core::{Access, Entered, Kept, LatchWord, Presence, Ticket, Waiter, WakeBatch, Want};
 use crate::fairness::Fairness;
 use crate::mode::Mode;
@@ -114,8 +114,8 @@ impl<'a, M: Mode> Request<'a, M> {
 impl<'a, M: Mode> Wait for Request<'a, M> {
     type Output = LatchGuard<'a, M>;
 
-    fn outlook(&mut self) -> Outlook {
-        self.word.map_or(Outlook::MustQueue, |word| word.outlook(self.want(), self.fairness))
+    fn contention(&mut self) -> Contention {
+        self.word.map_or(Contention::MustQueue, |word| word.contention(self.want(), self.fairness))
     }
 
     fn attempt(&mut self) -> Option<LatchGuard<'a, M>> {

@@ -7,7 +7,7 @@ use core::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use super::forms::forms;
-use super::many::{Gathered, LatchAcquireMany, Requests};
+use super::many::{LatchAcquireMany, LatchManyMode, Requests};
 use super::request::Request;
 use crate::builder::DefaultHashBuilder;
 use crate::core::LatchWord;
@@ -272,7 +272,7 @@ impl<K: ?Sized, S: BuildHasher> Striped<K, S> {
         new = "Striped::<str>::new(64)", subject = "the key's stripe", key = "\"a\"", more = ", ",
     }
 
-    fn wanted<'q, Q, M: Gathered>(
+    fn wanted<'q, Q, M: LatchManyMode>(
         &self,
         keys: impl IntoIterator<Item = &'q Q>,
         mode: M,
@@ -284,7 +284,7 @@ impl<K: ?Sized, S: BuildHasher> Striped<K, S> {
         keys.into_iter().map(move |key| (self.stripe_of(key), mode))
     }
 
-    fn several<'q, Q, M: Gathered>(&self, keys: impl IntoIterator<Item = &'q Q>, mode: M) -> Requests<'_, M>
+    fn several<'q, Q, M: LatchManyMode>(&self, keys: impl IntoIterator<Item = &'q Q>, mode: M) -> Requests<'_, M>
     where
         K: Borrow<Q>,
         Q: ?Sized + Hash + 'q,
@@ -351,7 +351,7 @@ macro_rules! many {
         pub fn $try<$($q,)+ $($Q),+>(
             &self,
             $($list: impl IntoIterator<Item = &$q $Q>),+
-        ) -> Option<<$Mode as Gathered>::Guards<'_>>
+        ) -> Option<<$Mode as LatchManyMode>::Guards<'_>>
         where
             K: $($borrow)+,
             $($Q: ?Sized + Hash + $q),+
@@ -375,7 +375,7 @@ macro_rules! many {
         pub fn $blocking<$($q,)+ $($Q),+>(
             &self,
             $($list: impl IntoIterator<Item = &$q $Q>),+
-        ) -> <$Mode as Gathered>::Guards<'_>
+        ) -> <$Mode as LatchManyMode>::Guards<'_>
         where
             K: $($borrow)+,
             $($Q: ?Sized + Hash + $q),+
@@ -403,7 +403,7 @@ macro_rules! many {
             &self,
             $($list: impl IntoIterator<Item = &$q $Q>,)+
             timeout: Duration,
-        ) -> Option<<$Mode as Gathered>::Guards<'_>>
+        ) -> Option<<$Mode as LatchManyMode>::Guards<'_>>
         where
             K: $($borrow)+,
             $($Q: ?Sized + Hash + $q),+
@@ -431,7 +431,7 @@ macro_rules! many {
             &self,
             $($list: impl IntoIterator<Item = &$q $Q>,)+
             deadline: Instant,
-        ) -> Option<<$Mode as Gathered>::Guards<'_>>
+        ) -> Option<<$Mode as LatchManyMode>::Guards<'_>>
         where
             K: $($borrow)+,
             $($Q: ?Sized + Hash + $q),+

@@ -4,7 +4,7 @@ use equivalent::Equivalent;
 
 use super::forms::{forms, lock_table, many, table};
 use crate::builder::{Builder, DefaultHashBuilder};
-use crate::core::{Core, Counted, MAX_UNITS};
+use crate::core::{Core, CountKind, MAX_UNITS};
 use crate::key::ToKey;
 use crate::mode::Permit;
 use crate::plumbing::TablePtr;
@@ -126,7 +126,7 @@ impl<K> KeyedSemaphore<K> {
             (1..=MAX_PERMITS).contains(&permits),
             "keylatch: permits must be between 1 and {MAX_PERMITS}, but is {permits}"
         );
-        Builder::new(Counted::Permits(permits))
+        Builder::new(CountKind::Permits(permits))
     }
 }
 

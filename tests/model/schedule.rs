@@ -172,21 +172,21 @@ macro_rules! in_form {
 macro_rules! many_in_form {
     ($form:ident $on:ident($($keys:expr),+) $lock:ident $blocking:ident $try_now:ident $try_for:ident $try_until:ident) => {
         match $form {
-            Form::Try => $on.$try_now($($keys),+).map(Several::into_held),
-            Form::For => $on.$try_for($($keys,)+ Duration::ZERO).map(Several::into_held),
-            Form::Until => $on.$try_until($($keys,)+ Instant::now()).map(Several::into_held),
-            Form::Limited => finished($on.$lock($($keys),+).until(ready(()))).ok().map(Several::into_held),
+            Form::Try => $on.$try_now($($keys),+).map(ManyMode::into_held),
+            Form::For => $on.$try_for($($keys,)+ Duration::ZERO).map(ManyMode::into_held),
+            Form::Until => $on.$try_until($($keys,)+ Instant::now()).map(ManyMode::into_held),
+            Form::Limited => finished($on.$lock($($keys),+).until(ready(()))).ok().map(ManyMode::into_held),
             Form::Blocking => Some($on.$blocking($($keys),+).into_held()),
         }
     };
 }
 
 /// The guards of several keys, one by one.
-trait Several<'t> {
+trait ManyMode<'t> {
     fn into_held(self) -> Vec<Held<'t>>;
 }
 
-impl<'t, P: TablePtr<Key = u8> + 't, M: Mode + 't> Several<'t> for Guards<P, M>
+impl<'t, P: TablePtr<Key = u8> + 't, M: Mode + 't> ManyMode<'t> for Guards<P, M>
 where
     Guard<P, M>: Hold<'t>,
 {
@@ -195,7 +195,7 @@ where
     }
 }
 
-impl<'t, A: Several<'t>, B: Several<'t>> Several<'t> for (A, B) {
+impl<'t, A: ManyMode<'t>, B: ManyMode<'t>> ManyMode<'t> for (A, B) {
     fn into_held(self) -> Vec<Held<'t>> {
         let mut held = self.0.into_held();
         held.extend(self.1.into_held());
@@ -208,9 +208,9 @@ trait AskMany<'t> {
     fn poll(&mut self, waker: &Waker) -> Poll<Vec<Held<'t>>>;
 }
 
-impl<'t, F: Future<Output: Several<'t>> + Unpin> AskMany<'t> for F {
+impl<'t, F: Future<Output: ManyMode<'t>> + Unpin> AskMany<'t> for F {
     fn poll(&mut self, waker: &Waker) -> Poll<Vec<Held<'t>>> {
-        Pin::new(self).poll(&mut Context::from_waker(waker)).map(Several::into_held)
+        Pin::new(self).poll(&mut Context::from_waker(waker)).map(ManyMode::into_held)
     }
 }
 

@@ -26,7 +26,7 @@ struct Request {
     /// Whether it entered without having waited.
     at_once: bool,
     /// When it had entered, or had given up.
-    settled: Option<u64>,
+    swept: Option<u64>,
     live: bool,
 }
 
@@ -113,7 +113,7 @@ impl Book {
             queued: None,
             entered: None,
             at_once: false,
-            settled: None,
+            swept: None,
             live: true,
         });
         pages.requests.len() - 1
@@ -130,7 +130,7 @@ impl Book {
         let mut pages = self.pages();
         let now = pages.tick();
         let request = &mut pages.requests[number];
-        (request.entered, request.settled, request.at_once) = (Some(now), Some(now), at_once);
+        (request.entered, request.swept, request.at_once) = (Some(now), Some(now), at_once);
         let Request { key, want, .. } = *request;
         let inside = pages.inside.entry(key).or_default();
         if let Some(upgraded) = upgraded {
@@ -145,7 +145,7 @@ impl Book {
     fn given_up(&self, number: Number) {
         let mut pages = self.pages();
         let now = pages.tick();
-        pages.requests[number].settled = Some(now);
+        pages.requests[number].swept = Some(now);
         pages.requests[number].live = false;
     }
 
@@ -279,7 +279,7 @@ impl Book {
         // When everybody who may have been before it had entered, or had given up. An upgrade stands before all.
         let ahead = all.iter().filter(|other| other.asked < queued && other.asked != request.asked);
         let ahead = ahead.filter(|other| other.want != Want::Upgrade && request.want != Want::Upgrade);
-        let head = ahead.map(|other| other.settled.unwrap_or(u64::MAX)).max().unwrap_or(0).max(queued);
+        let head = ahead.map(|other| other.swept.unwrap_or(u64::MAX)).max().unwrap_or(0).max(queued);
         let passed = all.iter().filter(|other| {
             let keeps_out = match (request.want, other.want) {
                 (_, Want::Upgrade) => false,

@@ -1,4 +1,4 @@
-//! Whether a resource may have waiters or watchers, for calls that do not take the board's lock.
+//! Whether a resource may have waiters or watchers, for calls that do not take the wait list's lock.
 //!
 //! Counts by a part of the resource's hash: one watched resource slows down only calls for resources that share its part. It may say yes
 //! where there is nobody, but never no where there is somebody.
@@ -18,10 +18,10 @@ use crate::{
     },
 };
 
-/// Changed under the board's lock only, and read without it.
+/// Changed under the wait list's lock only, and read without it.
 pub(crate) struct Attendance {
     hasher: DefaultHashBuilder,
-    /// How many places there are on the board.
+    /// How many places there are on the wait list.
     places: AtomicUsize,
     /// How many of them are of resources with such a hash.
     by_hash: [AtomicUsize; SIEVE],

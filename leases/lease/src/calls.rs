@@ -184,9 +184,9 @@ macro_rules! operations {
 operations! {
     /// See [`Leases::try_acquire`].
     TryAcquire { request: Request } -> Result<Grant, AcquireError<E::Error>> {
-        this, leases => async move { leases.tried(&this.request).await.map(|facts| this.request.into_grant(facts)) };
+        this, leases => async move { leases.tried(&this.request).await.map(|info| this.request.into_grant(info)) };
         at once: match leases.acquired_at_once(&this.request) {
-            Some(facts) => Ok(Ok(this.request.into_grant(facts))),
+            Some(info) => Ok(Ok(this.request.into_grant(info))),
             None => Err(this),
         }
     }
@@ -379,13 +379,13 @@ impl<E: Engine> Future for Acquire<'_, E> {
         let leases = this.leases;
         if this.waiting.is_none() {
             let request = this.request.take().expect("a future is not polled again when it has finished");
-            if let Some(facts) = leases.acquired_at_once(&request) {
-                return Poll::Ready(Ok(request.into_grant(facts)));
+            if let Some(info) = leases.acquired_at_once(&request) {
+                return Poll::Ready(Ok(request.into_grant(info)));
             }
             if E::LOCAL {
                 // Only who waits needs a box.
                 match at_once(leases.attempt(&request, Turn::Outside)) {
-                    Ok(Asked::Granted(facts)) => return Poll::Ready(Ok(request.into_grant(facts))),
+                    Ok(Asked::Granted(info)) => return Poll::Ready(Ok(request.into_grant(info))),
                     Err(error) => return Poll::Ready(Err(error)),
                     Ok(Asked::Busy { .. }) => {}
                 }
@@ -450,8 +450,8 @@ impl<'a, E: Engine> Hold<'a, E> {
             let grant = if manner == Manner::Wait {
                 table.acquired(request).await?
             } else {
-                let facts = table.tried(&request).await?;
-                request.into_grant(facts)
+                let info = table.tried(&request).await?;
+                request.into_grant(info)
             };
             Ok(Held::new(table, subscription, grant, ttl))
         });

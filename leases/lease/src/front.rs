@@ -2,11 +2,11 @@
 //!
 //! Each call reads the clock, asks the engine, and tells those whom it concerns. Who waits is served by whoever frees the resource, or
 //! finds it free: before a call looks at a resource that somebody waits for, those in line are *settled*, so that nobody ever sees one
-//! that is free and waited for. With an engine in this process that is done on the spot, under the board's lock; with another,
+//! that is free and waited for. With an engine in this process that is done on the spot, under the wait list's lock; with another,
 //! the first in line is woken and asks for itself.
 //!
-//! Where nobody waits and nobody watches there are no places on the board, and the calls ask the engine without a look at it. Nobody is
-//! forgotten by that: who waits is on the board before it asks, and who frees looks at the board after it has freed, so
+//! Where nobody waits and nobody watches there are no places on the wait list, and the calls ask the engine without a look at it. Nobody is
+//! forgotten by that: who waits is on the wait list before it asks, and who frees looks at the wait list after it has freed, so
 //! that one of the two sees the other.
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -21,14 +21,14 @@ use core::{
 use crate::{
     AcquireError, Expiry, ExpiryPolicy, Grant, LookError, Lost, Owner, ReleaseError, RenewError, Resource, Term, Token,
     attendance::Attendance,
-    board::{Board, Due, Look, Outcome},
+    deferred::Deferred,
     engine::{Answer, Ask, Engine, Fail, Gone, Left, Owned, Record, Renewal, Want},
     invalid::Invalid,
-    later::Later,
     notice::Doubts,
     panics::{self, Panics},
     sync::Mutex,
-    tenure::{Roster, Tenure},
+    tenure::{RenewalQueue, Tenure},
+    wait_list::{Due, Look, Outcome, WaitList},
 };
 #[cfg(feature = "std")]
 use crate::{Memory, StdClock};
@@ -53,12 +53,12 @@ macro_rules! leases {
         pub struct Leases<E: Engine $($default)*> {
             pub(crate) engine: E,
             pub(crate) is_real_time: bool,
-            board: Mutex<Box<Board>>,
+            wait_list: Mutex<Box<WaitList>>,
             /// Who is to be renewed, on an engine elsewhere.
-            roster: Mutex<Roster>,
+            renewal_queue: Mutex<RenewalQueue>,
             /// Who is to be looked at, on an engine elsewhere.
             doubts: Arc<Doubts>,
-            /// Who is on the board, as far as is known without the lock.
+            /// Who is on the wait list, as far as is known without the lock.
             attendance: Arc<Attendance>,
         }
     };
@@ -146,7 +146,7 @@ pub(crate) struct Request {
 
 /// What came of asking.
 pub(crate) enum Asked {
-    Granted(Facts),
+    Granted(GrantInfo),
     /// Somebody has it.
     Busy {
         owner: Owner,
@@ -155,19 +155,19 @@ pub(crate) enum Asked {
 }
 
 /// What a grant says beside what was asked for.
-pub(crate) struct Facts {
+pub(crate) struct GrantInfo {
     token: Token,
     resumed: bool,
     start: Duration,
     pub(crate) end: Option<Duration>,
 }
 
-impl Facts {
+impl GrantInfo {
     /// Engine's answer, to what it was asked at that time; `None` if that is no lease.
     #[inline]
     fn new(answer: &Answer, at: Duration, is_local: bool) -> Option<Self> {
         let Answer::Granted { token, resumed, held_for, remaining } = *answer else { return None };
-        Some(Facts { token, resumed, start: at.saturating_sub(held_for), end: deadline(remaining, at, is_local) })
+        Some(GrantInfo { token, resumed, start: at.saturating_sub(held_for), end: deadline(remaining, at, is_local) })
     }
 }
 
@@ -222,7 +222,7 @@ impl<E: Engine> Drop for Asking<'_, E> {
 /// The resources that are due, until there are none.
 struct Attending<'a, E: Engine> {
     leases: &'a Leases<E>,
-    later: &'a mut Later,
+    deferred: &'a mut Deferred,
     is_over: bool,
 }
 
@@ -234,16 +234,16 @@ impl<E: Engine> Iterator for Attending<'_, E> {
             return None;
         }
         loop {
-            let due = self.leases.locked(self.later, |board, later| {
-                let due = board.attend(later);
+            let due = self.leases.locked(self.deferred, |wait_list, deferred| {
+                let due = wait_list.attend(deferred);
                 if let (false, Due::At(resource, _)) = (E::LOCAL, &due) {
-                    board.find(resource).into_iter().for_each(|place| board.wake_first(place, later));
+                    wait_list.find(resource).into_iter().for_each(|place| wait_list.wake_first(place, deferred));
                 }
                 due
             });
             match due {
                 Due::At(resource, at) => return Some((resource, at)),
-                Due::More => self.leases.board.give_way(),
+                Due::More => self.leases.wait_list.give_way(),
                 Due::Nothing => {
                     self.is_over = true;
                     return None;
@@ -256,7 +256,7 @@ impl<E: Engine> Iterator for Attending<'_, E> {
 impl<E: Engine> Drop for Attending<'_, E> {
     fn drop(&mut self) {
         if !self.is_over {
-            self.leases.locked(self.later, |board, _| board.end_attending());
+            self.leases.locked(self.deferred, |wait_list, _| wait_list.end_attending());
         }
     }
 }
@@ -330,13 +330,13 @@ impl Request {
     }
 
     #[inline]
-    pub(crate) fn into_grant(self, facts: Facts) -> Grant {
-        let Facts { token, resumed, start, end } = facts;
+    pub(crate) fn into_grant(self, info: GrantInfo) -> Grant {
+        let GrantInfo { token, resumed, start, end } = info;
         Grant::new(self.resource, self.owner, token, resumed, start, end, Some(self.expiry))
     }
 }
 
-/// The board.
+/// The wait list.
 impl<E: Engine> Leases<E> {
     pub(crate) fn new(engine: E) -> Self {
         let is_real_time = engine.is_real_time();
@@ -344,15 +344,15 @@ impl<E: Engine> Leases<E> {
         Leases {
             engine,
             is_real_time,
-            board: Mutex::new(Box::new(Board::new(Arc::clone(&attendance), E::LOCAL))),
-            roster: Mutex::new(Roster::new()),
+            wait_list: Mutex::new(Box::new(WaitList::new(Arc::clone(&attendance), E::LOCAL))),
+            renewal_queue: Mutex::new(RenewalQueue::new()),
             doubts: Arc::default(),
             attendance,
         }
     }
 
-    pub(crate) fn roster(&self) -> impl DerefMut<Target = Roster> {
-        self.roster.lock()
+    pub(crate) fn renewal_queue(&self) -> impl DerefMut<Target = RenewalQueue> {
+        self.renewal_queue.lock()
     }
 
     pub(crate) fn doubts(&self) -> &Arc<Doubts> {
@@ -367,22 +367,22 @@ impl<E: Engine> Leases<E> {
 
     /// How many have come to wait or to watch, to be read before [`is_attended`](Self::is_attended).
     ///
-    /// Who asks without a look at the board, and is told that its owner has the lease, looks whether that is the same still: somebody may
+    /// Who asks without a look at the wait list, and is told that its owner has the lease, looks whether that is the same still: somebody may
     /// have come meanwhile who was served with that tenure, and who ends it if he goes.
     fn arrivals(&self) -> usize {
         self.attendance.arrivals()
     }
 
-    pub(crate) fn with_board<R>(&self, operation: impl FnOnce(&mut Board, &mut Later) -> R) -> R {
+    pub(crate) fn with_wait_list<R>(&self, operation: impl FnOnce(&mut WaitList, &mut Deferred) -> R) -> R {
         let _tidier = Tidier(&self.engine);
-        let mut later = Later::new(); // done behind the lock
-        self.locked(&mut later, operation)
+        let mut deferred = Deferred::new(); // done behind the lock
+        self.locked(&mut deferred, operation)
     }
 
-    fn locked<R>(&self, later: &mut Later, operation: impl FnOnce(&mut Board, &mut Later) -> R) -> R {
-        let mut board = self.board.lock();
-        let result = operation(&mut board, later);
-        board.publish();
+    fn locked<R>(&self, deferred: &mut Deferred, operation: impl FnOnce(&mut WaitList, &mut Deferred) -> R) -> R {
+        let mut wait_list = self.wait_list.lock();
+        let result = operation(&mut wait_list, deferred);
+        wait_list.publish();
         result
     }
 
@@ -391,7 +391,7 @@ impl<E: Engine> Leases<E> {
         &self,
         resource: &Resource,
         at: Duration,
-        operation: impl FnOnce(&mut Board, &mut Later) -> R,
+        operation: impl FnOnce(&mut WaitList, &mut Deferred) -> R,
     ) -> R {
         self.settled_with(None, resource, at, operation)
     }
@@ -402,17 +402,17 @@ impl<E: Engine> Leases<E> {
         mut prepared: Option<Prepared>,
         resource: &Resource,
         mut at: Duration,
-        operation: impl FnOnce(&mut Board, &mut Later) -> R,
+        operation: impl FnOnce(&mut WaitList, &mut Deferred) -> R,
     ) -> R {
         let mut operation = Some(operation);
         let mut panics = Panics::new();
-        let mut later = Later::new();
+        let mut deferred = Deferred::new();
         let result = loop {
-            let settled = self.locked(&mut later, |board, later| {
-                let since = prepared.as_ref().and_then(|prepared| board.has_asked(resource, prepared.serial));
-                match self.settle(board, resource, at, prepared.take(), since, later) {
+            let settled = self.locked(&mut deferred, |wait_list, deferred| {
+                let since = prepared.as_ref().and_then(|prepared| wait_list.has_asked(resource, prepared.serial));
+                match self.settle(wait_list, resource, at, prepared.take(), since, deferred) {
                     Some(question) => Err(question),
-                    None => Ok(operation.take().map(|operation| operation(board, later))),
+                    None => Ok(operation.take().map(|operation| operation(wait_list, deferred))),
                 }
             });
             match settled {
@@ -430,7 +430,7 @@ impl<E: Engine> Leases<E> {
                 }
             }
         };
-        panics.catch(|| drop(later));
+        panics.catch(|| drop(deferred));
         panics.catch(|| self.engine.tidy());
         panics.resume();
         result
@@ -440,47 +440,47 @@ impl<E: Engine> Leases<E> {
     /// know when to look, because a policy was being asked.
     fn settle(
         &self,
-        board: &mut Board,
+        wait_list: &mut WaitList,
         resource: &Resource,
         at: Duration,
         prepared: Option<Prepared>,
         since: Option<u64>,
-        later: &mut Later,
+        deferred: &mut Deferred,
     ) -> Option<Question> {
         if !E::LOCAL {
             return None;
         }
-        let place = board.find(resource)?;
-        if board.is_asking(place) {
+        let place = wait_list.find(resource)?;
+        if wait_list.is_asking(place) {
             return None;
         }
         let mut has_served = false;
-        while let Some(first) = board.first(place) {
+        while let Some(first) = wait_list.first(place) {
             let Ok(record) = at_once(self.engine.look(resource, at)) else {
-                board.finish(first, Outcome::AskAlone, later);
+                wait_list.finish(first, Outcome::AskAlone, deferred);
                 continue;
             };
             // Who has it, and who asks again in the same name.
-            let wait = record.as_ref().map_or(Some(first), |record| board.first_of(place, &record.owner));
+            let wait = record.as_ref().map_or(Some(first), |record| wait_list.first_of(place, &record.owner));
             let Some(wait) = wait else {
                 let look = Look::at(record.and_then(|record| at.checked_add(record.remaining?)));
                 // Who has a timer finds out about a later time when it has run down.
-                let known = board.place(place).look.time();
+                let known = wait_list.place(place).look.time();
                 let is_sooner = look.time().is_some_and(|at| known.is_none_or(|known| at < known));
-                board.look(place, look);
+                wait_list.look(place, look);
                 if self.is_real_time {
                     match since {
-                        _ if is_sooner => board.wake_line(place, later),
-                        Some(since) => board.wake_since(place, since, later),
+                        _ if is_sooner => wait_list.wake_line(place, deferred),
+                        Some(since) => wait_list.wake_since(place, since, deferred),
                         None => {}
                     }
                     if has_served {
-                        board.wake_first(place, later);
+                        wait_list.wake_first(place, deferred);
                     }
                 }
                 break;
             };
-            let asks = board.wait(wait);
+            let asks = wait_list.wait(wait);
             let (held_for, is_resumed) =
                 record.as_ref().map_or((Duration::ZERO, false), |record| (record.held_for, true));
             let term = match &asks.expiry {
@@ -491,7 +491,7 @@ impl<E: Engine> Leases<E> {
                         Some(asked) => as_term(asked.answer),
                         None => {
                             let question = Question { serial, policy: policy.clone(), held_for, is_resumed };
-                            board.ask(place, serial, since);
+                            wait_list.ask(place, serial, since);
                             return Some(question);
                         }
                     }
@@ -499,7 +499,7 @@ impl<E: Engine> Leases<E> {
                 expiry => expiry.term(),
             };
             if term.is_none() && !is_resumed {
-                board.finish(wait, Outcome::Refused, later);
+                wait_list.finish(wait, Outcome::Refused, deferred);
                 continue;
             }
             let want = if is_resumed { Want::Mine } else { Want::New };
@@ -508,16 +508,16 @@ impl<E: Engine> Leases<E> {
                 Ok(answer @ Answer::Granted { resumed, .. }) => {
                     let (owner, expiry) = (asks.owner.clone(), asks.expiry.clone());
                     if !resumed {
-                        board.ended(place, later);
+                        wait_list.ended(place, deferred);
                         has_served = true;
                     }
                     let request = Request { resource: resource.clone(), owner, expiry, is_fresh: false, is_new: false };
-                    let facts = Facts::new(&answer, at, E::LOCAL);
-                    facts.map_or(Outcome::AskAlone, |facts| Outcome::Granted(request.into_grant(facts)))
+                    let info = GrantInfo::new(&answer, at, E::LOCAL);
+                    info.map_or(Outcome::AskAlone, |info| Outcome::Granted(request.into_grant(info)))
                 }
                 _ => Outcome::AskAlone,
             };
-            board.finish(wait, outcome, later);
+            wait_list.finish(wait, outcome, deferred);
         }
         None
     }
@@ -532,11 +532,11 @@ impl<E: Engine> Leases<E> {
 
     #[cold]
     fn tell_of_an_end(&self, resource: &Resource, at: Duration) {
-        self.settled(resource, at, |board, later| {
-            let Some(place) = board.find(resource) else { return };
-            board.ended(place, later);
+        self.settled(resource, at, |wait_list, deferred| {
+            let Some(place) = wait_list.find(resource) else { return };
+            wait_list.ended(place, deferred);
             if !E::LOCAL {
-                board.send_first(place, later);
+                wait_list.send_first(place, deferred);
             }
         });
     }
@@ -544,8 +544,8 @@ impl<E: Engine> Leases<E> {
     /// An engine elsewhere has said that nobody has the resource.
     fn found_free(&self, resource: &Resource) {
         if !E::LOCAL && self.is_attended(resource) {
-            self.with_board(|board, later| {
-                board.find(resource).into_iter().for_each(|place| board.send_first(place, later))
+            self.with_wait_list(|wait_list, deferred| {
+                wait_list.find(resource).into_iter().for_each(|place| wait_list.send_first(place, deferred))
             });
         }
     }
@@ -553,16 +553,16 @@ impl<E: Engine> Leases<E> {
     /// A tenure has been looked at, or extended, by somebody who knows of it.
     fn extended(&self, resource: &Resource, token: Token, at: Duration) {
         if self.is_attended(resource) {
-            self.settled(resource, at, |board, _| board.know(resource, token));
+            self.settled(resource, at, |wait_list, _| wait_list.know(resource, token));
         }
     }
 
     /// Serves those who waited for what has expired, and wakes those who wanted to be woken by now.
     pub(crate) fn attend(&self, at: Duration) {
         let _tidier = Tidier(&self.engine);
-        let mut later = Later::new(); // done when all have been served
-        if self.attendance.is_any() && self.locked(&mut later, |board, _| board.begin_attending(at)) {
-            let due = Attending { leases: self, later: &mut later, is_over: false };
+        let mut deferred = Deferred::new(); // done when all have been served
+        if self.attendance.is_any() && self.locked(&mut deferred, |wait_list, _| wait_list.begin_attending(at)) {
+            let due = Attending { leases: self, deferred: &mut deferred, is_over: false };
             panics::each(due, |(resource, at)| self.settled(&resource, at, |_, _| ()));
         }
     }
@@ -611,24 +611,24 @@ impl<E: Engine> Leases<E> {
         self.ask_with(resource, at, |_| None, make, |_, _| ()).await
     }
 
-    /// The same, `unless` the board has the answer; and the board is told what the answer was before anybody else sees it.
+    /// The same, `unless` the wait list has the answer; and the wait list is told what the answer was before anybody else sees it.
     #[inline]
     async fn ask_with<T, F>(
         &self,
         resource: Option<&Resource>,
         at: Duration,
-        unless: impl FnOnce(&Board) -> Option<T> + Send,
+        unless: impl FnOnce(&WaitList) -> Option<T> + Send,
         make: &(impl Fn() -> F + Sync),
-        tell: impl FnOnce(&mut Board, &T) + Send,
+        tell: impl FnOnce(&mut WaitList, &T) + Send,
     ) -> Result<(T, bool), E::Error>
     where
         F: Future<Output = Result<T, Fail<E::Error>>> + Send,
     {
         if E::LOCAL {
             let answer = match resource.filter(|resource| self.is_attended(resource)) {
-                Some(resource) => self.settled(resource, at, |board, _| {
-                    let answer = unless(board).map_or_else(|| at_once(make()), Ok);
-                    answer.inspect(|answer| tell(board, answer))
+                Some(resource) => self.settled(resource, at, |wait_list, _| {
+                    let answer = unless(wait_list).map_or_else(|| at_once(make()), Ok);
+                    answer.inspect(|answer| tell(wait_list, answer))
                 }),
                 None => at_once(make()),
             };
@@ -659,15 +659,15 @@ impl<E: Engine> Leases<E> {
         let ending = Ending::new(self, resource, at);
         let ask = Ask { resource, owner, want, term: *term, expiry, waiting: turn == Turn::First, at };
         // While a policy is asked whether the first in line gets it, nobody else does.
-        let is_promised = |board: &Board| {
-            let place = board.find(resource).filter(|&place| want != Want::Mine && board.is_asking(place))?;
-            let owner = board.wait(board.first(place)?).owner.clone();
+        let is_promised = |wait_list: &WaitList| {
+            let place = wait_list.find(resource).filter(|&place| want != Want::Mine && wait_list.is_asking(place))?;
+            let owner = wait_list.wait(wait_list.first(place)?).owner.clone();
             let is_free = matches!(at_once(self.engine.look(resource, at)), Ok(None));
             is_free.then_some(Answer::Busy { owner, remaining: Some(Duration::ZERO) })
         };
-        let know = |board: &mut Board, answer: &Answer| {
+        let know = |wait_list: &mut WaitList, answer: &Answer| {
             if let Answer::Granted { resumed: true, token, .. } = answer {
-                board.know(resource, *token);
+                wait_list.know(resource, *token);
             }
         };
         let question = || self.engine.acquire(ask);
@@ -676,7 +676,7 @@ impl<E: Engine> Leases<E> {
             let was_attended = self.is_attended(resource);
             let (answer, was_lost) = self.ask_with(Some(resource), at, is_promised, &question, know).await?;
             let is_resumed = matches!(answer, Answer::Granted { resumed: true, .. });
-            // What was seen with the board is known there. Otherwise nobody may have come.
+            // What was seen with the wait list is known there. Otherwise nobody may have come.
             if !E::LOCAL || was_attended || !is_resumed || self.arrivals() == arrived {
                 break (answer, was_lost);
             }
@@ -767,8 +767,8 @@ impl<E: Engine> Leases<E> {
             Answer::Busy { owner, remaining } => Ok(Asked::Busy { owner, remaining }),
             Answer::Quarantined { remaining } => Err(AcquireError::Quarantined { resource: resource(), remaining }),
             Answer::TooShort { min } => Err(AcquireError::TtlTooShort { resource: resource(), min }),
-            answer => match Facts::new(&answer, at, E::LOCAL) {
-                Some(facts) => Ok(Asked::Granted(facts)),
+            answer => match GrantInfo::new(&answer, at, E::LOCAL) {
+                Some(info) => Ok(Asked::Granted(info)),
                 None => unreachable!("only who asks for a tenure of its own learns that there is none"),
             },
         }
@@ -778,13 +778,15 @@ impl<E: Engine> Leases<E> {
         if !self.is_attended(resource) {
             return None;
         }
-        self.with_board(|board, _| Some(board.wait(board.first(board.find(resource)?)?).owner.clone()))
+        self.with_wait_list(|wait_list, _| {
+            Some(wait_list.wait(wait_list.first(wait_list.find(resource)?)?).owner.clone())
+        })
     }
 
     #[inline]
-    pub(crate) async fn tried(&self, request: &Request) -> Result<Facts, AcquireError<E::Error>> {
+    pub(crate) async fn tried(&self, request: &Request) -> Result<GrantInfo, AcquireError<E::Error>> {
         match self.attempt(request, Turn::Outside).await? {
-            Asked::Granted(facts) => Ok(facts),
+            Asked::Granted(info) => Ok(info),
             Asked::Busy { owner, remaining } => {
                 Err(AcquireError::Busy { resource: request.resource.clone(), owner, remaining })
             }
@@ -811,9 +813,9 @@ impl<E: Engine> Leases<E> {
             self.engine.renew(&mut batch, at).await?;
             Ok(batch[0].left)
         };
-        let know = |board: &mut Board, left: &Left| {
+        let know = |wait_list: &mut WaitList, left: &Left| {
             if *left != Left::Nothing {
-                board.know(resource, *token);
+                wait_list.know(resource, *token);
             }
         };
         let (left, _) = self.ask_with(Some(resource), at, |_| None, &renew, know).await?;
@@ -964,7 +966,7 @@ impl<E: Engine> Leases<E> {
         let released = self.ask(None, at, &release).await;
         if !E::LOCAL && !matches!(released, Ok((_, false))) {
             // Whatever an answer that got lost may have said.
-            self.with_board(|board, later| board.wake_all(later));
+            self.with_wait_list(|wait_list, deferred| wait_list.wake_all(deferred));
         }
         let (released, _) = released.map_err(LookError::Engine)?;
         panics::each(&released, |resource| self.ended(resource, at));
@@ -995,8 +997,11 @@ impl<E: Engine> Leases<E> {
         if record.is_none() {
             self.found_free(&resource);
         }
-        let waiters =
-            || self.with_board(|board, _| board.find(&resource).map_or(0, |place| board.place(place).waiting));
+        let waiters = || {
+            self.with_wait_list(|wait_list, _| {
+                wait_list.find(&resource).map_or(0, |place| wait_list.place(place).waiting)
+            })
+        };
         Ok(record.map(|Record { owner, token, remaining, .. }| {
             let waiters = if self.is_attended(&resource) { waiters() } else { 0 };
             LeaseStatus { owner, token, remaining, waiters }
@@ -1058,8 +1063,8 @@ impl<E: Engine> Leases<E> {
     /// Those who watch the resource look at it.
     pub(crate) fn wake_watches(&self, resource: &Resource) {
         if self.is_attended(resource) {
-            self.with_board(|board, later| {
-                board.find(resource).into_iter().for_each(|place| board.ended(place, later))
+            self.with_wait_list(|wait_list, deferred| {
+                wait_list.find(resource).into_iter().for_each(|place| wait_list.ended(place, deferred))
             });
         }
     }
@@ -1074,7 +1079,7 @@ impl<E: Engine> Leases<E> {
     }
 
     #[inline]
-    pub(crate) fn acquired_at_once(&self, request: &Request) -> Option<Facts> {
+    pub(crate) fn acquired_at_once(&self, request: &Request) -> Option<GrantInfo> {
         let Request { resource, owner, expiry, .. } = request;
         let arrived = self.arrivals();
         if !self.is_at_once(resource, owner) {
@@ -1085,14 +1090,14 @@ impl<E: Engine> Leases<E> {
         let at = self.engine.now();
         let want = request.want(Turn::Outside);
         let answer = at_once(self.engine.acquire(Ask { resource, owner, want, term, expiry, waiting: false, at }));
-        let facts = Facts::new(&answer.ok()?, at, E::LOCAL)?;
-        if facts.resumed && self.arrivals() != arrived {
+        let info = GrantInfo::new(&answer.ok()?, at, E::LOCAL)?;
+        if info.resumed && self.arrivals() != arrived {
             return None;
         }
-        if !facts.resumed {
+        if !info.resumed {
             self.ended(resource, at);
         }
-        Some(facts)
+        Some(info)
     }
 
     /// The lease's new end.

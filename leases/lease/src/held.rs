@@ -627,14 +627,14 @@ impl<'a, E: Engine> Slot<'a, E> {
     ) -> Self {
         // To ask an engine in this process takes no time: nobody needs to be taken along.
         let due = due.filter(|_| !E::LOCAL);
-        let place = due.map(|due| leases.roster().enter(due, tenure, renewed, is_along));
+        let place = due.map(|due| leases.renewal_queue().enter(due, tenure, renewed, is_along));
         Slot { leases, place }
     }
 
     /// Whether it has not been taken along.
     fn leave(mut self) -> bool {
         let Some(place) = self.place.take() else { return true };
-        let itself = self.leases.roster().leave(place);
+        let itself = self.leases.renewal_queue().leave(place);
         itself.is_some()
     }
 
@@ -644,14 +644,14 @@ impl<'a, E: Engine> Slot<'a, E> {
             return Vec::new();
         }
         let now = leases.engine().now();
-        leases.roster().take(one, now, moment, refusals)
+        leases.renewal_queue().take(one, now, moment, refusals)
     }
 }
 
 impl<E: Engine> Drop for Slot<'_, E> {
     fn drop(&mut self) {
         let Some(place) = self.place else { return };
-        let itself = self.leases.roster().leave(place);
+        let itself = self.leases.renewal_queue().leave(place);
         drop(itself);
     }
 }
@@ -667,7 +667,9 @@ impl<E: Engine> Watch<'_, E> {
     fn wake_by(&mut self, due: Option<Duration>, cx: &Context<'_>) {
         let waker = cx.waker().clone();
         let known = self.id;
-        let watch = self.leases.with_board(|board, later| board.watch(self.resource, known, due, waker, later));
+        let watch = self
+            .leases
+            .with_wait_list(|wait_list, deferred| wait_list.watch(self.resource, known, due, waker, deferred));
         self.id = Some(watch);
     }
 }
@@ -675,7 +677,7 @@ impl<E: Engine> Watch<'_, E> {
 impl<E: Engine> Drop for Watch<'_, E> {
     fn drop(&mut self) {
         let Some(id) = self.id else { return };
-        self.leases.with_board(|board, later| board.unwatch(id, later));
+        self.leases.with_wait_list(|wait_list, deferred| wait_list.unwatch(id, deferred));
     }
 }
 

@@ -112,7 +112,8 @@ impl<C: Clock> Leases<Memory<C>> {
     /// ```
     pub fn tick(&self) -> Option<Duration> {
         let _ = self.release_expired_now();
-        let next = self.engine.next_end().into_iter().chain(self.with_board(|board, _| board.next_due())).min()?;
+        let next =
+            self.engine.next_end().into_iter().chain(self.with_wait_list(|wait_list, _| wait_list.next_due())).min()?;
         Some(next.saturating_sub(self.engine.now()))
     }
 }

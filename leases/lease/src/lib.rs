@@ -120,9 +120,9 @@ extern crate alloc;
 extern crate std;
 
 mod attendance;
-mod board;
 mod calls;
 mod clock;
+mod deferred;
 mod doubt;
 pub mod engine;
 mod error;
@@ -133,7 +133,6 @@ mod grant;
 mod held;
 mod index;
 mod invalid;
-mod later;
 mod leases;
 mod line;
 mod memory;
@@ -143,12 +142,13 @@ mod panics;
 mod resource;
 #[cfg(feature = "serde")]
 mod serial;
+mod short_calls;
 mod slab;
 mod sync;
 mod tenure;
 mod timer;
 mod token;
-mod twins;
+mod wait_list;
 mod wheel;
 
 /// The futures of the calls.

@@ -10,11 +10,11 @@ use core::{
 
 use crate::{
     AcquireError, Grant, Leases, Token,
-    board::{Look, Outcome},
     engine::Engine,
     front::{Asked, Request, Turn, at_once},
     panics::{self, Panics},
     timer::{Timer, give_way},
+    wait_list::{Look, Outcome},
 };
 
 /// How long the next in line lets the one before it have the lease before it asks, which it does to be told of the end.
@@ -50,7 +50,7 @@ enum Step {
 impl<'a, E: Engine> Ticket<'a, E> {
     fn join(leases: &'a Leases<E>, request: &'a Request) -> Self {
         let Request { resource, owner, expiry, is_fresh, .. } = request;
-        let wait = leases.with_board(|board, _| board.join(resource, owner, expiry, *is_fresh));
+        let wait = leases.with_wait_list(|wait_list, _| wait_list.join(resource, owner, expiry, *is_fresh));
         Ticket { leases, request, wait: Some(wait), timer: Timer::new() }
     }
 
@@ -75,20 +75,20 @@ impl<'a, E: Engine> Ticket<'a, E> {
         let engine = self.leases.engine();
         loop {
             let mut waker = Some(cx.waker().clone());
-            let step = self.leases.settled(resource, at, |board, later| {
-                let Some(outcome) = board.outcome(wait) else {
-                    board.wake_by(wait, &mut waker, later);
-                    let place = board.find(resource)?;
-                    if board.is_asking(place) {
+            let step = self.leases.settled(resource, at, |wait_list, deferred| {
+                let Some(outcome) = wait_list.outcome(wait) else {
+                    wait_list.wake_by(wait, &mut waker, deferred);
+                    let place = wait_list.find(resource)?;
+                    if wait_list.is_asking(place) {
                         return Some(Step::Sleep(None)); // whoever asks wakes it
                     }
-                    let (look, waiting) = (board.place(place).look, board.place(place).waiting);
-                    let is_first = board.first(place) == Some(wait);
+                    let (look, waiting) = (wait_list.place(place).look, wait_list.place(place).waiting);
+                    let is_first = wait_list.first(place) == Some(wait);
                     if !E::LOCAL && is_first && look.is_due(at) {
                         return Some(Step::Ask);
                     }
                     if look.is_due(at) {
-                        board.wake_first(place, later); // it is the one to look
+                        wait_list.wake_first(place, deferred); // it is the one to look
                     }
                     let grace = GRACE.max(GRACE_FOR_EACH.saturating_mul(waiting as u32));
                     let grace = if is_first { Duration::ZERO } else { grace };
@@ -108,11 +108,11 @@ impl<'a, E: Engine> Ticket<'a, E> {
                         grant.end.is_none_or(|end| at < end)
                     };
                     if !is_current {
-                        board.join_again(wait);
+                        wait_list.join_again(wait);
                         return None;
                     }
                 }
-                board.fetch(wait, later);
+                wait_list.fetch(wait, deferred);
                 self.wait = None;
                 Some(Step::Done(outcome))
             });
@@ -126,13 +126,13 @@ impl<'a, E: Engine> Ticket<'a, E> {
     fn leave(&mut self, end: Option<Duration>) {
         let next = self.next_look(end); // if the clock panics, it leaves as one that is dropped
         let Some(wait) = self.wait.take() else { return };
-        self.leases.with_board(|board, later| board.leave_served(wait, next, later));
+        self.leases.with_wait_list(|wait_list, deferred| wait_list.leave_served(wait, next, deferred));
     }
 
     /// The engine has not answered.
     fn leave_unanswered(&mut self) {
         let Some(wait) = self.wait.take() else { return };
-        self.leases.with_board(|board, later| board.leave_unanswered(wait, later));
+        self.leases.with_wait_list(|wait_list, deferred| wait_list.leave_unanswered(wait, deferred));
     }
 
     /// When the next in line asks, of a lease that began just now and lasts until then.
@@ -147,9 +147,9 @@ impl<'a, E: Engine> Ticket<'a, E> {
 
     /// When it is to look again, as `look` decides from what is known.
     fn looks(&self, look: impl FnOnce(Look) -> Look) {
-        self.leases.with_board(|board, _| {
-            let Some(place) = board.find(&self.request.resource) else { return };
-            board.look(place, look(board.place(place).look));
+        self.leases.with_wait_list(|wait_list, _| {
+            let Some(place) = wait_list.find(&self.request.resource) else { return };
+            wait_list.look(place, look(wait_list.place(place).look));
         });
     }
 }
@@ -163,8 +163,8 @@ impl<E: Engine> Drop for Ticket<'_, E> {
         let leave = |at| {
             // Dropped behind the lock and what is done there, even if a waker panics.
             let mut passed_on = None;
-            leases.with_board(|board, later| {
-                let Some(unknown) = board.leave(wait, later) else { return };
+            leases.with_wait_list(|wait_list, deferred| {
+                let Some(unknown) = wait_list.leave(wait, deferred) else { return };
                 if E::LOCAL {
                     let _ = at_once(engine.release(resource, owner, Some(unknown), at));
                 }
@@ -200,7 +200,7 @@ impl<E: Engine> Drop for PassedOn<'_, '_, E> {
 impl<E: Engine> Leases<E> {
     pub(crate) async fn acquired(&self, request: Request) -> Result<Grant, AcquireError<E::Error>> {
         match self.attempt(&request, Turn::Outside).await? {
-            Asked::Granted(facts) => Ok(request.into_grant(facts)),
+            Asked::Granted(info) => Ok(request.into_grant(info)),
             Asked::Busy { .. } => self.wait_for(&request).await,
         }
     }
@@ -222,7 +222,7 @@ impl<E: Engine> Leases<E> {
                     return Err(AcquireError::Refused { resource: request.resource.clone() });
                 }
                 Step::Done(Outcome::AskAlone) => match self.attempt(request, Turn::Outside).await? {
-                    Asked::Granted(facts) => return Ok(request.clone().into_grant(facts)),
+                    Asked::Granted(info) => return Ok(request.clone().into_grant(info)),
                     Asked::Busy { .. } => ticket = Ticket::join(self, request),
                 },
                 Step::Ask => {
@@ -230,9 +230,9 @@ impl<E: Engine> Leases<E> {
                     ticket.looks(|_| Look::WhenTold);
                     let at = self.engine().now();
                     match self.attempt(request, Turn::First).await {
-                        Ok(Asked::Granted(facts)) => {
-                            ticket.leave(facts.end);
-                            return Ok(request.clone().into_grant(facts));
+                        Ok(Asked::Granted(info)) => {
+                            ticket.leave(info.end);
+                            return Ok(request.clone().into_grant(info));
                         }
                         Err(error) => {
                             if matches!(error, AcquireError::Engine(_)) {

@@ -78,7 +78,7 @@ impl Tenure {
 pub(crate) type Place = (Duration, u64);
 
 /// Those who are to be renewed, by when they are.
-pub(crate) struct Roster {
+pub(crate) struct RenewalQueue {
     due: BTreeMap<Place, Entry>,
     last: u64,
 }
@@ -91,9 +91,9 @@ struct Entry {
     is_along: bool,
 }
 
-impl Roster {
+impl RenewalQueue {
     pub(crate) const fn new() -> Self {
-        Roster { due: BTreeMap::new(), last: 0 }
+        RenewalQueue { due: BTreeMap::new(), last: 0 }
     }
 
     /// Writes down a tenure. The place is gone when it is taken along.

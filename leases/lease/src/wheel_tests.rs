@@ -275,7 +275,7 @@ impl Both {
             assert_eq!(next, truth);
         } else if let Some(truth) = truth {
             let next = next.expect("there are nodes");
-            assert!(next <= truth, "{next:?} is later than {truth:?}");
+            assert!(next <= truth, "{next:?} is deferred than {truth:?}");
             assert!(next == truth || next >= ms(self.wheel.elapsed) || self.wheel.bounds.contains(&next));
         }
         if next.is_none() {

@@ -20,7 +20,7 @@ use crossbeam_utils::CachePadded;
 
 #[cfg(target_has_atomic = "ptr")]
 use crate::core::wait::Place;
-use crate::core::wait::{Access, Entered, Holds, Outlook, Rules, Ticket, WaitQueues, Waiter, WakeBatch, Want};
+use crate::core::wait::{Access, Contention, Entered, Holds, Rules, Ticket, WaitQueues, Waiter, WakeBatch, Want};
 use crate::sync::Lock;
 use crate::wait_event::{WaitId, WaitPhase};
 
@@ -136,7 +136,7 @@ impl<K, V: Payload> Core<K, V> {
         &self.shards[tag.shard(self.shift)]
     }
 
-    /// Whether there may be something to settle in the shard of this tag.
+    /// Whether there may be something to sweep in the shard of this tag.
     #[inline]
     fn exceeds(&self, tag: Tag) -> bool {
         V::exceeds(&self.excess, tag.shard(self.shift))
@@ -174,8 +174,8 @@ impl<K, V: Payload> Core<K, V> {
     }
 
     #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for threads that spin
-    pub(crate) fn outlook(&self, entry: Live<'_, K, V>, want: Want) -> Outlook {
-        self.waits.outlook(entry.state(), want)
+    pub(crate) fn contention(&self, entry: Live<'_, K, V>, want: Want) -> Contention {
+        self.waits.contention(entry.state(), want)
     }
 
     /// Where the waiter with this ticket waits.

@@ -96,7 +96,7 @@ pub trait Payload: Sized {
         }
     }
 
-    /// Whether there may be something to settle in this shard.
+    /// Whether there may be something to sweep in this shard.
     #[inline(always)]
     fn exceeds(excess: &Self::Excess, shard: usize) -> bool {
         Self::excess(excess).is_some_and(|excess| excess.is_in(shard))

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::lowest::Lowest;
 use super::number::Number;
 use super::payload::Payload;
-use super::slot::{Chunk, Filed, Live, Resident, Spare};
+use super::slot::{Chunk, Live, SlotIndex, SlotRef, Spare};
 
 /// The chunks of a shard.
 ///
@@ -141,12 +141,12 @@ impl<K, V: Payload> Pool<K, V> {
         self.chunks.get(Number(number).chunk() as usize)?.as_ref()?.look_at(number)
     }
 
-    pub(super) fn look(&self, filed: &Filed) -> Live<'_, K, V> {
-        self.chunk(filed.chunk()).look(filed)
+    pub(super) fn look(&self, slot_index: &SlotIndex) -> Live<'_, K, V> {
+        self.chunk(slot_index.chunk()).look(slot_index)
     }
 
-    pub(super) fn recall(&self, filed: Filed) -> Resident<K, V> {
-        self.chunk(filed.chunk()).recall(filed)
+    pub(super) fn recall(&self, slot_index: SlotIndex) -> SlotRef<K, V> {
+        self.chunk(slot_index.chunk()).recall(slot_index)
     }
 
     /// Changes a chunk, and keeps the sums.

@@ -8,7 +8,7 @@ use super::tag::Tag;
 use super::value::Excess;
 use crate::core::wait::state::State;
 use crate::core::wait::word::{Unit, Word};
-use crate::core::wait::{Access, For, Left, Ticket, WakeBatch};
+use crate::core::wait::{Access, Left, ReleaseFor, Ticket, WakeBatch};
 
 impl<K, V: Payload> Core<K, V> {
     /// A holder leaves. Whoever is to be woken is left in the batch, if there is one.
@@ -19,11 +19,11 @@ impl<K, V: Payload> Core<K, V> {
         let unit = hold.into_unit();
         if V::VALUES {
             // Mostly the entry has a value, and no other user.
-            let left = self.whereabouts(unit.live());
+            let left = self.entry_address(unit.live());
             if unit.live().state().replace(sole.keep(), Word::born(Unit::Claim)) {
                 // Whoever releases several looks after the values in the end.
-                if let (Some(left), None) = (self.to_settle(left), batch) {
-                    self.settle_now(left);
+                if let (Some(left), None) = (self.to_sweep(left), batch) {
+                    self.sweep_now(left);
                 }
                 return;
             }
@@ -31,9 +31,9 @@ impl<K, V: Payload> Core<K, V> {
         let unit = if unit.live().state().word() == sole { self.retire(unit, sole) } else { Err(unit) };
         match (unit, batch) {
             (Ok(()), _) => {}
-            (Err(unit), None) => self.leave(unit, access, For::Anybody),
+            (Err(unit), None) => self.leave(unit, access, ReleaseFor::Anybody),
             // Whoever releases several looks after the values in the end.
-            (Err(unit), Some(batch)) => self.leave_into(unit, access, For::Anybody, batch),
+            (Err(unit), Some(batch)) => self.leave_into(unit, access, ReleaseFor::Anybody, batch),
         }
     }
 
@@ -44,10 +44,10 @@ impl<K, V: Payload> Core<K, V> {
     pub(crate) fn unlock<M: TypedAccess>(
         &self,
         hold: Hold<K, V, M>,
-        whom: For,
+        whom: ReleaseFor,
         batch: &mut WakeBatch,
     ) -> Option<Claim<K, V>> {
-        if whom == For::Anybody && !self.is_bounded() && V::is_present(hold.live().marks()) {
+        if whom == ReleaseFor::Anybody && !self.is_bounded() && V::is_present(hold.live().marks()) {
             self.release(hold, Some(batch));
             return None;
         }
@@ -73,56 +73,56 @@ impl<K, V: Payload> Core<K, V> {
     }
 
     /// For somebody who is about to leave, and looks after the values by itself: it asks what is [to
-    /// settle](Core::to_settle) when it has left, and [settles](Core::settle_now) when it has done all else.
+    /// sweep](Core::to_sweep) when it has left, and [sweeps](Core::sweep_now) when it has done all else.
     #[inline]
-    fn whereabouts(&self, entry: Live<'_, K, V>) -> Option<Whereabouts> {
-        V::VALUES.then(|| Whereabouts::of(entry))
+    fn entry_address(&self, entry: Live<'_, K, V>) -> Option<EntryAddress> {
+        V::VALUES.then(|| EntryAddress::of(entry))
     }
 
     #[inline]
-    fn to_settle(&self, left: Option<Whereabouts>) -> Option<Whereabouts> {
+    fn to_sweep(&self, left: Option<EntryAddress>) -> Option<EntryAddress> {
         left.filter(|left| self.exceeds(left.tag))
     }
 
     #[inline(never)]
-    fn settle_now(&self, Whereabouts { tag, address }: Whereabouts) {
-        self.settle(tag, address);
+    fn sweep_now(&self, EntryAddress { tag, address }: EntryAddress) {
+        self.sweep(tag, address);
     }
 
     /// For somebody who is about to leave: the values are looked after when this is dropped. It is dropped after the wake batch,
     /// because the drop of a value may wait for a key that somebody has been handed who has not been woken yet; and whatever panics.
     #[inline]
-    pub(crate) fn settling(&self, entry: Live<'_, K, V>) -> Settling<'_, K, V> {
-        Settling { core: self, left: self.whereabouts(entry) }
+    pub(crate) fn sweeping(&self, entry: Live<'_, K, V>) -> Sweeping<'_, K, V> {
+        Sweeping { core: self, left: self.entry_address(entry) }
     }
 
     /// A holder leaves, and whoever the policy lets in next gets in before any newcomer.
-    pub(crate) fn release_for<M: TypedAccess>(&self, whom: For, hold: Hold<K, V, M>) {
+    pub(crate) fn release_for<M: TypedAccess>(&self, whom: ReleaseFor, hold: Hold<K, V, M>) {
         let access = hold.mode().access();
         self.leave(hold.into_unit(), access, whom);
     }
 
     /// The same, by somebody who looks after the values.
-    pub(crate) fn release_unsettled<M: TypedAccess>(&self, whom: For, hold: Hold<K, V, M>) {
+    pub(crate) fn release_unswept<M: TypedAccess>(&self, whom: ReleaseFor, hold: Hold<K, V, M>) {
         let access = hold.mode().access();
-        self.leave_unsettled(hold.into_unit(), access, whom);
+        self.leave_unswept(hold.into_unit(), access, whom);
     }
 
     /// A holder leaves, and others may have units of the entry.
     #[inline(never)]
-    fn leave(&self, hold: UnitOf<K, V>, access: Access, whom: For) {
-        let _settling = self.settling(hold.live());
+    fn leave(&self, hold: UnitOf<K, V>, access: Access, whom: ReleaseFor) {
+        let _settling = self.sweeping(hold.live());
         self.leave_as(hold, access, |state| self.waits.hand_over(state, access, whom));
     }
 
     #[inline(never)]
-    fn leave_unsettled(&self, hold: UnitOf<K, V>, access: Access, whom: For) {
+    fn leave_unswept(&self, hold: UnitOf<K, V>, access: Access, whom: ReleaseFor) {
         self.leave_as(hold, access, |state| self.waits.hand_over(state, access, whom));
     }
 
     /// The same. Whoever is to be woken is left in the batch.
     #[inline(never)]
-    pub(super) fn leave_into(&self, hold: UnitOf<K, V>, access: Access, whom: For, batch: &mut WakeBatch) {
+    pub(super) fn leave_into(&self, hold: UnitOf<K, V>, access: Access, whom: ReleaseFor, batch: &mut WakeBatch) {
         self.leave_as(hold, access, |state| self.waits.hand_over_into(state, access, whom, batch));
     }
 
@@ -142,7 +142,7 @@ impl<K, V: Payload> Core<K, V> {
 
     /// A claim is given up.
     pub(crate) fn withdraw(&self, claim: Claim<K, V>) {
-        let _settling = self.settling(claim.live());
+        let _settling = self.sweeping(claim.live());
         self.leave_claim(claim.into_unit());
     }
 
@@ -162,11 +162,11 @@ impl<K, V: Payload> Core<K, V> {
     /// and a hold that was already granted, which goes to the next.
     pub(crate) fn cancel<M: TypedAccess>(&self, claim: Claim<K, V>, mode: M, ticket: Ticket) {
         // Dropped last: wakers run when everything is in order.
-        let _settling = self.settling(claim.live());
+        let _settling = self.sweeping(claim.live());
         let mut batch = WakeBatch::default();
         match self.leave_queue(claim.live(), ticket, &mut batch) {
             // What was reserved for this one is for the next one that waits, not for whoever comes first.
-            Some(entered) => self.release_unsettled(For::NextWaiter, claim.into_hold(entered, mode)),
+            Some(entered) => self.release_unswept(ReleaseFor::NextWaiter, claim.into_hold(entered, mode)),
             None => self.leave_claim(claim.into_unit()),
         }
     }
@@ -205,33 +205,33 @@ pub(super) struct Dead<K, V: Payload> {
     chunk: Option<Chunk<K, V>>,
 }
 
-/// See [`Core::settling`].
+/// See [`Core::sweeping`].
 #[must_use = "it is for the end of the step"]
-pub(crate) struct Settling<'a, K, V: Payload> {
+pub(crate) struct Sweeping<'a, K, V: Payload> {
     core: &'a Core<K, V>,
-    left: Option<Whereabouts>,
+    left: Option<EntryAddress>,
 }
 
-impl<K, V: Payload> Drop for Settling<'_, K, V> {
+impl<K, V: Payload> Drop for Sweeping<'_, K, V> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(left) = self.core.to_settle(self.left) {
-            self.core.settle_now(left);
+        if let Some(left) = self.core.to_sweep(self.left) {
+            self.core.sweep_now(left);
         }
     }
 }
 
 /// Where the entry is that somebody leaves, who cannot ask it any more then.
 #[derive(Clone, Copy)]
-struct Whereabouts {
+struct EntryAddress {
     tag: Tag,
     address: usize,
 }
 
-impl Whereabouts {
+impl EntryAddress {
     #[inline]
     fn of<K, V: Payload>(entry: Live<'_, K, V>) -> Self {
-        Whereabouts { tag: Tag::from_bits(entry.state().tag()), address: entry.address() }
+        EntryAddress { tag: Tag::from_bits(entry.state().tag()), address: entry.address() }
     }
 }
 

@@ -7,18 +7,18 @@ use hashbrown::HashTable;
 use super::number::SLOTS;
 use super::payload::Payload;
 use super::pool::Pool;
-use super::slot::{Chunk, Filed, Live, Resident, Spare, UnitOf};
+use super::slot::{Chunk, Live, SlotIndex, SlotRef, Spare, UnitOf};
 use super::tag::Tag;
 use crate::core::wait::word::{Unit, Word};
 
 /// A shard's entries and its free slots, behind the shard lock.
 pub(super) struct Shard<K, V: Payload> {
     /// One entry has its place in the shard itself: in an uncontended cycle the hash table is not touched at all.
-    first: Option<Resident<K, V>>,
+    first: Option<SlotRef<K, V>>,
     first_tag: Tag,
     /// How many free slots are kept for reuse, `hot` included; and for twice as many entries `rest` keeps its room.
     spares_kept: u32,
-    rest: HashTable<Filed>,
+    rest: HashTable<SlotIndex>,
     /// The slot that was given up last, where it is at hand.
     hot: Option<Spare<K, V>>,
     /// Whether there may be one.
@@ -74,11 +74,11 @@ impl<K, V: Payload> Shard<K, V> {
 
     #[inline(always)]
     fn find_in_rest(&self, tag: Tag, mut eq: impl FnMut(&K) -> bool) -> Option<Live<'_, K, V>> {
-        let is_it = |filed: &Filed| {
-            let live = self.pool.look(filed);
+        let is_it = |slot_index: &SlotIndex| {
+            let live = self.pool.look(slot_index);
             tag_of(live) == tag && eq(live.key())
         };
-        self.rest.find(tag.bucket_hash(), is_it).map(|filed| self.pool.look(filed))
+        self.rest.find(tag.bucket_hash(), is_it).map(|slot_index| self.pool.look(slot_index))
     }
 
     /// Makes an entry of a spare slot that has its key already. The caller has seen, under the same lock, that the key has none.
@@ -108,48 +108,49 @@ impl<K, V: Payload> Shard<K, V> {
     }
 
     #[inline]
-    fn file(&mut self, tag: Tag, (resident, unit): (Resident<K, V>, UnitOf<K, V>)) -> UnitOf<K, V> {
+    fn file(&mut self, tag: Tag, (slot_ref, unit): (SlotRef<K, V>, UnitOf<K, V>)) -> UnitOf<K, V> {
         if self.first.is_none() {
             self.first_tag = tag;
-            self.first = Some(resident);
+            self.first = Some(slot_ref);
         } else {
-            self.file_rest(tag, resident);
+            self.file_rest(tag, slot_ref);
         }
         unit
     }
 
     #[inline(never)]
-    fn file_rest(&mut self, tag: Tag, resident: Resident<K, V>) {
-        self.rest
-            .insert_unique(tag.bucket_hash(), resident.file(), |filed| tag_of(self.pool.look(filed)).bucket_hash());
+    fn file_rest(&mut self, tag: Tag, slot_ref: SlotRef<K, V>) {
+        self.rest.insert_unique(tag.bucket_hash(), slot_ref.file(), |slot_index| {
+            tag_of(self.pool.look(slot_index)).bucket_hash()
+        });
     }
 
     /// The entry dies with its last unit, which is all that its word counts: `sole`. `Err` if it has others by now.
     #[inline]
     pub(super) fn retire(&mut self, unit: UnitOf<K, V>, sole: Word) -> Result<Spare<K, V>, UnitOf<K, V>> {
         let last = unit.last(sole)?;
-        let resident = match &self.first {
+        let slot_ref = match &self.first {
             Some(first) if first.live().is(last.live()) => self.first.take(),
             _ => self.remove_rest(last.live()),
         };
-        match resident {
-            Some(resident) => Ok(resident.vacate(last, &mut self.kept)),
+        match slot_ref {
+            Some(slot_ref) => Ok(slot_ref.vacate(last, &mut self.kept)),
             None => unreachable!("an entry with a unit is in the table"),
         }
     }
 
     #[inline(never)]
-    fn remove_rest(&mut self, last: Live<'_, K, V>) -> Option<Resident<K, V>> {
-        let found = self.rest.find_entry(tag_of(last).bucket_hash(), |filed| self.pool.look(filed).is(last));
-        let (filed, _) = found.ok()?.remove();
-        let resident = self.pool.recall(filed);
+    fn remove_rest(&mut self, last: Live<'_, K, V>) -> Option<SlotRef<K, V>> {
+        let found = self.rest.find_entry(tag_of(last).bucket_hash(), |slot_index| self.pool.look(slot_index).is(last));
+        let (slot_index, _) = found.ok()?.remove();
+        let slot_ref = self.pool.recall(slot_index);
         // A table has up to 16/7 buckets for each that it was asked for: with less than 4 it would try again and again. The buckets are
         // counted, because removed entries lower the capacity without freeing memory.
         let buckets = self.rest.num_buckets();
         if buckets > self.rest_kept().saturating_mul(4) && self.rest.len() < buckets / 8 {
             self.shrink_rest();
         }
-        Some(resident)
+        Some(slot_ref)
     }
 
     #[inline]
@@ -161,7 +162,7 @@ impl<K, V: Payload> Shard<K, V> {
     #[cold]
     fn shrink_rest(&mut self) {
         let room = (self.rest.len() * 2).max(self.rest_kept());
-        self.rest.shrink_to(room, |filed| tag_of(self.pool.look(filed)).bucket_hash());
+        self.rest.shrink_to(room, |slot_index| tag_of(self.pool.look(slot_index)).bucket_hash());
     }
 
     /// Whether [`Shard::take_spare`] has one.
@@ -251,8 +252,9 @@ impl<K, V: Payload> Shard<K, V> {
         match &self.first {
             Some(first) if first.live().address() == address => Some((first.live(), first.number())),
             _ => {
-                let filed = self.rest.find(tag.bucket_hash(), |filed| self.pool.look(filed).address() == address)?;
-                Some((self.pool.look(filed), filed.number()))
+                let slot_index =
+                    self.rest.find(tag.bucket_hash(), |slot_index| self.pool.look(slot_index).address() == address)?;
+                Some((self.pool.look(slot_index), slot_index.number()))
             }
         }
     }
@@ -265,9 +267,9 @@ impl<K, V: Payload> Shard<K, V> {
     /// All entries, for who owns the table.
     pub(super) fn drain(&mut self) -> Vec<(K, Option<V::Value>)> {
         let mut entries = Vec::with_capacity(self.len());
-        entries.extend(self.first.take().map(Resident::abandon));
+        entries.extend(self.first.take().map(SlotRef::abandon));
         let pool = &self.pool;
-        entries.extend(self.rest.drain().map(|filed| pool.recall(filed).abandon()));
+        entries.extend(self.rest.drain().map(|slot_index| pool.recall(slot_index).abandon()));
         entries
     }
 

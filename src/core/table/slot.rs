@@ -5,13 +5,13 @@
 //!
 //! - [`Spare`]: sole owner of a slot that serves no key. It may still own an old key (`Word::DEAD_KEYED`). A slot that is marked
 //!   free in its chunk belongs to the chunk in the same way.
-//! - [`Resident`], or [`Filed`], which is a resident by its number: the table's pointer to a live slot; at most one per slot,
+//! - [`SlotRef`], or [`SlotIndex`], which is a resident by its number: the table's pointer to a live slot; at most one per slot,
 //!   and it stays behind the shard lock.
 //! - [`Claim`] and [`Hold`]: units of a live slot's word. [`UnitOf`] is either, where the code that has it knows which.
 //!
 //! The invariants that every `unsafe` below refers to:
 //!
-//! 1. A slot is live from [`Spare::publish`] to [`Resident::vacate`]; while it is live its key is initialised.
+//! 1. A slot is live from [`Spare::publish`] to [`SlotRef::vacate`]; while it is live its key is initialised.
 //! 2. The units in a live slot's word are those of the tokens in existence (forgotten ones included), a hold of permits being as
 //!    many units as its amount says: a token is made in the step that counts it, and used up by the step that takes its units
 //!    away; or it is split in two, or two are merged, whose amounts are the same in sum.
@@ -28,7 +28,7 @@
 //!    Both are done under the shard lock, or by who owns the table: so who has locked the shard, and finds that a value is present,
 //!    knows that one of the units is its claim. (A handle's would let its owner in without the lock.)
 //! 9. Only who has an entry *alone* changes its value or whether there is one: who has an exclusive hold (7), who finds under
-//!    the shard lock that the value's own claim is the only unit ([`Quiet`]; 3), or who owns the table (5). Only who has a hold, or
+//!    the shard lock that the value's own claim is the only unit ([`Unshared`]; 3), or who owns the table (5). Only who has a hold, or
 //!    has the entry alone, looks at the value.
 
 #![allow(unsafe_code)]
@@ -72,10 +72,10 @@ const _: () = assert!(1 << INDEX_BITS == Indices::BITS);
 pub(super) struct Spare<K, V: Payload>(Ptr<K, V>, Number);
 
 /// The table's own pointer to a live slot.
-pub(super) struct Resident<K, V: Payload>(Ptr<K, V>, Number);
+pub(super) struct SlotRef<K, V: Payload>(Ptr<K, V>, Number);
 
-/// A [`Resident`] in the form that a hash table keeps: half the size of a pointer.
-pub(super) struct Filed(Number);
+/// A [`SlotRef`] in the form that a hash table keeps: half the size of a pointer.
+pub(super) struct SlotIndex(Number);
 
 /// A look at a live slot: under the shard lock, or by somebody who has a unit of it.
 pub(crate) struct Live<'a, K, V: Payload>(Ptr<K, V>, PhantomData<&'a (K, V)>);
@@ -109,7 +109,7 @@ pub trait TypedAccess: Copy + Unpin {
 }
 
 /// An entry that somebody has alone without a hold: the only unit is the claim of its value, and the shard stays locked.
-pub(super) struct Quiet<'a, K, V: Payload>(Live<'a, K, V>);
+pub(super) struct Unshared<'a, K, V: Payload>(Live<'a, K, V>);
 
 /// The last unit of a live slot: a unit, and the knowledge that there is no other.
 ///
@@ -122,7 +122,7 @@ unsafe impl<K: Send, V: Payload<Value: Send, Marks: Send>> Send for Chunk<K, V> 
 unsafe impl<K: Send, V: Payload<Value: Send, Marks: Send>> Send for Spare<K, V> {}
 // SAFETY: residents and units of one slot give `&K` to several threads, and any of them may be the one that drops or
 // recycles the key, so both `Send` and `Sync` of `K` are asked for, and of the value likewise. All else in a slot is atomic.
-unsafe impl<K: Send + Sync, V: Payload<Value: Send + Sync, Marks: Sync>> Send for Resident<K, V> {}
+unsafe impl<K: Send + Sync, V: Payload<Value: Send + Sync, Marks: Sync>> Send for SlotRef<K, V> {}
 // SAFETY: as above; `&UnitOf` gives `&K`, and the value's `&` to holders, and atomics.
 unsafe impl<K: Send + Sync, V: Payload<Value: Send + Sync, Marks: Sync>> Send for UnitOf<K, V> {}
 // SAFETY: as above.
@@ -225,8 +225,8 @@ impl<K, V: Payload> Chunk<K, V> {
     }
 
     #[inline]
-    pub(super) fn look(&self, filed: &Filed) -> Live<'_, K, V> {
-        Live(self.slot(filed.0.index()), PhantomData)
+    pub(super) fn look(&self, slot_index: &SlotIndex) -> Live<'_, K, V> {
+        Live(self.slot(slot_index.0.index()), PhantomData)
     }
 
     /// A look at the live slot of this number, if there is one. Under the shard lock, so that it stays so.
@@ -242,8 +242,8 @@ impl<K, V: Payload> Chunk<K, V> {
     }
 
     #[inline]
-    pub(super) fn recall(&self, filed: Filed) -> Resident<K, V> {
-        Resident(self.slot(filed.0.index()), filed.0)
+    pub(super) fn recall(&self, slot_index: SlotIndex) -> SlotRef<K, V> {
+        SlotRef(self.slot(slot_index.0.index()), slot_index.0)
     }
 }
 
@@ -257,7 +257,7 @@ impl<K, V: Payload> Drop for Chunk<K, V> {
     }
 }
 
-impl Filed {
+impl SlotIndex {
     #[inline]
     pub(super) fn chunk(&self) -> u32 {
         self.0.chunk()
@@ -340,14 +340,14 @@ impl<K, V: Payload> Spare<K, V> {
     fn start(self, tag: u32, unit: Unit, kept: &mut V::Kept) -> Published<K, V> {
         V::begin(&self.slot().marks, kept);
         self.slot().state.begin(tag, unit);
-        (Resident(self.0, self.1), UnitOf(self.0))
+        (SlotRef(self.0, self.1), UnitOf(self.0))
     }
 }
 
 /// What a live slot begins with: the table's pointer, and one unit.
-type Published<K, V> = (Resident<K, V>, UnitOf<K, V>);
+type Published<K, V> = (SlotRef<K, V>, UnitOf<K, V>);
 
-impl<K, V: Payload> Resident<K, V> {
+impl<K, V: Payload> SlotRef<K, V> {
     #[inline]
     pub(super) fn live(&self) -> Live<'_, K, V> {
         Live(self.0, PhantomData)
@@ -359,12 +359,12 @@ impl<K, V: Payload> Resident<K, V> {
     }
 
     #[inline]
-    pub(super) fn file(self) -> Filed {
-        Filed(self.1)
+    pub(super) fn file(self) -> SlotIndex {
+        SlotIndex(self.1)
     }
 }
 
-impl<K, V: Payload> Resident<K, V> {
+impl<K, V: Payload> SlotRef<K, V> {
     /// The entry dies with its table, which the caller owns, so that whatever units there are have been forgotten (5).
     pub(super) fn abandon(self) -> (K, Option<V::Value>) {
         let mut spare = Spare(self.0, self.1);
@@ -440,15 +440,15 @@ impl<'a, K, V: Payload> Live<'a, K, V> {
     }
 
     /// For who owns the table: whatever units there are have been forgotten (5).
-    pub(super) fn owned(self) -> Option<Quiet<'a, K, V>> {
-        V::is_present(self.marks()).then_some(Quiet(self))
+    pub(super) fn owned(self) -> Option<Unshared<'a, K, V>> {
+        V::is_present(self.marks()).then_some(Unshared(self))
     }
 
     /// Whether nobody uses the entry, which has a value: for who has locked the shard, and asks nobody else.
     #[inline]
-    pub(super) fn quiet(self) -> Option<Quiet<'a, K, V>> {
-        let quiet = V::is_present(self.marks()) && self.state().is_sole(Word::born(Unit::Claim));
-        quiet.then_some(Quiet(self))
+    pub(super) fn unshared(self) -> Option<Unshared<'a, K, V>> {
+        let unshared = V::is_present(self.marks()) && self.state().is_sole(Word::born(Unit::Claim));
+        unshared.then_some(Unshared(self))
     }
 
     /// Takes a new unit, as `step` says.
@@ -639,7 +639,7 @@ impl<K, V: Payload> Live<'_, K, V> {
     }
 }
 
-impl<'a, K, V: Payload> Quiet<'a, K, V> {
+impl<'a, K, V: Payload> Unshared<'a, K, V> {
     #[inline]
     pub(super) fn live(&self) -> Live<'a, K, V> {
         self.0

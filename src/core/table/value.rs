@@ -177,7 +177,7 @@ impl Kept {
         self.high_water = self.high_water.max(marks.version());
     }
 
-    /// Says in the table's [`Excess`] whether there is something to settle in this shard.
+    /// Says in the table's [`Excess`] whether there is something to sweep in this shard.
     pub(super) fn note_excess(&mut self, excess: &Excess, shard: usize) {
         let Some(bound) = &mut self.bound else { return };
         let exceeds = self.values > bound.sieve.len() || self.values > bound.most;

@@ -12,7 +12,7 @@ use super::slot::{Claim, Hold, Live, TypedAccess};
 use super::tag::Tag;
 use super::value::{Kept, Marks, Valued};
 use crate::core::wait::word::{Unit, Word};
-use crate::core::wait::{Access, For, Holds, WakeBatch};
+use crate::core::wait::{Access, Holds, ReleaseFor, WakeBatch};
 use crate::panics::Panics;
 use crate::sync::give_way;
 
@@ -122,9 +122,9 @@ impl<K, T> Core<K, Valued<T>> {
     pub(crate) fn peek<R>(&self, key: &impl Ask<K>, look: impl FnOnce(&T) -> R) -> Result<Option<R>, Busy<()>> {
         self.shard(key.tag()).with(|shard| {
             let Some(entry) = shard.find(key.tag(), |other| key.is(other)) else { return Ok(None) };
-            let Some(quiet) = entry.quiet() else { return Err(Busy(())) };
+            let Some(unshared) = entry.unshared() else { return Err(Busy(())) };
             Valued::<T>::note_use(entry.marks());
-            Ok(Some(look(quiet.value())))
+            Ok(Some(look(unshared.value())))
         })
     }
 
@@ -139,7 +139,7 @@ impl<K, T> Core<K, Valued<T>> {
         let (mut address, mut value) = (0, Some(value));
         let old = self.shard(tag).with(|shard| {
             if let Some(entry) = shard.find(tag, |other| key.is(other)) {
-                let mut entry = entry.quiet()?;
+                let mut entry = entry.unshared()?;
                 address = entry.live().address();
                 entry.live().marks().renew(1);
                 Valued::<T>::note_use(entry.live().marks());
@@ -165,7 +165,7 @@ impl<K, T> Core<K, Valued<T>> {
             (Some(old), _) => {
                 if self.exceeds(tag) {
                     // If the drop of what is evicted panics, what is replaced is dropped as well.
-                    self.settle(tag, address);
+                    self.sweep(tag, address);
                 }
                 Ok(old)
             }
@@ -181,8 +181,8 @@ impl<K, T> Core<K, Valued<T>> {
         let removed = self.shard(key.tag()).with(|shard| {
             let Some(entry) = shard.find(key.tag(), |other| key.is(other)) else { return Ok(None) };
             let address = entry.address();
-            let Some(quiet) = entry.quiet() else { return Err(Busy(())) };
-            let (value, claim) = quiet.take();
+            let Some(unshared) = entry.unshared() else { return Err(Busy(())) };
+            let (value, claim) = unshared.take();
             self.retire_valued(shard, key.tag(), address, claim, &mut dead);
             Ok(Some(value))
         });
@@ -204,7 +204,7 @@ impl<K, V: Payload> Core<K, V> {
         self.note_excess(shard, tag);
     }
 
-    /// Says whether there is something to settle in the shard, which is that of this tag.
+    /// Says whether there is something to sweep in the shard, which is that of this tag.
     #[inline]
     fn note_excess(&self, shard: &mut Shard<K, V>, tag: Tag) {
         if let (Some(kept), Some(excess)) = (V::keeps(&mut shard.kept), V::excess(&self.excess)) {
@@ -230,7 +230,7 @@ impl<K, V: Payload> Core<K, V> {
 
     /// Somebody has left the entry at this address, if it is still there: its value is in the order again, if nobody else uses it;
     /// and values that nobody uses go while there are too many.
-    pub(super) fn settle(&self, tag: Tag, address: usize) {
+    pub(super) fn sweep(&self, tag: Tag, address: usize) {
         let mut panics = Panics::default();
         loop {
             let (dead, kept) = match self.evict_one(tag, address) {
@@ -278,7 +278,7 @@ impl<K, V: Payload> Core<K, V> {
             let Some(number) = next(shard) else { return Eviction::Nothing };
             let Some(entry) = shard.look_at(number) else { unreachable!("an entry with a value is live") };
             let (tag, address) = (tag_of(entry), entry.address());
-            // Changes nothing, but makes sure that whoever leaves after it sees that there is something to settle.
+            // Changes nothing, but makes sure that whoever leaves after it sees that there is something to sweep.
             let Ok(word) = entry.state().update(Ok::<_, Infallible>);
             if is_used(entry, word) {
                 V::keeps(&mut shard.kept).into_iter().for_each(|kept| kept.park(number));
@@ -289,8 +289,8 @@ impl<K, V: Payload> Core<K, V> {
                 continue;
             }
             let mut dead = Dead::default();
-            if let Some(quiet) = entry.quiet() {
-                let (value, claim) = quiet.take();
+            if let Some(unshared) = entry.unshared() {
+                let (value, claim) = unshared.take();
                 dead.value = Some(value);
                 self.retire_valued(shard, tag, address, claim, &mut dead);
                 return Eviction::Done((dead, None));
@@ -306,7 +306,7 @@ impl<K, V: Payload> Core<K, V> {
             self.uncount(shard, tag, address);
             // While the shard is still locked, so that nobody who tries finds the key held. It is not the last unit: that is the claim.
             let mut batch = WakeBatch::default();
-            self.leave_into(hold.into_unit(), Access::Exclusive, For::Anybody, &mut batch);
+            self.leave_into(hold.into_unit(), Access::Exclusive, ReleaseFor::Anybody, &mut batch);
             return Eviction::Done((dead, Some((claim, batch))));
         }
         Eviction::More
@@ -416,7 +416,7 @@ impl<K, T> Core<K, Valued<T>> {
             old
         });
         if self.exceeds(tag) {
-            self.settle(tag, address);
+            self.sweep(tag, address);
         }
         old.err()
     }

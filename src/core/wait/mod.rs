@@ -35,7 +35,7 @@ mod tests;
 
 #[cfg(target_has_atomic = "ptr")]
 pub(crate) use self::place::{Place, Stand};
-pub(crate) use self::policy::{Counted, For, Presence, Rules};
+pub(crate) use self::policy::{CountKind, Presence, ReleaseFor, Rules};
 #[cfg(target_has_atomic = "ptr")]
 pub(crate) use self::queue::Queued;
 pub(crate) use self::queue::{Ticket, Waiter, Waiting};
@@ -47,13 +47,13 @@ pub(super) use self::queue::Queues;
 use self::queue::SharedQueues;
 #[cfg(target_has_atomic = "ptr")]
 use self::state::State;
-use self::state::{Hall, Waited};
+use self::state::{QueueShard, Waited};
 use self::word::{Refusal, Unit};
 
 /// The wait queues of all entries of a table, or of all latches, and the rules by which they let in.
 pub(super) struct WaitQueues<Q = SharedQueues> {
     /// So many as a power of two, each behind its lock.
-    halls: Q,
+    queue_shards: Q,
     rules: Rules,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Entered(());
 /// Whether a request has a chance without a place in the queue. At a glance: no promise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for threads that spin
-pub(crate) enum Outlook {
+pub(crate) enum Contention {
     /// It seems that it may get in now.
     Free,
     /// It is kept out, but may get in when that changes.
@@ -78,7 +78,7 @@ pub(crate) enum Outlook {
 pub(crate) struct Snapshot {
     pub(crate) holds: Holds,
     pub(crate) waiting: Waiting,
-    pub(crate) counted: Counted,
+    pub(crate) counted: CountKind,
 }
 
 /// What a holder that wants to leave is told.
@@ -105,21 +105,21 @@ impl WaitQueues {
     /// For a table with so many shards, which is a power of two.
     pub(super) fn new(shards: usize, rules: Rules) -> Self {
         let locks = shards.min(MAX_QUEUE_LOCKS);
-        let halls = (0..locks).map(|_| CachePadded::new(Lock::new(Queues::new()))).collect();
-        WaitQueues { halls, rules }
+        let queue_shards = (0..locks).map(|_| CachePadded::new(Lock::new(Queues::new()))).collect();
+        WaitQueues { queue_shards, rules }
     }
 
     /// Where the waiter with this ticket waits.
     #[cfg(target_has_atomic = "ptr")]
     pub(super) fn place(&self, state: &State, ticket: Ticket) -> Place {
         let queue = self.lock(state).with(|queues| state.queue(queues));
-        Place::new(&self.halls, self.number(state), queue, ticket, self.rules)
+        Place::new(&self.queue_shards, self.number(state), queue, ticket, self.rules)
     }
 }
 
-impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: Hall> WaitQueues<Q> {
-    pub(super) fn of(halls: Q, rules: Rules) -> Self {
-        WaitQueues { halls, rules }
+impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
+    pub(super) fn of(queue_shards: Q, rules: Rules) -> Self {
+        WaitQueues { queue_shards, rules }
     }
 
     #[inline]
@@ -129,24 +129,24 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: Hall> WaitQueues<Q> {
 
     /// Which queue lock is that of an entry.
     #[inline]
-    fn number(&self, state: &impl Waited<Hall = H>) -> u32 {
-        state.number() & (self.halls.len() as u32 - 1)
+    fn number(&self, state: &impl Waited<QueueShard = H>) -> u32 {
+        state.number() & (self.queue_shards.len() as u32 - 1)
     }
 
-    fn lock(&self, state: &impl Waited<Hall = H>) -> &Lock<H> {
-        &self.halls[self.number(state) as usize]
+    fn lock(&self, state: &impl Waited<QueueShard = H>) -> &Lock<H> {
+        &self.queue_shards[self.number(state) as usize]
     }
 
     /// Takes a step under the queue lock, once it has what it needs.
     fn step<R>(
         &self,
-        state: &impl Waited<Hall = H>,
+        state: &impl Waited<QueueShard = H>,
         batch: &mut WakeBatch,
         waker: Option<&Waker>,
         mut step: impl FnMut(&mut H, &mut WakeBatch) -> Result<R, Needs>,
     ) -> R {
         loop {
-            match self.lock(state).with(|hall| step(hall, batch)) {
+            match self.lock(state).with(|queue_shard| step(queue_shard, batch)) {
                 Ok(result) => return result,
                 Err(Needs::Room(count)) => batch.reserve(count),
                 Err(Needs::Waker) => batch.fresh = waker.cloned(),
@@ -159,30 +159,30 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: Hall> WaitQueues<Q> {
     /// The first step, which most requests need alone: enters if nobody is in the way. A request that has a ticket goes by its
     /// position.
     #[inline]
-    pub(super) fn enter(&self, state: &impl Waited<Hall = H>, want: Want) -> Option<Entered> {
+    pub(super) fn enter(&self, state: &impl Waited<QueueShard = H>, want: Want) -> Option<Entered> {
         state.update(|word| word.enter(want, state.spends(want.claims()), self.rules.limit())).ok().map(|_| Entered(()))
     }
 
     /// Enters without waiting, or not at all.
-    pub(super) fn try_enter(&self, state: &impl Waited<Hall = H>, want: Want) -> Option<Entered> {
+    pub(super) fn try_enter(&self, state: &impl Waited<QueueShard = H>, want: Want) -> Option<Entered> {
         let enter = || state.update(|word| word.enter(want, state.spends(want.claims()), self.rules.limit()));
         let entered = match enter() {
-            Err(Refusal::Queued) => self
-                .lock(state)
-                .with(|hall| if state.word().is_queued() { self.bypass(hall, state, want) } else { enter().map(drop) }),
+            Err(Refusal::Queued) => self.lock(state).with(|queue_shard| {
+                if state.word().is_queued() { self.bypass(queue_shard, state, want) } else { enter().map(drop) }
+            }),
             entered => entered.map(drop),
         };
         entered.ok().map(Entered)
     }
 
     #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for threads that spin
-    pub(super) fn outlook(&self, state: &impl Waited<Hall = H>, want: Want) -> Outlook {
+    pub(super) fn contention(&self, state: &impl Waited<QueueShard = H>, want: Want) -> Contention {
         if self.rules.fairness == Fairness::Fifo {
-            Outlook::MustQueue
+            Contention::MustQueue
         } else if state.word().holds().allow(want, self.rules.limit()) {
-            Outlook::Free
+            Contention::Free
         } else {
-            Outlook::Held
+            Contention::Held
         }
     }
 
@@ -192,7 +192,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: Hall> WaitQueues<Q> {
     #[inline(never)]
     pub(super) fn poll(
         &self,
-        state: &impl Waited<Hall = H>,
+        state: &impl Waited<QueueShard = H>,
         want: Want,
         ticket: &mut Ticket,
         waiter: Waiter<'_>,
@@ -206,11 +206,11 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: Hall> WaitQueues<Q> {
                 batch.fresh = Some(waiter.waker.clone());
             }
         }
-        self.step(state, batch, Some(waiter.waker), |hall, batch| {
+        self.step(state, batch, Some(waiter.waker), |queue_shard, batch| {
             if ticket.is_some() {
-                self.poll_in_queue(hall, state, want, ticket, waiter, batch)
+                self.poll_in_queue(queue_shard, state, want, ticket, waiter, batch)
             } else {
-                Ok(self.enqueue(hall, state, want, ticket, waiter.presence, batch))
+                Ok(self.enqueue(queue_shard, state, want, ticket, waiter.presence, batch))
             }
         })
     }
@@ -218,8 +218,8 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: Hall> WaitQueues<Q> {
     /// The first poll of a request that found the key held, or others waiting.
     fn enqueue(
         &self,
-        hall: &mut H,
-        state: &impl Waited<Hall = H>,
+        queue_shard: &mut H,
+        state: &impl Waited<QueueShard = H>,
         want: Want,
         ticket: &mut Ticket,
         presence: Presence,
@@ -227,72 +227,72 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: Hall> WaitQueues<Q> {
     ) -> Option<Entered> {
         let queue = match state.update(|word| word.enqueue(want, state.spends(want.claims()), self.rules.limit())) {
             Ok(word) if word.is_queued() => {
-                let queues = hall.queues();
+                let queues = queue_shard.queues();
                 let queue = queues.open_queue();
                 queues.note(queue, word.holds());
-                state.set_queue(hall, queue);
+                state.set_queue(queue_shard, queue);
                 queue
             }
             Ok(_) => return Some(Entered(())),
-            Err(_) => match self.bypass(hall, state, want) {
+            Err(_) => match self.bypass(queue_shard, state, want) {
                 Ok(()) => return Some(Entered(())),
-                Err(_) => state.queue(hall),
+                Err(_) => state.queue(queue_shard),
             },
         };
         let Some(waker) = batch.fresh.take() else { unreachable!("the waker was cloned before the lock was taken") };
-        *ticket = hall.queues().push(queue, want, presence, &self.rules, waker);
+        *ticket = queue_shard.queues().push(queue, want, presence, &self.rules, waker);
         None
     }
 
     /// A later poll.
     fn poll_in_queue(
         &self,
-        hall: &mut H,
-        state: &impl Waited<Hall = H>,
+        queue_shard: &mut H,
+        state: &impl Waited<QueueShard = H>,
         want: Want,
         ticket: &mut Ticket,
         waiter: Waiter<'_>,
         batch: &mut WakeBatch,
     ) -> Result<Option<Entered>, Needs> {
-        if hall.queues().state(*ticket) == WaitState::Granted {
-            batch.old = hall.queues().discard(core::mem::replace(ticket, Ticket::NONE));
+        if queue_shard.queues().state(*ticket) == WaitState::Granted {
+            batch.old = queue_shard.queues().discard(core::mem::replace(ticket, Ticket::NONE));
             return Ok(Some(Entered(())));
         }
-        let queue = state.queue(hall);
+        let queue = state.queue(queue_shard);
         let holds = state.word().holds();
         if holds.allow(want, self.rules.limit()) {
-            self.room_for_due(hall, state, *ticket, holds.after(want), Cause::Settled, batch)?;
+            self.room_for_due(queue_shard, state, *ticket, holds.after(want), Cause::Settled, batch)?;
             // The head takes what is free. A waiter behind it is a newcomer to it.
-            if hall.queues().is_head(queue, *ticket) || self.may_bypass(hall, state, holds, want) {
-                batch.old = hall.queues().remove(queue, core::mem::replace(ticket, Ticket::NONE));
-                self.admit(hall, state, holds.after(want), state.spends(want.claims()), Cause::Settled, batch);
+            if queue_shard.queues().is_head(queue, *ticket) || self.may_bypass(queue_shard, state, holds, want) {
+                batch.old = queue_shard.queues().remove(queue, core::mem::replace(ticket, Ticket::NONE));
+                self.admit(queue_shard, state, holds.after(want), state.spends(want.claims()), Cause::Settled, batch);
                 return Ok(Some(Entered(())));
             }
         }
-        let stays = hall.queues().stay(queue, *ticket, waiter, &self.rules, batch);
+        let stays = queue_shard.queues().stay(queue, *ticket, waiter, &self.rules, batch);
         if stays { Ok(None) } else { Err(Needs::Waker) }
     }
 
     /// Lets a newcomer in before those who wait, if holds and policy allow.
-    fn bypass(&self, hall: &mut H, state: &impl Waited<Hall = H>, want: Want) -> Result<(), Refusal> {
+    fn bypass(&self, queue_shard: &mut H, state: &impl Waited<QueueShard = H>, want: Want) -> Result<(), Refusal> {
         let holds = state.word().holds();
         if !holds.allow(want, self.rules.limit()) {
             return Err(Refusal::Held);
         }
-        if !self.may_bypass(hall, state, holds, want) {
+        if !self.may_bypass(queue_shard, state, holds, want) {
             return Err(Refusal::Queued);
         }
-        let queue = state.queue(hall);
-        hall.queues().note(queue, holds.after(want));
+        let queue = state.queue(queue_shard);
+        queue_shard.queues().note(queue, holds.after(want));
         state.update(|word| Ok(word.admit(holds.after(want), state.spends(want.claims()), true))).map(drop)
     }
 
     /// Whether the policy lets a newcomer in before those who wait. An upgrade is no newcomer.
-    fn may_bypass(&self, hall: &mut H, state: &impl Waited<Hall = H>, holds: Holds, want: Want) -> bool {
+    fn may_bypass(&self, queue_shard: &mut H, state: &impl Waited<QueueShard = H>, holds: Holds, want: Want) -> bool {
         match want {
             Want::Hold(access) => {
-                let queue = state.queue(hall);
-                hall.queues().bypass(queue, holds, access, &self.rules)
+                let queue = state.queue(queue_shard);
+                queue_shard.queues().bypass(queue, holds, access, &self.rules)
             }
             Want::Upgrade => true,
         }
@@ -303,7 +303,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: Hall> WaitQueues<Q> {
     /// Gives up a position in the queue. What was wanted may have been granted already: then the caller has it.
     pub(super) fn leave_queue(
         &self,
-        state: &impl Waited<Hall = H>,
+        state: &impl Waited<QueueShard = H>,
         ticket: Ticket,
         batch: &mut WakeBatch,
     ) -> Option<Entered> {
@@ -311,34 +311,40 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: Hall> WaitQueues<Q> {
             return None;
         }
         // In one step: that the waiter is gone and whom it kept out is in must be seen at one instant.
-        self.step(state, batch, None, |hall, batch| {
-            let queues = hall.queues();
+        self.step(state, batch, None, |queue_shard, batch| {
+            let queues = queue_shard.queues();
             if queues.state(ticket) == WaitState::Granted {
                 batch.old = queues.discard(ticket);
                 return Ok(Some(Entered(())));
             }
             let cause = queues.cause_of_giving_up(ticket);
-            let queue = state.queue(hall);
+            let queue = state.queue(queue_shard);
             let holds = state.word().holds();
-            self.room_for_due(hall, state, ticket, holds, cause, batch)?;
-            batch.old = hall.queues().remove(queue, ticket);
-            self.admit(hall, state, holds, 0, cause, batch);
+            self.room_for_due(queue_shard, state, ticket, holds, cause, batch)?;
+            batch.old = queue_shard.queues().remove(queue, ticket);
+            self.admit(queue_shard, state, holds, 0, cause, batch);
             Ok(None)
         })
     }
 
     /// Turns a hold into a weaker one, at once: nobody gets in between who could not stand beside both.
-    pub(super) fn downgrade(&self, state: &impl Waited<Hall = H>, from: Access, to: Access, batch: &mut WakeBatch) {
+    pub(super) fn downgrade(
+        &self,
+        state: &impl Waited<QueueShard = H>,
+        from: Access,
+        to: Access,
+        batch: &mut WakeBatch,
+    ) {
         while state.update(|word| word.downgrade(from, to)).is_err() {
-            let cause = Cause::of_leaving(from, For::Anybody);
-            let downgraded = self.step(state, batch, None, |hall, batch| {
+            let cause = Cause::of_leaving(from, ReleaseFor::Anybody);
+            let downgraded = self.step(state, batch, None, |queue_shard, batch| {
                 let word = state.word();
                 if !word.is_queued() {
                     return Ok(false);
                 }
                 let holds = word.holds().without(from).with(to);
-                self.room_for_due(hall, state, Ticket::NONE, holds, cause, batch)?;
-                self.admit(hall, state, holds, 0, cause, batch);
+                self.room_for_due(queue_shard, state, Ticket::NONE, holds, cause, batch)?;
+                self.admit(queue_shard, state, holds, 0, cause, batch);
                 Ok(true)
             });
             if downgraded {
@@ -351,7 +357,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: Hall> WaitQueues<Q> {
     #[inline(always)]
     pub(super) fn leave(
         &self,
-        state: &impl Waited<Hall = H>,
+        state: &impl Waited<QueueShard = H>,
         access: Access,
         mut hand_over: impl FnMut() -> bool,
     ) -> Left {
@@ -376,7 +382,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: Hall> WaitQueues<Q> {
 
     /// A holder leaves others waiting. `false` if nobody waits any more.
     #[inline(never)]
-    pub(super) fn hand_over(&self, state: &impl Waited<Hall = H>, access: Access, whom: For) -> bool {
+    pub(super) fn hand_over(&self, state: &impl Waited<QueueShard = H>, access: Access, whom: ReleaseFor) -> bool {
         // Wakers run when the hold is gone.
         self.hand_over_into(state, access, whom, &mut WakeBatch::default())
     }
@@ -384,20 +390,20 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: Hall> WaitQueues<Q> {
     /// The same. Whoever is to be woken is left in the batch.
     pub(super) fn hand_over_into(
         &self,
-        state: &impl Waited<Hall = H>,
+        state: &impl Waited<QueueShard = H>,
         access: Access,
-        whom: For,
+        whom: ReleaseFor,
         batch: &mut WakeBatch,
     ) -> bool {
         let cause = Cause::of_leaving(access, whom);
-        self.step(state, batch, None, |hall, batch| {
+        self.step(state, batch, None, |queue_shard, batch| {
             let word = state.word();
             if !word.is_queued() {
                 return Ok(false);
             }
             let holds = word.holds().without(access);
-            self.room_for_due(hall, state, Ticket::NONE, holds, cause, batch)?;
-            self.admit(hall, state, holds, 0, cause, batch);
+            self.room_for_due(queue_shard, state, Ticket::NONE, holds, cause, batch)?;
+            self.admit(queue_shard, state, holds, 0, cause, batch);
             Ok(true)
         })
     }
@@ -407,17 +413,17 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: Hall> WaitQueues<Q> {
     /// Lets in whoever gets in now, when these are the holds of those who are in, of whom `claims` had claims until now.
     fn admit(
         &self,
-        hall: &mut H,
-        state: &impl Waited<Hall = H>,
+        queue_shard: &mut H,
+        state: &impl Waited<QueueShard = H>,
         holds: Holds,
         claims: usize,
         cause: Cause,
         batch: &mut WakeBatch,
     ) {
-        let queue = state.queue(hall);
-        let admitted = hall.queues().admit(queue, holds, &self.rules, cause, batch);
+        let queue = state.queue(queue_shard);
+        let admitted = queue_shard.queues().admit(queue, holds, &self.rules, cause, batch);
         if !admitted.queued {
-            state.forget_queue(hall);
+            state.forget_queue(queue_shard);
         }
         let claims = claims + state.spends(admitted.granted);
         let updated = state.update(|word| Ok::<_, Refusal>(word.admit(admitted.holds, claims, admitted.queued)));
@@ -427,15 +433,15 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: Hall> WaitQueues<Q> {
     #[inline(always)]
     fn room_for_due(
         &self,
-        hall: &mut H,
-        state: &impl Waited<Hall = H>,
+        queue_shard: &mut H,
+        state: &impl Waited<QueueShard = H>,
         gone: Ticket,
         holds: Holds,
         cause: Cause,
         batch: &WakeBatch,
     ) -> Result<(), Needs> {
-        let queue = state.queue(hall);
-        let queues = hall.queues();
+        let queue = state.queue(queue_shard);
+        let queues = queue_shard.queues();
         if batch.fits(queues.len(queue)) {
             return Ok(());
         }
@@ -446,17 +452,17 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: Hall> WaitQueues<Q> {
     // ---- looking --------------------------------------------------------------------------------------------------
 
     /// Who holds and who waits, at one instant: while somebody waits, the queue lock makes word and queue one picture.
-    pub(super) fn snapshot(&self, state: &impl Waited<Hall = H>) -> Snapshot {
+    pub(super) fn snapshot(&self, state: &impl Waited<QueueShard = H>) -> Snapshot {
         let counted = self.rules.counted;
         let word = state.word();
         if !word.is_queued() {
             return Snapshot { holds: word.holds(), waiting: Waiting::default(), counted };
         }
-        self.lock(state).with(|hall| {
+        self.lock(state).with(|queue_shard| {
             let word = state.word();
             let waiting = if word.is_queued() {
-                let queue = state.queue(hall);
-                hall.queues().waiting(queue, counted)
+                let queue = state.queue(queue_shard);
+                queue_shard.queues().waiting(queue, counted)
             } else {
                 Waiting::default()
             };

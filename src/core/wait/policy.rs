@@ -9,12 +9,12 @@ use crate::fairness::Fairness;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Rules {
     pub(crate) fairness: Fairness,
-    pub(crate) counted: Counted,
+    pub(crate) counted: CountKind,
 }
 
 /// What the count in a word is a count of: a table has readers, or it has permits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Counted {
+pub(crate) enum CountKind {
     Readers,
     /// At most so many for each key.
     Permits(usize),
@@ -145,8 +145,8 @@ impl Rules {
     #[inline]
     pub(crate) fn limit(&self) -> usize {
         match self.counted {
-            Counted::Readers => 0,
-            Counted::Permits(limit) => limit,
+            CountKind::Readers => 0,
+            CountKind::Permits(limit) => limit,
         }
     }
 
@@ -197,7 +197,7 @@ impl Rules {
 
 /// For whom a hold is given up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum For {
+pub(crate) enum ReleaseFor {
     /// For whom the policy says, or who comes first.
     Anybody,
     /// For one that waits: no newcomer gets in before.
@@ -222,14 +222,14 @@ pub(crate) enum Cause {
 
 impl Cause {
     /// A hold is given up, or becomes a weaker one.
-    pub(crate) fn of_leaving(access: Access, whom: For) -> Cause {
+    pub(crate) fn of_leaving(access: Access, whom: ReleaseFor) -> Cause {
         let writer_left = access == Access::Exclusive;
         let permits = if let Access::Permits(amount) = access { amount } else { 0 };
         match whom {
-            For::Anybody if writer_left => Cause::WriterLeft,
-            For::Anybody => Cause::Released,
-            For::Waiter => Cause::Fair { writer_left, passed_on: false, permits },
-            For::NextWaiter => Cause::Fair { writer_left, passed_on: true, permits },
+            ReleaseFor::Anybody if writer_left => Cause::WriterLeft,
+            ReleaseFor::Anybody => Cause::Released,
+            ReleaseFor::Waiter => Cause::Fair { writer_left, passed_on: false, permits },
+            ReleaseFor::NextWaiter => Cause::Fair { writer_left, passed_on: true, permits },
         }
     }
 

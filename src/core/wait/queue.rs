@@ -44,7 +44,7 @@ use core::task::Waker;
 use crossbeam_utils::CachePadded;
 
 use super::paged::Paged;
-use super::policy::{Cause, Counted, Presence, Rules, Standing, WaitState};
+use super::policy::{Cause, CountKind, Presence, Rules, Standing, WaitState};
 use super::wakers::WakeBatch;
 use super::word::{Access, Holds, Want};
 use crate::core::slab::NONE;
@@ -514,7 +514,7 @@ impl Queues {
                 let grant = fair || rules.grants_upgrade(&self.nodes[upgrade].standing);
                 self.let_in(queue, upgrade, grant, &mut admitted, due);
             }
-        } else if let Counted::Permits(limit) = rules.counted {
+        } else if let CountKind::Permits(limit) = rules.counted {
             others_come = self.admit_permits(queue, limit, rules, cause, &mut admitted, due);
         } else if others == 0 {
             self.admit_writer(queue, writer, rules, fair, &mut admitted, due);
@@ -798,7 +798,7 @@ impl Queues {
         let Queue { lines, due, .. } = &self.queues[queue];
         // Whoever is woken because a head that has been woken has not come.
         let next = 1;
-        if let Counted::Permits(limit) = rules.counted {
+        if let CountKind::Permits(limit) = rules.counted {
             let most = self.most_due_permits(queue, gone, holds, limit, rules, cause);
             return (most + next).min(lines[PERMITS].len as usize);
         }
@@ -915,9 +915,9 @@ impl Queues {
         }
     }
 
-    pub(crate) fn waiting(&self, queue: u32, counted: Counted) -> Waiting {
+    pub(crate) fn waiting(&self, queue: u32, counted: CountKind) -> Waiting {
         let len = |line: usize| self.queues[queue].lines[line].len as usize;
-        let (writers, permits) = if counted == Counted::Readers { (len(WRITERS), 0) } else { (0, len(PERMITS)) };
+        let (writers, permits) = if counted == CountKind::Readers { (len(WRITERS), 0) } else { (0, len(PERMITS)) };
         Waiting { writers, readers: len(READERS), upgradable: len(UPGRADABLE), permits, upgrades: len(UPGRADE) }
     }
 }

@@ -7,7 +7,7 @@ use crate::sync::{AtomicU32, AtomicUsize, Ordering};
 /// What somebody can wait for, as this layer knows it: a word, and where those are who wait for it.
 pub(in crate::core) trait Waited {
     /// What is behind a queue lock.
-    type Hall: Hall;
+    type QueueShard: QueueShard;
 
     fn word(&self) -> Word;
 
@@ -24,24 +24,24 @@ pub(in crate::core) trait Waited {
     fn number(&self) -> u32;
 
     /// Its queue, while the word says that somebody waits.
-    fn queue(&self, hall: &mut Self::Hall) -> u32;
+    fn queue(&self, queue_shard: &mut Self::QueueShard) -> u32;
 
     /// This is its queue from now on.
-    fn set_queue(&self, hall: &mut Self::Hall, queue: u32);
+    fn set_queue(&self, queue_shard: &mut Self::QueueShard, queue: u32);
 
     /// It has no queue any more.
     #[inline]
-    fn forget_queue(&self, hall: &mut Self::Hall) {
-        let _ = hall;
+    fn forget_queue(&self, queue_shard: &mut Self::QueueShard) {
+        let _ = queue_shard;
     }
 }
 
 /// Queues, and whatever leads to them.
-pub(in crate::core) trait Hall {
+pub(in crate::core) trait QueueShard {
     fn queues(&mut self) -> &mut Queues;
 }
 
-impl Hall for Queues {
+impl QueueShard for Queues {
     #[inline]
     fn queues(&mut self) -> &mut Queues {
         self
@@ -133,7 +133,7 @@ impl State {
 }
 
 impl Waited for State {
-    type Hall = Queues;
+    type QueueShard = Queues;
 
     #[inline(always)]
     fn word(&self) -> Word {

@@ -242,7 +242,7 @@ macro_rules! constructors {
             /// ```
             #[track_caller]
             pub fn builder() -> $crate::builder::Builder<$Kind $(<$V>)?, K> {
-                $crate::builder::Builder::new($crate::core::Counted::Readers)
+                $crate::builder::Builder::new($crate::core::CountKind::Readers)
             }
         }
 

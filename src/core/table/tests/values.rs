@@ -6,7 +6,7 @@ use std::hash::RandomState;
 
 use crate::core::table::value::{Kept, Marks};
 use crate::core::table::{Config, Core, Key, Valued};
-use crate::core::wait::{Counted, Rules};
+use crate::core::wait::{CountKind, Rules};
 use crate::fairness::Fairness;
 use crate::mode::Exclusive;
 use crate::mode::sealed::ModeInside;
@@ -14,7 +14,7 @@ use crate::mode::sealed::ModeInside;
 type Table<T> = Core<String, Valued<T>>;
 
 fn table<T>() -> Table<T> {
-    let rules = Rules { fairness: Fairness::default(), counted: Counted::Readers };
+    let rules = Rules { fairness: Fairness::default(), counted: CountKind::Readers };
     Core::new(Config { shards: 1, capacity: 0, spares: None, recycle_keys: false, values: None, rules }, None)
 }
 
@@ -96,7 +96,7 @@ fn more_handles_than_can_be_counted_change_nothing_but_their_count() {
 
 #[test]
 fn a_value_in_use_concerns_the_releases_of_its_own_shard_only() {
-    let rules = Rules { fairness: Fairness::default(), counted: Counted::Readers };
+    let rules = Rules { fairness: Fairness::default(), counted: CountKind::Readers };
     let config = Config { shards: 4, capacity: 0, spares: None, recycle_keys: false, values: Some(100), rules };
     let (core, hasher) = (Core::<u64, Valued<u32>>::new(config, None), RandomState::new());
     let tag = |key: &u64| Key::new(key, &hasher).tag();

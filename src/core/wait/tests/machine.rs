@@ -7,10 +7,10 @@ use core::task::Waker;
 use proptest::prelude::*;
 
 use crate::Fairness;
-use crate::core::wait::policy::{Cause, For, WaitState};
+use crate::core::wait::policy::{Cause, ReleaseFor, WaitState};
 use crate::core::wait::queue::Queues;
 use crate::core::wait::word::{Access, Holds, Want};
-use crate::core::wait::{Counted, Presence, Rules, Ticket, Waiter, WakeBatch};
+use crate::core::wait::{CountKind, Presence, Rules, Ticket, Waiter, WakeBatch};
 
 /// What is done, to whom, and how.
 type Step = (u8, u8, u8);
@@ -26,7 +26,7 @@ struct Machine {
 }
 
 impl Machine {
-    fn new(fairness: Fairness, counted: Counted, lookers: u8) -> Self {
+    fn new(fairness: Fairness, counted: CountKind, lookers: u8) -> Self {
         let (queues, rules) = (Queues::new(), Rules { fairness, counted });
         Machine { queues, queue: None, rules, lookers, held: Vec::new(), waiting: Vec::new() }
     }
@@ -59,10 +59,12 @@ impl Machine {
         let upgrades = self.waiting.iter().any(|&(_, want)| want == Want::Upgrade);
         match self.rules.counted {
             // Half of them one permit; the others any number up to all.
-            Counted::Permits(_) if which >= 128 => Want::Hold(Access::Permits(1)),
-            Counted::Permits(limit) => Want::Hold(Access::Permits(1 + u32::from(which) % limit as u32)),
-            Counted::Readers if which % 4 == 3 && self.held.contains(&Access::Upgradable) && !upgrades => Want::Upgrade,
-            Counted::Readers => {
+            CountKind::Permits(_) if which >= 128 => Want::Hold(Access::Permits(1)),
+            CountKind::Permits(limit) => Want::Hold(Access::Permits(1 + u32::from(which) % limit as u32)),
+            CountKind::Readers if which % 4 == 3 && self.held.contains(&Access::Upgradable) && !upgrades => {
+                Want::Upgrade
+            }
+            CountKind::Readers => {
                 Want::Hold([Access::Exclusive, Access::Shared, Access::Upgradable][usize::from(which) % 3])
             }
         }
@@ -110,7 +112,7 @@ impl Machine {
 
     /// All permits but those of one holder become one hold: they are released together.
     fn merge(&mut self) {
-        let Counted::Permits(_) = self.rules.counted else { return };
+        let CountKind::Permits(_) = self.rules.counted else { return };
         let Some(one) = self.held.pop() else { return };
         let amounts = self.held.drain(..).map(|held| if let Access::Permits(amount) = held { amount } else { 0 });
         let sum = amounts.sum();
@@ -125,10 +127,11 @@ impl Machine {
             return; // it waits
         }
         self.held.swap_remove(at);
-        let mut whom = [For::Anybody, For::Anybody, For::Waiter, For::NextWaiter][usize::from(how) % 4];
+        let mut whom = [ReleaseFor::Anybody, ReleaseFor::Anybody, ReleaseFor::Waiter, ReleaseFor::NextWaiter]
+            [usize::from(how) % 4];
         if how >= 192 && matches!(access, Access::Exclusive | Access::Upgradable) {
             self.held.push(Access::Shared);
-            whom = For::Anybody;
+            whom = ReleaseFor::Anybody;
         }
         self.admit(Ticket::NONE, self.holds(), Cause::of_leaving(access, whom));
     }
@@ -171,7 +174,7 @@ impl Machine {
     fn check(&self) {
         let (holds, limit) = (self.holds(), self.rules.limit());
         assert!(holds.writer() <= (holds.count() == 0 && !holds.upgradable()));
-        assert!(self.rules.counted == Counted::Readers || holds.count() <= limit);
+        assert!(self.rules.counted == CountKind::Readers || holds.count() <= limit);
         let Some(queue) = self.queue else { return };
         self.queues.check(queue);
         for &(ticket, want) in &self.waiting {
@@ -193,7 +196,7 @@ proptest! {
     ) {
         use Fairness::{Adaptive, Barging, Bounded, Fifo};
         let fairness = [Adaptive, Adaptive, Bounded(0), Bounded(3), Fifo, Barging][policy];
-        let counted = if permits == 0 { Counted::Readers } else { Counted::Permits(permits) };
+        let counted = if permits == 0 { CountKind::Readers } else { CountKind::Permits(permits) };
         let mut machine = Machine::new(fairness, counted, lookers);
         for step in steps {
             machine.step(step);

@@ -10,7 +10,7 @@ use crate::Fairness;
 use crate::core::wait::policy::{Cause, WaitState};
 use crate::core::wait::queue::Queues;
 use crate::core::wait::word::{Access, Holds, Want};
-use crate::core::wait::{Counted, Presence, Rules, Ticket, Waiter, WakeBatch};
+use crate::core::wait::{CountKind, Presence, Rules, Ticket, Waiter, WakeBatch};
 
 use Access::{Exclusive as W, Shared as R};
 use Presence::{LookingThread as Looks, SleepingThread as Sleeps, Task};
@@ -26,7 +26,7 @@ struct Hot {
 }
 
 impl Hot {
-    fn new(fairness: Fairness, counted: Counted, wanted: Access, waiting: &[Presence]) -> Hot {
+    fn new(fairness: Fairness, counted: CountKind, wanted: Access, waiting: &[Presence]) -> Hot {
         let (mut queues, rules) = (Queues::new(), Rules { fairness, counted });
         let queue = queues.open_queue();
         let push = |&presence| queues.push(queue, Want::Hold(wanted), presence, &rules, Waker::noop().clone());
@@ -35,7 +35,7 @@ impl Hot {
     }
 
     fn mutex(fairness: Fairness, waiting: &[Presence]) -> Hot {
-        Hot::new(fairness, Counted::Readers, W, waiting)
+        Hot::new(fairness, CountKind::Readers, W, waiting)
     }
 
     /// Everything is released. Which of those who queued have been handed what they want?
@@ -228,7 +228,7 @@ fn whoever_was_woken_and_gives_up_wakes_the_next_in_its_place() {
 fn of_permits_those_who_look_are_handed_what_is_left() {
     let one = Access::Permits(1);
     for fairness in HANDING_OVER {
-        let mut hot = Hot::new(fairness, Counted::Permits(2), one, &[Task, Looks, Looks]);
+        let mut hot = Hot::new(fairness, CountKind::Permits(2), one, &[Task, Looks, Looks]);
         assert_eq!(hot.admit(Holds::NONE.with(one), Cause::Released), [1], "{fairness:?}");
         assert_eq!(hot.woken(), [0]);
         assert_eq!(hot.admit(Holds::NONE.with(one), Cause::Released), [1, 2]);
@@ -237,7 +237,7 @@ fn of_permits_those_who_look_are_handed_what_is_left() {
 
 /// A queue of those who want so many of four permits.
 fn several(fairness: Fairness, waiting: &[(Presence, u32)]) -> Hot {
-    let mut hot = Hot::new(fairness, Counted::Permits(4), W, &[]);
+    let mut hot = Hot::new(fairness, CountKind::Permits(4), W, &[]);
     for &(presence, n) in waiting {
         let want = Want::Hold(Access::Permits(n));
         hot.tickets.push(hot.queues.push(hot.queue, want, presence, &hot.rules, Waker::noop().clone()));

@@ -8,7 +8,7 @@ use crate::Fairness;
 use crate::core::wait::policy::{Cause, WaitState};
 use crate::core::wait::queue::{Admitted, Queues};
 use crate::core::wait::word::{Access, Holds, Unit, Want, Word};
-use crate::core::wait::{Counted, Presence, Rules, Ticket, Waiter, WakeBatch};
+use crate::core::wait::{CountKind, Presence, Rules, Ticket, Waiter, WakeBatch};
 
 fn holds(modes: &[Access]) -> Holds {
     modes.iter().fold(Holds::NONE, |holds, &mode| holds.with(mode))
@@ -16,7 +16,7 @@ fn holds(modes: &[Access]) -> Holds {
 
 /// Of a table whose waiters ask for these: it has permits, or readers and writers.
 fn rules(fairness: Fairness, accesses: &[Access]) -> Rules {
-    let counted = if accesses.contains(&P) { Counted::Permits(3) } else { Counted::Readers };
+    let counted = if accesses.contains(&P) { CountKind::Permits(3) } else { CountKind::Readers };
     Rules { fairness, counted }
 }
 
@@ -114,7 +114,7 @@ fn bounded_lets_all_waiting_readers_in_when_a_writer_leaves() {
 #[test]
 fn waiters_that_are_due_pass_the_head_within_the_bound() {
     for (fairness, bound) in [(Fairness::Bounded(0), 0), (Fairness::Bounded(2), 2), (Fairness::Adaptive, 16)] {
-        let rules = Rules { fairness, counted: Counted::Permits(3) };
+        let rules = Rules { fairness, counted: CountKind::Permits(3) };
         let mut queues = Queues::new();
         let queue = queues.open_queue();
         let head = push(&mut queues, queue, Access::Permits(3), Presence::Task, &rules, Waker::noop());
@@ -248,13 +248,13 @@ fn a_waiting_writer_keeps_later_readers_out_within_the_bound() {
 #[test]
 fn waiters_are_counted_by_what_they_wait_for() {
     let (mut queues, queue, tickets) = queue(&[W, R, R, U]);
-    let waiting = queues.waiting(queue, Counted::Readers);
+    let waiting = queues.waiting(queue, CountKind::Readers);
     assert_eq!((waiting.writers, waiting.readers, waiting.upgradable, waiting.permits), (1, 2, 1, 0));
     for (ticket, place) in tickets.into_iter().zip([Head; 4]) {
         assert_eq!(position(&queues, queue, ticket), place, "whoever is removed was the first that was left");
         drop(queues.remove(queue, ticket));
     }
-    let waiting = queues.waiting(queue, Counted::Readers);
+    let waiting = queues.waiting(queue, CountKind::Readers);
     assert_eq!((waiting.writers, waiting.readers, waiting.upgradable, waiting.permits), (0, 0, 0, 0));
 }
 

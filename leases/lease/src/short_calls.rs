@@ -12,7 +12,7 @@ use crate::{
 use crate::{Held, engine::Engine};
 
 /// Each call with its two twins, and an example of each.
-macro_rules! twins {
+macro_rules! short_calls {
     ($(
         $call:ident($($name:ident: $type:ty),*) -> $output:ident<$ok:ty> ;
         $now:ident $now_example:literal
@@ -67,7 +67,7 @@ macro_rules! twins {
     };
 }
 
-twins! {
+short_calls! {
     try_acquire(r: impl Into<Resource>, o: &Owner, x: impl Into<Expiry>) -> AcquireError<Grant>;
     try_acquire_now "let grant = leases.try_acquire_now(\"report\", &jane, minute).unwrap();"
     try_acquire_blocking "let grant = leases.try_acquire_blocking(\"report\", &jane, minute).unwrap();"

@@ -8,7 +8,7 @@ use crate::{Expiry, panics};
 
 /// Collected under a lock, done when dropped: so it must be made before the lock is taken.
 #[derive(Default)]
-pub(crate) struct Later {
+pub(crate) struct Deferred {
     wakes: Vec<Waker>,
     dead_wakers: Vec<Waker>,
     dead_policies: Vec<Expiry>,
@@ -20,9 +20,9 @@ enum Task {
     DropPolicy(Expiry),
 }
 
-impl Later {
+impl Deferred {
     pub(crate) fn new() -> Self {
-        Later::default()
+        Deferred::default()
     }
 
     pub(crate) fn wake(&mut self, waker: impl IntoIterator<Item = Waker>) {
@@ -40,10 +40,10 @@ impl Later {
     }
 }
 
-impl Drop for Later {
+impl Drop for Deferred {
     /// If a waker panics, the others are woken all the same.
     fn drop(&mut self) {
-        let Later { wakes, dead_wakers, dead_policies } = self;
+        let Deferred { wakes, dead_wakers, dead_policies } = self;
         if wakes.is_empty() && dead_wakers.is_empty() && dead_policies.is_empty() {
             return;
         }

@@ -14,8 +14,8 @@ use core::{task::Waker, time::Duration};
 use crate::{
     Expiry, Grant, Owner, Resource, Token,
     attendance::Attendance,
+    deferred::Deferred,
     index::Index,
-    later::Later,
     slab::Slab,
     sync::MOST_ATTENDING,
     wheel::{Links, Nodes, Wheel},
@@ -181,8 +181,8 @@ impl Nodes for Slab<Watch> {
     }
 }
 
-pub(crate) struct Board {
-    /// A summary of the places that is read without the board's lock.
+pub(crate) struct WaitList {
+    /// A summary of the places that is read without the wait list's lock.
     attendance: Arc<Attendance>,
     /// Hashes of the resources whose places have gone, but are still counted in the summary.
     gone: Vec<u64>,
@@ -202,9 +202,9 @@ pub(crate) struct Board {
     attended_until: Duration,
 }
 
-impl Board {
+impl WaitList {
     pub(crate) fn new(attendance: Arc<Attendance>, is_local: bool) -> Self {
-        Board {
+        WaitList {
             attendance,
             gone: Vec::new(),
             places: Slab::new(),
@@ -255,7 +255,7 @@ impl Board {
             due: None,
             links: Links::new(),
         });
-        let Board { attendance, places, by_resource, .. } = self;
+        let WaitList { attendance, places, by_resource, .. } = self;
         let hash = |id: u32| attendance.hash(&places[id].resource);
         by_resource.insert(hash(id), id, hash);
         attendance.add(hash(id));
@@ -268,7 +268,7 @@ impl Board {
         if place.waiting > 0 || place.unfetched > 0 || place.watches != NONE {
             return self.reschedule(id);
         }
-        let Board { attendance, gone, places, by_resource, wheel, .. } = self;
+        let WaitList { attendance, gone, places, by_resource, wheel, .. } = self;
         wheel.remove(places, id);
         let hash = |id: u32| attendance.hash(&places[id].resource);
         by_resource.remove(hash(id), id, hash);
@@ -284,7 +284,7 @@ impl Board {
 }
 
 /// Times.
-impl Board {
+impl WaitList {
     /// When those in line should look again.
     pub(crate) fn look(&mut self, place: u32, look: Look) {
         self.places[place].look = look;
@@ -317,13 +317,13 @@ impl Board {
     }
 
     /// The next that is due. Those who wanted to be woken by now are.
-    pub(crate) fn attend(&mut self, later: &mut Later) -> Due {
+    pub(crate) fn attend(&mut self, deferred: &mut Deferred) -> Due {
         let now = self.attended_until;
         let mut work = AT_A_TIME;
         while let Some(id) = self.alarms.pop_due(&mut self.watches, now, true, &mut work) {
             let watch = &mut self.watches[id];
             watch.at = None;
-            later.wake(watch.waker.take());
+            deferred.wake(watch.waker.take());
         }
         match self.wheel.pop_due(&mut self.places, now, true, &mut work) {
             Some(id) => {
@@ -345,13 +345,13 @@ impl Board {
 
     /// When somebody has something to do next.
     pub(crate) fn next_due(&mut self) -> Option<Duration> {
-        let Board { wheel, places, alarms, watches, .. } = self;
+        let WaitList { wheel, places, alarms, watches, .. } = self;
         wheel.next_due(places).into_iter().chain(alarms.next_due(watches)).min()
     }
 }
 
 /// The line.
-impl Board {
+impl WaitList {
     /// A request that waits: the last in line.
     pub(crate) fn join(&mut self, resource: &Resource, owner: &Owner, expiry: &Expiry, is_fresh: bool) -> u32 {
         let place = self.find_or_make(resource);
@@ -409,10 +409,10 @@ impl Board {
     }
 
     /// A request has been served, or refused: it leaves the line, and its task is woken.
-    pub(crate) fn finish(&mut self, id: u32, outcome: Outcome, later: &mut Later) {
+    pub(crate) fn finish(&mut self, id: u32, outcome: Outcome, deferred: &mut Deferred) {
         self.unlink(id);
         let wait = &mut self.waits[id];
-        later.wake(wait.waker.take());
+        deferred.wake(wait.waker.take());
         let place = &mut self.places[wait.place];
         place.unfetched += 1;
         if let Outcome::Granted(grant) = &outcome {
@@ -437,51 +437,51 @@ impl Board {
     }
 
     /// Wakes this task when the request has been served or refused, or should look again.
-    pub(crate) fn wake_by(&mut self, id: u32, waker: &mut Option<Waker>, later: &mut Later) {
+    pub(crate) fn wake_by(&mut self, id: u32, waker: &mut Option<Waker>, deferred: &mut Deferred) {
         if let Some(waker) = waker.take() {
-            later.bury_waker(self.waits[id].waker.replace(waker));
+            deferred.bury_waker(self.waits[id].waker.replace(waker));
         }
     }
 
     /// Wakes the first in line, which is to look.
-    pub(crate) fn wake_first(&mut self, place: u32, later: &mut Later) {
+    pub(crate) fn wake_first(&mut self, place: u32, deferred: &mut Deferred) {
         if let Some(first) = self.first(place) {
-            later.wake(self.waits[first].waker.take());
+            deferred.wake(self.waits[first].waker.take());
         }
     }
 
     /// The first in line looks, now.
-    pub(crate) fn send_first(&mut self, place: u32, later: &mut Later) {
+    pub(crate) fn send_first(&mut self, place: u32, deferred: &mut Deferred) {
         if self.first(place).is_some() {
             self.look(place, Look::Now);
-            self.wake_first(place, later);
+            self.wake_first(place, deferred);
         }
     }
 
     /// Wakes all in line, whose timers are for a later time.
-    pub(crate) fn wake_line(&mut self, place: u32, later: &mut Later) {
+    pub(crate) fn wake_line(&mut self, place: u32, deferred: &mut Deferred) {
         let mut next = self.places[place].line.first;
         while next != NONE {
-            later.wake(self.waits[next].waker.take());
+            deferred.wake(self.waits[next].waker.take());
             next = self.waits[next].in_line.behind;
         }
     }
 
     /// Wakes those who joined the line after the request with this serial number.
-    pub(crate) fn wake_since(&mut self, place: u32, since: u64, later: &mut Later) {
+    pub(crate) fn wake_since(&mut self, place: u32, since: u64, deferred: &mut Deferred) {
         let mut next = self.places[place].line.last;
         while next != NONE && self.waits[next].serial > since {
-            later.wake(self.waits[next].waker.take());
+            deferred.wake(self.waits[next].waker.take());
             next = self.waits[next].in_line.before;
         }
     }
 
     /// All who are first in line look, and all who watch.
-    pub(crate) fn wake_all(&mut self, later: &mut Later) {
+    pub(crate) fn wake_all(&mut self, deferred: &mut Deferred) {
         let places: Vec<u32> = self.places.ids().collect();
         for place in places {
-            self.send_first(place, later);
-            self.ended(place, later);
+            self.send_first(place, deferred);
+            self.ended(place, deferred);
         }
     }
 
@@ -499,16 +499,16 @@ impl Board {
     }
 
     /// A request whose outcome has been fetched goes.
-    pub(crate) fn fetch(&mut self, id: u32, later: &mut Later) {
+    pub(crate) fn fetch(&mut self, id: u32, deferred: &mut Deferred) {
         if let Some(Outcome::Granted(grant)) = self.outcome(id) {
             let token = grant.token();
             self.know_at(self.waits[id].place, token);
         }
-        self.leave(id, later);
+        self.leave(id, deferred);
     }
 
     /// A request goes. Gives back the tenure that it was served with, if nobody knows of that.
-    pub(crate) fn leave(&mut self, id: u32, later: &mut Later) -> Option<Token> {
+    pub(crate) fn leave(&mut self, id: u32, deferred: &mut Deferred) -> Option<Token> {
         let place = self.waits[id].place;
         let was_first = self.first(place) == Some(id);
         let unknown = match self.waits[id].state {
@@ -519,10 +519,10 @@ impl Board {
             State::Done(_) => self.forget_served(id),
         };
         let wait = self.waits.remove(id);
-        later.bury_waker(wait.waker);
-        later.bury_policy(wait.expiry);
+        deferred.bury_waker(wait.waker);
+        deferred.bury_policy(wait.expiry);
         if let State::Done(Outcome::Granted(grant)) = wait.state {
-            grant.expiry.into_iter().for_each(|expiry| later.bury_policy(expiry));
+            grant.expiry.into_iter().for_each(|expiry| deferred.bury_policy(expiry));
         }
         // The next one takes over what this one was to find out. Where the engine is in this process that is only when to come: the call
         // that frees the resource serves the next.
@@ -530,31 +530,31 @@ impl Board {
             if !self.is_local {
                 self.places[place].look = Look::Now;
             }
-            self.wake_first(place, later);
+            self.wake_first(place, deferred);
         }
         self.vacate(place);
         unknown
     }
 
     /// The first in line goes, for it has what it asked for. Others of its owner may have it, too; and the next looks out, and asks.
-    pub(crate) fn leave_served(&mut self, id: u32, next: Look, later: &mut Later) {
+    pub(crate) fn leave_served(&mut self, id: u32, next: Look, deferred: &mut Deferred) {
         let (place, owner) = (self.waits[id].place, self.waits[id].owner.clone());
-        self.finish(id, Outcome::AskAlone, later);
+        self.finish(id, Outcome::AskAlone, deferred);
         while let Some(other) = self.first_of(place, &owner) {
-            self.finish(other, Outcome::AskAlone, later);
+            self.finish(other, Outcome::AskAlone, deferred);
         }
         self.look(place, next);
-        self.wake_first(place, later);
-        self.leave(id, later);
+        self.wake_first(place, deferred);
+        self.leave(id, deferred);
     }
 
     /// The first in line goes, for there was no answer. One after another the others would wait as long as that, each: so all ask.
-    pub(crate) fn leave_unanswered(&mut self, id: u32, later: &mut Later) {
+    pub(crate) fn leave_unanswered(&mut self, id: u32, deferred: &mut Deferred) {
         let place = self.waits[id].place;
         while let Some(first) = self.first(place) {
-            self.finish(first, Outcome::AskAlone, later);
+            self.finish(first, Outcome::AskAlone, deferred);
         }
-        self.leave(id, later);
+        self.leave(id, deferred);
     }
 
     /// A request has been served no longer. Gives back the tenure if that was the last who could know of it.
@@ -610,7 +610,7 @@ impl Board {
     /// This is the first of its owner now.
     fn lead_group(&mut self, id: u32, last: u32) {
         self.waits[id].last_in_group = last;
-        let Board { attendance, waits, groups, .. } = self;
+        let WaitList { attendance, waits, groups, .. } = self;
         let hash = |id: u32| attendance.hash((waits[id].place, &waits[id].owner));
         groups.insert(hash(id), id, hash);
     }
@@ -645,7 +645,7 @@ impl Board {
             }
             return;
         }
-        let Board { attendance, waits, groups, .. } = self;
+        let WaitList { attendance, waits, groups, .. } = self;
         let hash = |id: u32| attendance.hash((waits[id].place, &waits[id].owner));
         groups.remove(hash(id), id, hash);
         if behind != NONE {
@@ -655,7 +655,7 @@ impl Board {
 }
 
 /// The watches.
-impl Board {
+impl WaitList {
     /// Wakes this task when a tenure of the resource has ended, and at `at` at the latest. Gives back the number of the watch, which was
     /// that of an earlier one that it replaces.
     pub(crate) fn watch(
@@ -664,12 +664,12 @@ impl Board {
         known: Option<u32>,
         at: Option<Duration>,
         waker: Waker,
-        later: &mut Later,
+        deferred: &mut Deferred,
     ) -> u32 {
         let (id, old) = match known {
             Some(id) => {
                 let watch = &mut self.watches[id];
-                later.bury_waker(watch.waker.replace(waker));
+                deferred.bury_waker(watch.waker.replace(waker));
                 (id, core::mem::replace(&mut watch.at, at))
             }
             None => {
@@ -689,10 +689,10 @@ impl Board {
         id
     }
 
-    pub(crate) fn unwatch(&mut self, id: u32, later: &mut Later) {
+    pub(crate) fn unwatch(&mut self, id: u32, deferred: &mut Deferred) {
         self.alarms.remove(&mut self.watches, id);
         let Watch { place, waker, next: Next { before, behind }, .. } = self.watches.remove(id);
-        later.bury_waker(waker);
+        deferred.bury_waker(waker);
         if behind != NONE {
             self.watches[behind].next.before = before;
         }
@@ -704,11 +704,11 @@ impl Board {
     }
 
     /// A tenure has ended.
-    pub(crate) fn ended(&mut self, place: u32, later: &mut Later) {
+    pub(crate) fn ended(&mut self, place: u32, deferred: &mut Deferred) {
         let mut next = self.places[place].watches;
         while next != NONE {
             let watch = &mut self.watches[next];
-            later.wake(watch.waker.take());
+            deferred.wake(watch.waker.take());
             next = watch.next.behind;
         }
     }
