@@ -1,15 +1,19 @@
 //! A lease that is held while something is done, and renewed meanwhile.
 
-use alloc::{boxed::Box, sync::Arc, vec::Vec};
+mod tenure;
+mod waiting;
+
+use alloc::{sync::Arc, vec::Vec};
 use core::{
     fmt,
     future::{Future, poll_fn},
     ops::Deref,
-    pin::{Pin, pin},
+    pin::pin,
     task::{Context, Poll},
     time::Duration,
 };
 
+pub use self::waiting::Waiting;
 use crate::{
     Grant, Leases, Lost, Owner, ReleaseError, RenewError, Resource, Token,
     engine::{Engine, Notice},
@@ -429,165 +433,6 @@ impl<E: Engine> fmt::Debug for Held<'_, E> {
     }
 }
 
-impl Tenure {
-    /// The end of the lease, if it is not lost.
-    ///
-    /// With an engine elsewhere, what is lost stays lost: an answer that comes after the deadline brings nothing back.
-    fn check<E: Engine>(&self, leases: &Leases<E>) -> Result<Option<Duration>, Lost> {
-        loop {
-            let grant = {
-                let state = self.state.lock();
-                if let Some(lost) = state.over {
-                    return Err(lost);
-                }
-                state.grant.clone()
-            };
-            let told = self.notice.as_ref().and_then(|notice| notice.lost(self.token));
-            let checked = leases.check(&grant).and_then(|end| told.map_or(Ok(end), Err));
-            let state = &mut *self.state.lock();
-            match (checked, state.over) {
-                (Ok(end), _) => {
-                    if end != grant.end && state.grant.end == grant.end {
-                        state.grant.end = end; // somebody else of its owner has extended it
-                    }
-                    return Ok(end);
-                }
-                // The Held has ended meanwhile.
-                (Err(_), Some(over)) => return Err(over),
-                (Err(lost), None) if E::LOCAL => return Err(lost),
-                // It was renewed meanwhile.
-                (Err(_), None) if state.grant.end != grant.end => {}
-                (Err(lost), None) => {
-                    state.over = Some(lost);
-                    return Err(lost);
-                }
-            }
-        }
-    }
-
-    fn over(&self) -> Option<Lost> {
-        self.state.lock().over
-    }
-
-    /// Ready when it is lost.
-    async fn lost<E: Engine>(&self, leases: &Leases<E>) -> Lost {
-        loop {
-            let end = match self.check(leases) {
-                Ok(end) => end,
-                Err(lost) => return lost,
-            };
-            if let Some(lost) = self.pause(leases, end).await {
-                return lost;
-            }
-        }
-    }
-
-    /// The Held ends. Says how the lease was lost before, as far as is known.
-    fn close(&self) -> Option<Lost> {
-        let over = &mut self.state.lock().over;
-        let before = *over;
-        over.get_or_insert(Lost::Released);
-        before
-    }
-
-    /// Sleeps until `due`, or until the lease is lost: how.
-    async fn pause<E: Engine>(&self, leases: &Leases<E>, due: Option<Duration>) -> Option<Lost> {
-        let mut watch = Watch { leases, resource: &self.resource, id: None };
-        let mut timer = Timer::new();
-        poll_fn(|cx| {
-            loop {
-                watch.wake_by(due, cx); // before it looks
-                if let Err(lost) = self.check(leases) {
-                    return Poll::Ready(Some(lost));
-                }
-                let now = leases.engine().now();
-                if due.is_some_and(|due| due <= now) {
-                    return Poll::Ready(None);
-                }
-                if !leases.is_real_time || timer.poll(due, now, cx).is_pending() {
-                    return Poll::Pending;
-                }
-            }
-        })
-        .await
-    }
-
-    /// Renews until the lease is lost: how.
-    async fn renewal<E: Engine>(self: &Arc<Self>, leases: &Leases<E>, ttl: Duration) -> Lost {
-        let pause = (ttl / RENEWED_AFTER).max(SHORTEST);
-        let moment = (pause / 4).max(SHORTEST);
-        let mut failed: Option<Duration> = None;
-        let mut ride = Ride { number: 0, until: Duration::ZERO };
-        loop {
-            let (grant, renewed, due) = {
-                let state = self.state.lock();
-                let due = match failed {
-                    // It may answer the next time; until the end there is time for some.
-                    Some(asked) if asked > state.renewed => asked.checked_add(moment),
-                    _ => state.renewed.checked_add(pause),
-                };
-                if ride.number != state.rides {
-                    ride = Ride::new(state.rides, due.max(Some(leases.engine().now())), moment);
-                }
-                (state.grant.clone(), state.renewed, due.map(|due| due.max(ride.until)))
-            };
-            let slot = Slot::new(leases, self, due, renewed, ride.is_on());
-            if let Some(lost) = self.pause(leases, due).await {
-                return lost;
-            }
-            let is_there = slot.leave();
-            let refusals = {
-                let state = self.state.lock();
-                if !is_there || (state.renewed, state.rides) != (renewed, ride.number) {
-                    continue; // somebody else has renewed it, or is about to
-                }
-                state.refusals
-            };
-            let along = Slot::along(leases, self, moment, refusals);
-            let asked = leases.engine().now();
-            // While an engine does not answer, the time runs on.
-            let answer = {
-                let mut renewing = pin!(leases.renewed(&grant, &along));
-                let mut losing = pin!(self.lost(leases));
-                poll_fn(|cx| {
-                    // An engine in this process has answered when it is first polled. Elsewhere, an answer may come too late.
-                    if !E::LOCAL {
-                        if let Poll::Ready(lost) = losing.as_mut().poll(cx) {
-                            return Poll::Ready(Err(lost));
-                        }
-                    }
-                    match renewing.as_mut().poll(cx) {
-                        Poll::Ready(answer) => Poll::Ready(Ok(answer)),
-                        Poll::Pending if E::LOCAL => losing.as_mut().poll(cx).map(Err),
-                        Poll::Pending => Poll::Pending,
-                    }
-                })
-                .await
-            };
-            match answer {
-                Err(lost) => return lost,
-                Ok(Ok(end)) => self.renewed(end, asked, None),
-                Ok(Err(RenewError::Lost(lost))) => {
-                    if E::LOCAL {
-                        return self.over().unwrap_or(lost);
-                    }
-                    let lost = *self.state.lock().over.get_or_insert(lost);
-                    leases.wake_watches(&self.resource);
-                    return lost;
-                }
-                Ok(Err(_)) => {
-                    failed = Some(asked);
-                    let now = leases.engine().now();
-                    along.iter().chain([self]).for_each(|tenure| tenure.not_renewed(asked, now));
-                }
-            }
-            if leases.engine().now() >= asked.saturating_add(moment) {
-                give_way().await; // it is slow, or the lease is very short: what is done under it must have its turn
-            }
-        }
-    }
-}
-
 /// Somebody else has a tenure in hand.
 struct Ride {
     /// Which time it is since it was renewed; 0: nobody has.
@@ -678,53 +523,5 @@ impl<E: Engine> Drop for Watch<'_, E> {
     fn drop(&mut self) {
         let Some(id) = self.id else { return };
         self.leases.with_wait_list(|wait_list, deferred| wait_list.unwatch(id, deferred));
-    }
-}
-
-/// A future of a [`Held`].
-#[must_use = "futures do nothing unless they are awaited or polled"]
-pub struct Waiting<F>(Pin<Box<F>>);
-
-impl<F: Future> Waiting<F> {
-    fn new(future: F) -> Self {
-        Waiting(Box::pin(future))
-    }
-}
-
-impl<F: Future> Future for Waiting<F> {
-    type Output = F::Output;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        self.0.as_mut().poll(cx)
-    }
-}
-
-impl<F> fmt::Debug for Waiting<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Waiting").finish_non_exhaustive()
-    }
-}
-
-#[cfg(feature = "std")]
-impl<F: Future> Waiting<F> {
-    /// Blocks the thread until it is ready.
-    ///
-    /// # Blocking
-    /// Not to be called in a task.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    ///
-    /// use keylatch_lease::{Leases, Lost, Owner};
-    ///
-    /// let leases = Leases::in_memory();
-    /// let held = leases.hold_blocking("report", &Owner::named("jane"), Duration::from_millis(10)).unwrap();
-    /// assert_eq!(held.lost().wait(), Lost::Expired);
-    /// ```
-    #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
-    #[allow(clippy::must_use_candidate)] // a release, for one, may as well be waited for alone
-    pub fn wait(self) -> F::Output {
-        async_io::block_on(self.0)
     }
 }

@@ -1,0 +1,284 @@
+//! Acquiring and renewing: the questions to the engine.
+
+use super::{
+    AcquireError, Answer, Arc, Ask, Asked, Duration, Ending, Engine, Fail, Future, Grant, GrantInfo, Leases, Left,
+    Lost, Owner, Renewal, Request, Resource, TRIES, Tenure, Term, Tidier, Turn, Vec, WaitList, Want, as_term, ask,
+    at_once, deadline, remaining, term_of_renewal,
+};
+
+impl<E: Engine> Leases<E> {
+    /// Asks the engine, once those who wait have been served; and again, if the answer got lost. Says whether one was.
+    #[inline]
+    pub(super) async fn ask<T, F>(
+        &self,
+        resource: Option<&Resource>,
+        at: Duration,
+        make: &(impl Fn() -> F + Sync),
+    ) -> Result<(T, bool), E::Error>
+    where
+        F: Future<Output = Result<T, Fail<E::Error>>> + Send,
+    {
+        self.ask_with(resource, at, |_| None, make, |_, _| ()).await
+    }
+
+    /// The same, `unless` the wait list has the answer; and the wait list is told what the answer was before anybody else sees it.
+    #[inline]
+    pub(super) async fn ask_with<T, F>(
+        &self,
+        resource: Option<&Resource>,
+        at: Duration,
+        unless: impl FnOnce(&WaitList) -> Option<T> + Send,
+        make: &(impl Fn() -> F + Sync),
+        tell: impl FnOnce(&mut WaitList, &T) + Send,
+    ) -> Result<(T, bool), E::Error>
+    where
+        F: Future<Output = Result<T, Fail<E::Error>>> + Send,
+    {
+        if E::LOCAL {
+            let answer = match resource.filter(|resource| self.is_attended(resource)) {
+                Some(resource) => self.settled(resource, at, |wait_list, _| {
+                    let answer = unless(wait_list).map_or_else(|| at_once(make()), Ok);
+                    answer.inspect(|answer| tell(wait_list, answer))
+                }),
+                None => at_once(make()),
+            };
+            return answer.map(|answer| (answer, false)).map_err(Fail::into_cause);
+        }
+        let mut tries = 1;
+        loop {
+            match make().await {
+                Ok(answer) => return Ok((answer, tries > 1)),
+                Err(Fail::Unknown(_)) if tries < TRIES => tries += 1,
+                Err(fail) => return Err(fail.into_cause()),
+            }
+        }
+    }
+
+    /// Asks for a lease. What there is to know of it is told to those who wait and watch.
+    #[inline]
+    pub(super) async fn ask_for(
+        &self,
+        request: &Request,
+        want: Want,
+        term: &Option<Term>,
+        turn: Turn,
+    ) -> Result<(Answer, Duration), E::Error> {
+        let Request { resource, owner, expiry, .. } = request;
+        let _tidier = Tidier(&self.engine);
+        let at = self.engine.now();
+        let ending = Ending::new(self, resource, at);
+        let ask = Ask { resource, owner, want, term: *term, expiry, waiting: turn == Turn::First, at };
+        // While a policy is asked whether the first in line gets it, nobody else does.
+        let is_promised = |wait_list: &WaitList| {
+            let place = wait_list.find(resource).filter(|&place| want != Want::Mine && wait_list.is_asking(place))?;
+            let owner = wait_list.wait(wait_list.first(place)?).owner.clone();
+            let is_free = matches!(at_once(self.engine.look(resource, at)), Ok(None));
+            is_free.then_some(Answer::Busy { owner, remaining: Some(Duration::ZERO) })
+        };
+        let know = |wait_list: &mut WaitList, answer: &Answer| {
+            if let Answer::Granted { resumed: true, token, .. } = answer {
+                wait_list.know(resource, *token);
+            }
+        };
+        let question = || self.engine.acquire(ask);
+        let (mut answer, was_lost) = loop {
+            let arrived = self.arrivals();
+            let was_attended = self.is_attended(resource);
+            let (answer, was_lost) = self.ask_with(Some(resource), at, is_promised, &question, know).await?;
+            let is_resumed = matches!(answer, Answer::Granted { resumed: true, .. });
+            // What was seen with the wait list is known there. Otherwise nobody may have come.
+            if !E::LOCAL || was_attended || !is_resumed || self.arrivals() == arrived {
+                break (answer, was_lost);
+            }
+        };
+        match &mut answer {
+            // The answer that got lost may have been a yes: if not, another request of this owner has it.
+            Answer::Busy { owner: other, .. } if was_lost && want == Want::New && other == owner => {
+                let (record, _) = self.ask(Some(resource), at, &|| self.engine.look(resource, at)).await?;
+                let began_since = |held_for: Duration| held_for <= self.engine.now().saturating_sub(at);
+                if record.is_some_and(|record| record.owner == *owner && began_since(record.held_for)) {
+                    let ask = Ask { want: Want::Fresh, ..ask };
+                    answer = self.ask(Some(resource), at, &|| self.engine.acquire(ask)).await?.0;
+                }
+            }
+            Answer::Granted { resumed, held_for, .. } if was_lost => {
+                *resumed &= *held_for > self.engine.now().saturating_sub(at);
+            }
+            _ => {}
+        }
+        ending.over();
+        match answer {
+            Answer::Granted { resumed: false, .. } => self.ended(resource, at),
+            Answer::Granted { token, .. } => self.extended(resource, token, at),
+            _ => {}
+        }
+        Ok((answer, at))
+    }
+
+    /// Asks for a lease without waiting for it.
+    ///
+    /// Mostly that is one question. Who has a custom policy, or is behind others, asks first whether it has the lease already.
+    #[inline]
+    pub(crate) async fn attempt(&self, request: &Request, turn: Turn) -> Result<Asked, AcquireError<E::Error>> {
+        request.check()?;
+        let Request { resource, expiry, is_fresh, .. } = request;
+        let as_it_comes = request.want(turn);
+        // Where the engine does not know of those in line, they go first.
+        let is_behind = !E::LOCAL && turn == Turn::Outside && self.first_in_line(resource).is_some();
+        let mut question = match expiry.term() {
+            Some(term) if !is_behind => (as_it_comes, Some(term)),
+            _ => (Want::Mine, None),
+        };
+        let mut begun = None;
+        let (mut answer, at) = loop {
+            let (want, asked) = &question;
+            let (answer, at) = self.ask_for(request, *want, asked, turn).await.map_err(AcquireError::Engine)?;
+            if let Answer::Granted { token, resumed: false, .. } = answer {
+                begun = Some(token);
+            }
+            question = match answer {
+                // It goes on with its tenure, if its policy says for how long.
+                Answer::Granted { held_for, .. } if asked.is_none() && !is_fresh => {
+                    match expiry.term().or_else(|| as_term(ask(expiry, held_for))) {
+                        Some(resumed) => (Want::Mine, Some(resumed)),
+                        None => break (answer, at),
+                    }
+                }
+                Answer::Free if is_behind => {
+                    self.found_free(resource);
+                    match self.first_in_line(resource) {
+                        Some(owner) => return Ok(Asked::Busy { owner, remaining: Some(Duration::ZERO) }),
+                        None => (as_it_comes, expiry.term()),
+                    }
+                }
+                Answer::Granted { .. } if asked.is_some() => break (answer, at),
+                // A tenure is to begin.
+                Answer::Granted { .. } | Answer::Free => (as_it_comes, expiry.term()),
+                answer => break (answer, at),
+            };
+            if question.1.is_none() {
+                question.1 = as_term(ask(expiry, Duration::ZERO));
+                if question.1.is_none() {
+                    return Err(AcquireError::Refused { resource: resource.clone() });
+                }
+            }
+        };
+        // An engine that forgot something may begin another tenure when it is asked whether there is one.
+        if let Answer::Granted { token, resumed, .. } = &mut answer {
+            *resumed &= begun != Some(*token);
+        }
+        self.asked(request, answer, at)
+    }
+
+    #[inline]
+    pub(super) fn asked(
+        &self,
+        request: &Request,
+        answer: Answer,
+        at: Duration,
+    ) -> Result<Asked, AcquireError<E::Error>> {
+        let resource = || request.resource.clone();
+        match answer {
+            Answer::Busy { owner, remaining } => Ok(Asked::Busy { owner, remaining }),
+            Answer::Quarantined { remaining } => Err(AcquireError::Quarantined { resource: resource(), remaining }),
+            Answer::TooShort { min } => Err(AcquireError::TtlTooShort { resource: resource(), min }),
+            answer => match GrantInfo::new(&answer, at, E::LOCAL) {
+                Some(info) => Ok(Asked::Granted(info)),
+                None => unreachable!("only who asks for a tenure of its own learns that there is none"),
+            },
+        }
+    }
+
+    pub(super) fn first_in_line(&self, resource: &Resource) -> Option<Owner> {
+        if !self.is_attended(resource) {
+            return None;
+        }
+        self.with_wait_list(|wait_list, _| {
+            Some(wait_list.wait(wait_list.first(wait_list.find(resource)?)?).owner.clone())
+        })
+    }
+
+    #[inline]
+    pub(crate) async fn tried(&self, request: &Request) -> Result<GrantInfo, AcquireError<E::Error>> {
+        match self.attempt(request, Turn::Outside).await? {
+            Asked::Granted(info) => Ok(info),
+            Asked::Busy { owner, remaining } => {
+                Err(AcquireError::Busy { resource: request.resource.clone(), owner, remaining })
+            }
+        }
+    }
+
+    /// Extends a lease, or looks at it if there is no term: its end, or how it was lost. Others go along in the same request.
+    #[inline]
+    pub(super) async fn extend(
+        &self,
+        held: &Grant,
+        term: Option<Term>,
+        along: &[Arc<Tenure>],
+    ) -> Result<Result<Option<Duration>, Lost>, E::Error> {
+        let Grant { resource, owner, token, .. } = held;
+        let _tidier = Tidier(&self.engine);
+        let at = self.engine.now();
+        let renewal = Renewal { resource, owner, token: *token, term, left: Left::Nothing };
+        let renew = || async {
+            if !along.is_empty() {
+                return self.extend_together(renewal.clone(), along, at).await;
+            }
+            let mut batch = [renewal.clone()];
+            self.engine.renew(&mut batch, at).await?;
+            Ok(batch[0].left)
+        };
+        let know = |wait_list: &mut WaitList, left: &Left| {
+            if *left != Left::Nothing {
+                wait_list.know(resource, *token);
+            }
+        };
+        let (left, _) = self.ask_with(Some(resource), at, |_| None, &renew, know).await?;
+        let Some(remaining) = remaining(left) else { return Ok(Err(self.lost(held).await)) };
+        self.extended(resource, *token, at);
+        Ok(Ok(self.new_end(held.end, remaining, at)))
+    }
+
+    /// The same for a lease and those that are taken along, which learn of it if they were extended.
+    #[cold]
+    pub(super) async fn extend_together(
+        &self,
+        first: Renewal<'_>,
+        along: &[Arc<Tenure>],
+        at: Duration,
+    ) -> Result<Left, Fail<E::Error>> {
+        let grants: Vec<Grant> = along.iter().map(|tenure| tenure.state.lock().grant.clone()).collect();
+        let others = grants.iter().map(|grant| Renewal {
+            resource: &grant.resource,
+            owner: &grant.owner,
+            token: grant.token,
+            term: term_of_renewal(grant.expiry.as_ref()),
+            left: Left::Nothing,
+        });
+        let mut batch: Vec<Renewal<'_>> = core::iter::once(first).chain(others).collect();
+        self.engine.renew(&mut batch, at).await?;
+        for ((renewal, grant), tenure) in batch[1..].iter().zip(&grants).zip(along) {
+            if let Some(remaining) = remaining(renewal.left) {
+                tenure.renewed(self.new_end(grant.end, remaining, at), at, Some(self.engine.now()));
+            }
+        }
+        Ok(batch[0].left)
+    }
+
+    /// The end of a lease of which so much was left, when that was asked.
+    pub(super) fn new_end(
+        &self,
+        known: Option<Duration>,
+        remaining: Option<Duration>,
+        at: Duration,
+    ) -> Option<Duration> {
+        let end = deadline(remaining, at, E::LOCAL)?;
+        if E::LOCAL {
+            return Some(end);
+        }
+        // What this process knows of the end may be later than what it is told now, less one percent: but not later than what it is told.
+        let latest = remaining.and_then(|left| self.engine.now().checked_add(left));
+        let known = known.into_iter().chain(latest).min();
+        Some(known.map_or(end, |known| known.max(end)))
+    }
+}

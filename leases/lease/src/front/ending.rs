@@ -1,0 +1,216 @@
+//! Releasing, looking, and what a lost lease means.
+
+use super::{
+    Arc, Duration, Ending, Engine, Expiry, Gone, Grant, LeaseStatus, Leases, LookError, Lost, Owned, Owner, Panics,
+    Record, ReleaseError, RenewError, Resource, SWEEP, Tenure, Tidier, Token, as_term, at_once, deadline, panics,
+    term_of_renewal,
+};
+
+impl<E: Engine> Leases<E> {
+    /// How a tenure ended.
+    pub(crate) async fn lost(&self, grant: &Grant) -> Lost {
+        let _tidier = Tidier(&self.engine);
+        // Later than when the engine was asked, which may have seen a later time than who asked.
+        let at = self.engine.now();
+        if grant.end.is_some_and(|end| end <= at) {
+            return Lost::Expired;
+        }
+        match self.ask(Some(&grant.resource), at, &|| self.engine.look(&grant.resource, at)).await {
+            Ok((Some(_), _)) => Lost::TakenOver,
+            Ok((None, _)) => Lost::Released,
+            // It has said no, and not why.
+            Err(_) => Lost::EngineForgot,
+        }
+    }
+
+    /// Renews a lease: its new end. Others go along: see [`tenure`](crate::tenure).
+    #[inline]
+    pub(crate) async fn renewed(
+        &self,
+        grant: &Grant,
+        along: &[Arc<Tenure>],
+    ) -> Result<Option<Duration>, RenewError<E::Error>> {
+        grant.resource.check()?;
+        grant.owner.check()?;
+        let mut term = term_of_renewal(grant.expiry.as_ref());
+        let mut policy = match &grant.expiry {
+            Some(Expiry::Custom(policy)) => Some(policy),
+            _ => None,
+        };
+        loop {
+            let end = self.extend(grant, term, along).await.map_err(RenewError::Engine)?.map_err(RenewError::Lost)?;
+            if term.is_some() {
+                return Ok(end);
+            }
+            // Nobody asks a policy about a lease that is lost.
+            let Some(policy) = policy.take() else {
+                return Err(RenewError::NotRenewable { resource: grant.resource.clone() });
+            };
+            term = as_term(policy.remaining(self.engine.now().saturating_sub(grant.start)));
+        }
+    }
+
+    #[inline]
+    pub(crate) async fn released(
+        &self,
+        resource: &Resource,
+        owner: &Owner,
+        token: Option<Token>,
+    ) -> Result<(), ReleaseError<E::Error>> {
+        resource.check()?;
+        owner.check()?;
+        let _tidier = Tidier(&self.engine);
+        let at = self.engine.now();
+        let ending = Ending::new(self, resource, at);
+        let release = || self.engine.release(resource, owner, token, at);
+        let released = self.ask(Some(resource), at, &release).await;
+        ending.over();
+        self.has_released(resource, token, at, released)
+    }
+
+    pub(crate) async fn released_token(&self, resource: &Resource, token: Token) -> Result<(), ReleaseError<E::Error>> {
+        resource.check()?;
+        let _tidier = Tidier(&self.engine);
+        let at = self.engine.now();
+        let ending = Ending::new(self, resource, at);
+        let release = || self.engine.release_token(resource, token, at);
+        let released = self.ask(Some(resource), at, &release).await;
+        ending.over();
+        self.has_released(resource, Some(token), at, released)
+    }
+
+    /// Tells those whom it concerns what became of a release, and whether an answer was lost.
+    pub(super) fn has_released(
+        &self,
+        resource: &Resource,
+        token: Option<Token>,
+        at: Duration,
+        released: Result<(Gone, bool), E::Error>,
+    ) -> Result<(), ReleaseError<E::Error>> {
+        match released {
+            Ok((Gone::NotHeld, false)) => self.found_free(resource),
+            Ok((Gone::NotOwner(_), false)) => {}
+            // An answer that got lost may have been a yes.
+            _ => self.ended(resource, at),
+        }
+        match released.map_err(ReleaseError::Engine)? {
+            (Gone::Released, _) => {}
+            // It was: nobody else can have ended this tenure.
+            (_, true) if token.is_some() => {}
+            (Gone::NotHeld, _) => return Err(ReleaseError::NotHeld { resource: resource.clone() }),
+            (Gone::NotOwner(owner), _) => return Err(ReleaseError::NotOwner { resource: resource.clone(), owner }),
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn released_all(&self, owner: Owner) -> Result<usize, LookError<E::Error>> {
+        owner.check()?;
+        let _tidier = Tidier(&self.engine);
+        let at = self.engine.now();
+        let release = || self.engine.release_all(&owner, at);
+        let released = self.ask(None, at, &release).await;
+        if !E::LOCAL && !matches!(released, Ok((_, false))) {
+            // Whatever an answer that got lost may have said.
+            self.with_wait_list(|wait_list, deferred| wait_list.wake_all(deferred));
+        }
+        let (released, _) = released.map_err(LookError::Engine)?;
+        panics::each(&released, |resource| self.ended(resource, at));
+        Ok(released.len())
+    }
+
+    pub(crate) async fn swept(&self) -> Result<usize, LookError<E::Error>> {
+        let _tidier = Tidier(&self.engine);
+        let at = self.engine.now();
+        let mut removed = 0;
+        loop {
+            let swept = self.ask(None, at, &|| self.engine.sweep(SWEEP, at)).await.map_err(LookError::Engine)?.0;
+            removed += swept;
+            if swept < SWEEP {
+                break;
+            }
+        }
+        self.attend(at);
+        Ok(removed)
+    }
+
+    pub(crate) async fn looked(&self, resource: Resource) -> Result<Option<LeaseStatus>, LookError<E::Error>> {
+        resource.check()?;
+        let _tidier = Tidier(&self.engine);
+        let at = self.engine.now();
+        let look = || self.engine.look(&resource, at);
+        let (record, _) = self.ask(Some(&resource), at, &look).await.map_err(LookError::Engine)?;
+        if record.is_none() {
+            self.found_free(&resource);
+        }
+        let waiters = || {
+            self.with_wait_list(|wait_list, _| {
+                wait_list.find(&resource).map_or(0, |place| wait_list.place(place).waiting)
+            })
+        };
+        Ok(record.map(|Record { owner, token, remaining, .. }| {
+            let waiters = if self.is_attended(&resource) { waiters() } else { 0 };
+            LeaseStatus { owner, token, remaining, waiters }
+        }))
+    }
+
+    pub(crate) async fn grants_of(&self, owner: Owner) -> Result<alloc::vec::Vec<Grant>, LookError<E::Error>> {
+        owner.check()?;
+        let _tidier = Tidier(&self.engine);
+        let at = self.engine.now();
+        let (owned, _) = self.ask(None, at, &|| self.engine.owned_by(&owner, at)).await.map_err(LookError::Engine)?;
+        let grant = |owned: Owned| {
+            let Record { owner, token, held_for, remaining } = owned.record;
+            let (start, end) = (at.saturating_sub(held_for), deadline(remaining, at, E::LOCAL));
+            Grant::new(owned.resource, owner, token, true, start, end, owned.expiry)
+        };
+        Ok(owned.into_iter().map(grant).collect())
+    }
+
+    /// When this tenure ends, if it goes on. Where the engine is another process, as far as is known without asking it.
+    pub(crate) fn check(&self, grant: &Grant) -> Result<Option<Duration>, Lost> {
+        if let Some(end) = self.extended_at_once(grant, None) {
+            return Ok(end);
+        }
+        if E::LOCAL {
+            return match at_once(self.extend(grant, None, &[])) {
+                Ok(looked) => looked,
+                Err(_) => Err(Lost::EngineForgot),
+            };
+        }
+        let at = self.engine.now();
+        if grant.end.is_some_and(|end| end <= at) { Err(Lost::Expired) } else { Ok(grant.end) }
+    }
+
+    /// Releases as well as can be without waiting for an answer.
+    pub(crate) fn let_go(&self, resource: &Resource, owner: &Owner, token: Token) {
+        // A clock that panics has no say in whether it goes: then it goes at the latest time that the engine has seen.
+        let now = || panics::or_else(|| self.engine.now(), || self.let_go_at(resource, owner, token, Duration::ZERO));
+        let mut panics = Panics::new();
+        if let Some(at) = panics.catch(now) {
+            self.let_go_at(resource, owner, token, at);
+        }
+        panics.resume();
+    }
+
+    pub(super) fn let_go_at(&self, resource: &Resource, owner: &Owner, token: Token, at: Duration) {
+        let _tidier = Tidier(&self.engine);
+        panics::each([true, false], |is_first| match is_first {
+            true if E::LOCAL => {
+                // Nothing is to be done about a lease that is lost.
+                let release = || self.engine.release(resource, owner, Some(token), at);
+                let _ = at_once(self.ask(Some(resource), at, &release));
+            }
+            true => self.engine.abandon(resource, owner, token),
+            false => self.ended(resource, at),
+        });
+    }
+
+    /// Those who watch the resource look at it.
+    pub(crate) fn wake_watches(&self, resource: &Resource) {
+        if self.is_attended(resource) {
+            self.with_wait_list(|wait_list, deferred| {
+                wait_list.find(resource).into_iter().for_each(|place| wait_list.ended(place, deferred))
+            });
+        }
+    }
+}

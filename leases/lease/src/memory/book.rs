@@ -1,0 +1,398 @@
+//! The leases, with what finds them: by resource, by owner, and by when they end.
+
+use alloc::{sync::Arc, vec::Vec};
+use core::{hash::BuildHasher, time::Duration};
+
+use hashbrown::DefaultHashBuilder;
+
+use crate::{
+    Expiry, ExpiryPolicy, Owner, Resource, Term, Token,
+    engine::{Answer, Ask, Gone, Left, Owned, Record, Renewal, Want},
+    index::Index,
+    slab::Slab,
+    wheel::{Links, Nodes, Wheel},
+};
+
+/// What must be dropped where no lock is held: the policies of users.
+pub(super) type Dead = Vec<Arc<dyn ExpiryPolicy>>;
+
+/// No owner, or none before or behind in an owner's list.
+const NONE: u32 = u32::MAX;
+
+pub(super) struct Lease {
+    pub(super) resource: Resource,
+    /// Of the resource.
+    pub(super) hash: u64,
+    pub(super) owner: u32,
+    pub(super) token: Token,
+    pub(super) start: Duration,
+    /// `None`: it never ends.
+    pub(super) end: Option<Duration>,
+    pub(super) expiry: Expiry,
+    pub(super) links: Links,
+    /// In the list of its owner's leases.
+    pub(super) before: u32,
+    pub(super) behind: u32,
+}
+
+impl Lease {
+    pub(super) fn is_over(&self, now: Duration) -> bool {
+        self.end.is_some_and(|end| end <= now)
+    }
+
+    #[inline]
+    pub(super) fn extend(&mut self, term: &Term, now: Duration) {
+        let Some(end) = self.end else { return };
+        self.end = term.end(self.start, now).map(|new| new.max(end));
+    }
+}
+
+/// Somebody who has a lease.
+pub(super) struct Holder {
+    pub(super) owner: Owner,
+    pub(super) first: u32,
+}
+
+pub(super) struct Book {
+    /// The latest instant that a call has seen.
+    pub(super) now: Duration,
+    /// The greatest token so far.
+    pub(super) last: u64,
+    pub(super) token_clock: TokenClock,
+    pub(super) hasher: DefaultHashBuilder,
+    pub(super) records: Slab<Lease>,
+    pub(super) by_resource: Index,
+    pub(super) holders: Slab<Holder>,
+    pub(super) by_owner: Index,
+    /// The owner who came last. It is kept even if it has no lease, for it may come again soon.
+    pub(super) recent: u32,
+    pub(super) wheel: Wheel,
+    pub(super) dead: Dead,
+    /// Whether a call is dropping them.
+    pub(super) is_burying: bool,
+}
+
+impl Nodes for Slab<Lease> {
+    fn links(&mut self, id: u32) -> &mut Links {
+        &mut self[id].links
+    }
+
+    fn due(&self, id: u32) -> Option<Duration> {
+        self[id].end
+    }
+}
+
+impl Book {
+    pub(super) fn new() -> Self {
+        let token_clock = TokenClock::new();
+        Book {
+            now: Duration::ZERO,
+            last: token_clock.passed,
+            token_clock,
+            hasher: DefaultHashBuilder::default(),
+            records: Slab::new(),
+            by_resource: Index::new(),
+            holders: Slab::new(),
+            by_owner: Index::new(),
+            recent: NONE,
+            wheel: Wheel::new(),
+            dead: Dead::new(),
+            is_burying: false,
+        }
+    }
+
+    #[inline]
+    pub(super) fn find(&mut self, resource: &Resource) -> Option<u32> {
+        self.find_hashed(resource, self.hasher.hash_one(resource))
+    }
+
+    /// The lease of a resource, if it has not expired. If it has, it is forgotten.
+    #[inline]
+    pub(super) fn find_hashed(&mut self, resource: &Resource, hash: u64) -> Option<u32> {
+        let id = self.by_resource.find(hash, |id| self.records[id].resource == *resource)?;
+        if self.records[id].is_over(self.now) {
+            self.remove(id);
+            return None;
+        }
+        Some(id)
+    }
+
+    #[inline]
+    pub(super) fn owner(&self, id: u32) -> &Owner {
+        &self.holders[self.records[id].owner].owner
+    }
+
+    pub(super) fn record(&self, id: u32, at: Duration) -> Record {
+        let lease = &self.records[id];
+        Record {
+            owner: self.owner(id).clone(),
+            token: lease.token,
+            held_for: at.saturating_sub(lease.start),
+            remaining: lease.end.map(|end| end.saturating_sub(at)),
+        }
+    }
+
+    pub(super) fn acquire(&mut self, ask: &Ask<'_>) -> Answer {
+        let hash = self.hasher.hash_one(ask.resource);
+        let Some(id) = self.find_hashed(ask.resource, hash) else {
+            return match (ask.want, &ask.term) {
+                (Want::Mine, _) | (_, None) => Answer::Free,
+                (_, Some(term)) => self.begin(ask, term, hash),
+            };
+        };
+        let is_mine = self.owner(id) == ask.owner;
+        match (ask.want, &ask.term) {
+            (Want::Any | Want::Mine, term) if is_mine => {
+                if let Some(term) = term {
+                    self.replace_policy(id, ask.expiry);
+                    self.records[id].extend(term, self.now);
+                }
+                self.granted(id, true, ask.at)
+            }
+            (Want::Fresh, Some(term)) if is_mine => {
+                self.remove(id);
+                self.begin(ask, term, hash)
+            }
+            _ => {
+                let Record { owner, remaining, .. } = self.record(id, ask.at);
+                Answer::Busy { owner, remaining }
+            }
+        }
+    }
+
+    pub(super) fn granted(&self, id: u32, resumed: bool, at: Duration) -> Answer {
+        let lease = &self.records[id];
+        Answer::Granted {
+            token: lease.token,
+            resumed,
+            held_for: at.saturating_sub(lease.start),
+            remaining: lease.end.map(|end| end.saturating_sub(at)),
+        }
+    }
+
+    #[inline]
+    pub(super) fn begin(&mut self, ask: &Ask<'_>, term: &Term, hash: u64) -> Answer {
+        self.last += 1;
+        self.token_clock.wait_for(self.last);
+        let Some(token) = Token::new(self.last) else { unreachable!("it has grown") };
+        let start = self.now;
+        let end = term.end(start, start);
+        let owner = self.holder(ask.owner);
+        let first = self.holders[owner].first;
+        let id = self.records.insert_with(|| Lease {
+            resource: ask.resource.clone(),
+            hash,
+            owner,
+            token,
+            start,
+            end,
+            expiry: ask.expiry.clone(),
+            links: Links::new(),
+            before: NONE,
+            behind: first,
+        });
+        if first != NONE {
+            self.records[first].before = id;
+        }
+        self.holders[owner].first = id;
+        let Book { records, by_resource, wheel, .. } = self;
+        by_resource.insert(hash, id, |id| records[id].hash);
+        wheel.insert(records, id);
+        Answer::Granted {
+            token,
+            resumed: false,
+            held_for: Duration::ZERO,
+            remaining: end.map(|end| end.saturating_sub(ask.at)),
+        }
+    }
+
+    /// The entry of an owner, which is made if there is none.
+    #[inline]
+    pub(super) fn holder(&mut self, owner: &Owner) -> u32 {
+        if self.recent != NONE && self.holders[self.recent].owner == *owner {
+            return self.recent;
+        }
+        self.make_recent(owner)
+    }
+
+    #[inline(never)]
+    pub(super) fn make_recent(&mut self, owner: &Owner) -> u32 {
+        let Book { hasher, holders, by_owner, recent, .. } = self;
+        let hash = hasher.hash_one(owner);
+        let id = by_owner.find(hash, |id| holders[id].owner == *owner).unwrap_or_else(|| {
+            let id = holders.insert(Holder { owner: owner.clone(), first: NONE });
+            by_owner.insert(hash, id, |id| hasher.hash_one(&holders[id].owner));
+            id
+        });
+        let before = core::mem::replace(recent, id);
+        if before != NONE {
+            self.forget_idle(before);
+        }
+        id
+    }
+
+    pub(super) fn replace_policy(&mut self, id: u32, expiry: &Expiry) {
+        let lease = &mut self.records[id];
+        if lease.expiry != *expiry {
+            let old = core::mem::replace(&mut lease.expiry, expiry.clone());
+            self.bury(old);
+        }
+    }
+
+    /// Keeps what is the user's until the lock is free.
+    pub(super) fn bury(&mut self, expiry: Expiry) {
+        if let Expiry::Custom(policy) = expiry {
+            self.dead.push(policy);
+        }
+    }
+
+    pub(super) fn renew(&mut self, renewal: &mut Renewal<'_>, at: Duration) {
+        renewal.left = Left::Nothing;
+        let Some(id) = self.find(renewal.resource) else { return };
+        let lease = &mut self.records[id];
+        if lease.token != renewal.token || self.holders[lease.owner].owner != *renewal.owner {
+            return;
+        }
+        if let Some(term) = &renewal.term {
+            lease.extend(term, self.now);
+        }
+        renewal.left = lease.end.map_or(Left::Forever, |end| Left::For(end.saturating_sub(at)));
+    }
+
+    pub(super) fn release(&mut self, resource: &Resource, owner: &Owner, token: Option<Token>) -> Gone {
+        let Some(id) = self.find(resource) else { return Gone::NotHeld };
+        let lease = &self.records[id];
+        let holder = &self.holders[lease.owner].owner;
+        if holder != owner || token.is_some_and(|token| token != lease.token) {
+            return Gone::NotOwner(holder.clone());
+        }
+        self.remove(id);
+        Gone::Released
+    }
+
+    /// The first lease of an owner; which others there are its list says.
+    pub(super) fn first_of(&self, owner: &Owner) -> u32 {
+        let found = self.by_owner.find(self.hasher.hash_one(owner), |id| self.holders[id].owner == *owner);
+        found.map_or(NONE, |id| self.holders[id].first)
+    }
+
+    pub(super) fn release_all(&mut self, owner: &Owner) -> Vec<Resource> {
+        let mut released = Vec::new();
+        let mut next = self.first_of(owner);
+        while next != NONE {
+            let id = next;
+            let lease = &self.records[id];
+            next = lease.behind;
+            if !lease.is_over(self.now) {
+                released.push(lease.resource.clone());
+            }
+            self.remove(id);
+        }
+        released
+    }
+
+    pub(super) fn owned_by(&mut self, owner: &Owner, at: Duration) -> Vec<Owned> {
+        let mut owned = Vec::new();
+        let mut next = self.first_of(owner);
+        while next != NONE {
+            let id = next;
+            let lease = &self.records[id];
+            next = lease.behind;
+            if lease.is_over(self.now) {
+                self.remove(id);
+            } else {
+                let (resource, expiry) = (lease.resource.clone(), Some(lease.expiry.clone()));
+                owned.push(Owned { resource, record: self.record(id, at), expiry });
+            }
+        }
+        owned
+    }
+
+    /// A lease that has expired and is out of the wheel.
+    #[inline]
+    pub(super) fn pop_due(&mut self, thorough: bool, work: &mut u32) -> Option<u32> {
+        let Book { wheel, records, now, .. } = self;
+        wheel.pop_due(records, *now, thorough, work)
+    }
+
+    /// Forgets a lease, and its owner if it was the last.
+    pub(super) fn remove(&mut self, id: u32) {
+        let Book { wheel, records, by_resource, holders, .. } = self;
+        wheel.remove(records, id);
+        by_resource.remove(records[id].hash, id, |id| records[id].hash);
+        let lease = &mut records[id];
+        let (owner, before, behind) = (lease.owner, lease.before, lease.behind);
+        let expiry = core::mem::replace(&mut lease.expiry, Expiry::Never);
+        records.forget(id);
+        if behind != NONE {
+            records[behind].before = before;
+        }
+        if before != NONE {
+            records[before].behind = behind;
+        } else {
+            holders[owner].first = behind;
+            if owner != self.recent {
+                self.forget_idle(owner);
+            }
+        }
+        self.bury(expiry);
+    }
+
+    /// Forgets an owner who has nothing.
+    pub(super) fn forget_idle(&mut self, id: u32) {
+        let Book { hasher, holders, by_owner, .. } = self;
+        if holders[id].first == NONE {
+            let hash = |id: u32| hasher.hash_one(&holders[id].owner);
+            by_owner.remove(hash(id), id, hash);
+            holders.remove(id);
+        }
+    }
+}
+
+/// The time that tokens stand for: the system's, in microseconds since 1970, as it was when the table was made, and from then on
+/// by a clock that is not set.
+///
+/// A token that is greater than the time would be greater than the first of the next process, too, if that starts soon enough. Mostly
+/// tokens are far behind, and the clock is read once in very many tenures.
+pub(super) struct TokenClock {
+    /// A time that has passed.
+    passed: u64,
+    #[cfg(feature = "std")]
+    start: (u64, std::time::Instant),
+}
+
+#[cfg(feature = "std")]
+impl TokenClock {
+    pub(super) fn new() -> Self {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let passed = u64::try_from(since.as_micros()).unwrap_or(0);
+        TokenClock { passed, start: (passed, std::time::Instant::now()) }
+    }
+
+    #[inline]
+    pub(super) fn wait_for(&mut self, token: u64) {
+        if token > self.passed {
+            self.read_until(token);
+        }
+    }
+
+    #[cold]
+    pub(super) fn read_until(&mut self, token: u64) {
+        while token > self.passed {
+            let (start, at) = self.start;
+            self.passed = start.saturating_add(u64::try_from(at.elapsed().as_micros()).unwrap_or(u64::MAX));
+            core::hint::spin_loop();
+        }
+    }
+}
+
+/// Without the system's time there is nothing to wait for.
+#[cfg(not(feature = "std"))]
+impl TokenClock {
+    pub(super) fn new() -> Self {
+        TokenClock { passed: 0 }
+    }
+
+    #[inline]
+    pub(super) fn wait_for(&mut self, _: u64) {}
+}

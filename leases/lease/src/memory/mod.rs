@@ -1,0 +1,326 @@
+//! The engine in this process.
+//!
+//! A record for each lease, found by its resource through a hash table, and by its owner through a list. Whether a lease has
+//! expired is decided by comparing its end with the clock, whenever somebody looks: nothing has to happen at the end. The
+//! [wheel](crate::wheel) only says which records can be forgotten, and each call forgets a few.
+//!
+//! All of it is behind one lock, so that an operation happens at one instant, `release_all` included; and that instant is the
+//! latest that any call before it has seen, so that time goes forward for all of them together. No user code runs under the
+//! lock: the clock is read before, and a policy that goes with a record is dropped behind it.
+
+mod book;
+
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::{
+    convert::Infallible,
+    future::{Future, poll_fn},
+    ops::DerefMut,
+    task::Poll,
+    time::Duration,
+};
+
+use self::book::{Book, Dead};
+#[cfg(feature = "std")]
+use crate::StdClock;
+use crate::{
+    Clock, ExpiryPolicy, Owner, Resource, Token,
+    engine::{Answer, Ask, Engine, Fail, Gone, Owned, Record, Renewal},
+    panics,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+/// How many records a call looks at in passing, to forget those that have expired. A record is looked at once for each
+/// level of the wheel that it goes through, and once when it is forgotten, so more than it has levels in use is enough.
+const IN_PASSING: u32 = 8;
+
+/// How many records are forgotten at a time: others get at the lock in between.
+const BATCH: usize = 32;
+
+macro_rules! memory {
+    ($($default:tt)*) => {
+        /// Leases in the memory of this process.
+        ///
+        /// Tokens grow over all resources. With the feature `std` the first is the system's time in microseconds since 1970, and no token
+        /// is given before the time that it stands for has come: so they go on growing when the process starts anew, however much was
+        /// leased before, unless the system's clock was set back meanwhile. (A table that begins more than a million tenures in each
+        /// second since it was made waits for its clock, up to a microsecond for each.) Without `std` the first token is 1, and
+        /// tokens begin again with the process.
+        ///
+        /// # Examples
+        /// ```
+        /// use keylatch_lease::{Leases, ManualClock, Memory};
+        ///
+        /// let leases = Leases::with_engine(Memory::new(ManualClock::new()));
+        /// assert!(leases.is_empty());
+        /// ```
+        pub struct Memory<C $($default)*> {
+            clock: C,
+            book: Mutex<Box<Book>>,
+            /// How many policies are to be dropped, as far as is known without the lock.
+            dead: AtomicUsize,
+        }
+    };
+}
+
+#[cfg(feature = "std")]
+memory!(= StdClock);
+#[cfg(not(feature = "std"))]
+memory!();
+
+impl<C: Clock> Memory<C> {
+    /// Without any lease.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch_lease::{ManualClock, Memory};
+    ///
+    /// let engine = Memory::new(ManualClock::new());
+    /// ```
+    #[must_use]
+    pub fn new(clock: C) -> Self {
+        Memory { clock, book: Mutex::new(Box::new(Book::new())), dead: AtomicUsize::new(0) }
+    }
+
+    /// The clock that was given.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylatch_lease::{Clock, ManualClock, Memory};
+    ///
+    /// let engine = Memory::new(ManualClock::new());
+    /// engine.clock().advance(Duration::from_secs(1));
+    /// assert_eq!(engine.clock().now(), Duration::from_secs(1));
+    /// ```
+    pub fn clock(&self) -> &C {
+        &self.clock
+    }
+
+    /// A little of what can be forgotten is, and then one operation is done, at one instant.
+    #[inline]
+    fn at<R>(&self, at: Duration, operation: impl FnOnce(&mut Book) -> R) -> R {
+        let mut gone = Vec::new(); // their memory is given back behind the lock
+        let mut book = Opened { book: self.book.lock(), dead: &self.dead };
+        let book = &mut *book.book;
+        book.now = book.now.max(at);
+        let mut work = IN_PASSING;
+        while let Some(id) = book.pop_due(false, &mut work) {
+            gone.push(book.records[id].resource.clone());
+            book.remove(id);
+        }
+        operation(book) // last, so that its result is made where it is wanted
+    }
+
+    // Without the future around them, these three are compiled once, and it is short wherever it is inlined.
+
+    #[inline(never)]
+    fn acquire_at_once(&self, ask: &Ask<'_>) -> Answer {
+        self.at(ask.at, |book| book.acquire(ask))
+    }
+
+    #[inline(never)]
+    fn renew_at_once(&self, batch: &mut [Renewal<'_>], at: Duration) {
+        self.at(at, |book| batch.iter_mut().for_each(|renewal| book.renew(renewal, at)));
+    }
+
+    #[inline(never)]
+    fn release_at_once(&self, resource: &Resource, owner: &Owner, token: Option<Token>, at: Duration) -> Gone {
+        self.at(at, |book| book.release(resource, owner, token))
+    }
+
+    /// Forgets up to so many that have expired.
+    fn sweep(&self, limit: usize, at: Duration) -> usize {
+        let mut swept = 0;
+        let mut gone = Vec::with_capacity(BATCH.min(limit)); // as above
+        while swept < limit {
+            self.book.give_way();
+            gone.clear();
+            let batch = BATCH.min(limit - swept);
+            let mut book = Opened { book: self.book.lock(), dead: &self.dead };
+            let book = &mut *book.book;
+            book.now = book.now.max(at);
+            let mut work = 4 * BATCH as u32;
+            let mut removed = 0;
+            while removed < batch {
+                let Some(id) = book.pop_due(true, &mut work) else { break };
+                gone.push(book.records[id].resource.clone());
+                book.remove(id);
+                removed += 1;
+            }
+            swept += removed;
+            if removed < batch && work > 0 {
+                break;
+            }
+        }
+        swept
+    }
+
+    /// How many leases are kept, those that have expired and not been forgotten included.
+    pub(crate) fn kept(&self) -> usize {
+        self.book.lock().records.len()
+    }
+
+    /// When the next lease expires, by the clock.
+    pub(crate) fn next_end(&self) -> Option<Duration> {
+        let mut book = self.book.lock();
+        let Book { wheel, records, .. } = &mut **book;
+        wheel.next_due(records)
+    }
+}
+
+/// The book while it is locked. At the end the dead are counted.
+struct Opened<'a, B: DerefMut<Target = Box<Book>>> {
+    book: B,
+    dead: &'a AtomicUsize,
+}
+
+impl<B: DerefMut<Target = Box<Book>>> Drop for Opened<'_, B> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.book.dead.is_empty() {
+            self.dead.store(self.book.dead.len(), Relaxed);
+        }
+    }
+}
+
+impl<C: core::fmt::Debug> core::fmt::Debug for Memory<C> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let kept = self.book.lock().records.len(); // before anything is written
+        f.debug_struct("Memory").field("clock", &self.clock).field("kept", &kept).finish_non_exhaustive()
+    }
+}
+
+impl<C: Clock> Engine for Memory<C> {
+    type Error = Infallible;
+    const LOCAL: bool = true;
+
+    fn now(&self) -> Duration {
+        self.clock.now()
+    }
+
+    fn is_real_time(&self) -> bool {
+        self.clock.is_real_time()
+    }
+
+    fn tidy(&self) {
+        if self.dead.load(Relaxed) > 0 {
+            // The drop of a policy that calls the table comes here again, and leaves the rest to the call that is here already:
+            // so they are not nested, however many there are.
+            if let Some(burial) = Burial::begin(self) {
+                panics::each(burial, drop);
+            }
+        }
+    }
+
+    // Not `async`, which would move the question once more.
+    #[inline]
+    fn acquire(&self, ask: Ask<'_>) -> impl Future<Output = Result<Answer, Fail<Infallible>>> + Send {
+        poll_fn(move |_| Poll::Ready(Ok(self.acquire_at_once(&ask))))
+    }
+
+    async fn renew(&self, batch: &mut [Renewal<'_>], at: Duration) -> Result<(), Fail<Infallible>> {
+        self.renew_at_once(batch, at);
+        Ok(())
+    }
+
+    async fn release(
+        &self,
+        resource: &Resource,
+        owner: &Owner,
+        token: Option<Token>,
+        at: Duration,
+    ) -> Result<Gone, Fail<Infallible>> {
+        Ok(self.release_at_once(resource, owner, token, at))
+    }
+
+    async fn release_all(&self, owner: &Owner, at: Duration) -> Result<Vec<Resource>, Fail<Infallible>> {
+        Ok(self.at(at, |book| book.release_all(owner)))
+    }
+
+    async fn look(&self, resource: &Resource, at: Duration) -> Result<Option<Record>, Fail<Infallible>> {
+        Ok(self.at(at, |book| book.find(resource).map(|id| book.record(id, at))))
+    }
+
+    async fn owned_by(&self, owner: &Owner, at: Duration) -> Result<Vec<Owned>, Fail<Infallible>> {
+        Ok(self.at(at, |book| book.owned_by(owner, at)))
+    }
+
+    async fn sweep(&self, limit: usize, at: Duration) -> Result<usize, Fail<Infallible>> {
+        Ok(self.sweep(limit, at))
+    }
+}
+
+/// The policies that are to be dropped, until there are none. One call at a time has them.
+struct Burial<'a, C> {
+    memory: &'a Memory<C>,
+    batch: Dead,
+    is_over: bool,
+}
+
+impl<'a, C> Burial<'a, C> {
+    /// `None`: another call has them.
+    fn begin(memory: &'a Memory<C>) -> Option<Self> {
+        let mut book = memory.book.lock();
+        if core::mem::replace(&mut book.is_burying, true) {
+            return None;
+        }
+        drop(book);
+        Some(Burial { memory, batch: Dead::new(), is_over: false })
+    }
+}
+
+impl<C> Iterator for Burial<'_, C> {
+    type Item = Arc<dyn ExpiryPolicy>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.batch.is_empty() && !self.is_over {
+            let mut book = self.memory.book.lock();
+            self.memory.dead.store(0, Relaxed);
+            self.batch = core::mem::take(&mut book.dead);
+            if self.batch.is_empty() {
+                book.is_burying = false; // under the same lock, so that nothing is left behind
+                self.is_over = true;
+            }
+        }
+        self.batch.pop()
+    }
+}
+
+impl<C> Drop for Burial<'_, C> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let mut book = self.memory.book.lock();
+            book.is_burying = false;
+            book.dead.append(&mut self.batch);
+            self.memory.dead.store(book.dead.len(), Relaxed);
+        }
+    }
+}
+
+#[cfg(all(test, feature = "std"))]
+mod tests {
+    use super::*;
+    use crate::ManualClock;
+    use crate::{Expiry, engine::Want};
+
+    #[test]
+    fn a_token_is_not_given_before_its_time() {
+        let memory = Memory::new(ManualClock::new());
+        // As after very many tenures in a short time.
+        memory.book.lock().last += 3_000;
+        let (resource, owner, expiry) = (Resource::from("r"), Owner::named("ann"), Expiry::Never);
+        let term = expiry.term();
+        let at = Duration::ZERO;
+        let ask =
+            Ask { resource: &resource, owner: &owner, want: Want::Any, term, expiry: &expiry, waiting: false, at };
+        let Answer::Granted { token, .. } = memory.acquire_at_once(&ask) else { panic!("it is free") };
+        // The first token of a table that is made now, by this or another process, is greater.
+        let next = Memory::new(ManualClock::new());
+        let Answer::Granted { token: deferred, .. } = next.acquire_at_once(&ask) else { panic!("it is free") };
+        assert!(deferred > token);
+    }
+}

@@ -1,0 +1,63 @@
+//! Who watches a resource.
+
+use super::{Deferred, Duration, Links, NONE, Next, Resource, WaitList, Waker, Watch};
+
+/// The watches.
+impl WaitList {
+    /// Wakes this task when a tenure of the resource has ended, and at `at` at the latest. Gives back the number of the watch, which was
+    /// that of an earlier one that it replaces.
+    pub(crate) fn watch(
+        &mut self,
+        resource: &Resource,
+        known: Option<u32>,
+        at: Option<Duration>,
+        waker: Waker,
+        deferred: &mut Deferred,
+    ) -> u32 {
+        let (id, old) = match known {
+            Some(id) => {
+                let watch = &mut self.watches[id];
+                deferred.bury_waker(watch.waker.replace(waker));
+                (id, core::mem::replace(&mut watch.at, at))
+            }
+            None => {
+                let place = self.find_or_make(resource);
+                self.next_serial();
+                let first = self.places[place].watches;
+                let next = Next { before: NONE, behind: first };
+                let id = self.watches.insert(Watch { place, at, waker: Some(waker), next, links: Links::new() });
+                self.places[place].watches = id;
+                if first != NONE {
+                    self.watches[first].next.before = id;
+                }
+                (id, None)
+            }
+        };
+        self.alarms.reschedule(&mut self.watches, id, old);
+        id
+    }
+
+    pub(crate) fn unwatch(&mut self, id: u32, deferred: &mut Deferred) {
+        self.alarms.remove(&mut self.watches, id);
+        let Watch { place, waker, next: Next { before, behind }, .. } = self.watches.remove(id);
+        deferred.bury_waker(waker);
+        if behind != NONE {
+            self.watches[behind].next.before = before;
+        }
+        match before {
+            NONE => self.places[place].watches = behind,
+            before => self.watches[before].next.behind = behind,
+        }
+        self.vacate(place);
+    }
+
+    /// A tenure has ended.
+    pub(crate) fn ended(&mut self, place: u32, deferred: &mut Deferred) {
+        let mut next = self.places[place].watches;
+        while next != NONE {
+            let watch = &mut self.watches[next];
+            deferred.wake(watch.waker.take());
+            next = watch.next.behind;
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The time of the server, and whether a lease has expired.
+
+use super::{Clock, Duration, Error, NEVER, Now, Put, Reading, Session, Tenure, stored_at};
+
+impl Session {
+    /// Reads the server's clock.
+    pub(super) async fn read_time(&self) -> Result<Reading, Error> {
+        let subject = self.place.subjects.clock();
+        let from = self.clock.now();
+        let Put::Stored(put) = self.put(subject.clone(), None, Vec::new(), None, None).await? else {
+            return Err(Error::Closed);
+        };
+        // It may be another's, and later, by now.
+        let raw = self.message(&serde_json::json!({ "last_by_subj": subject })).await?;
+        let raw = raw.filter(|raw| raw.sequence >= put).ok_or(Error::Closed)?;
+        let reading = Reading { sequence: raw.sequence, time: stored_at(&raw), from, to: self.clock.now() };
+        self.time.read(reading);
+        Ok(reading)
+    }
+
+    pub(super) async fn now(&self) -> Result<Now, Error> {
+        match self.time.now(self.clock.now()) {
+            Some(now) => Ok(now),
+            None => self.now_anew().await,
+        }
+    }
+
+    pub(super) async fn now_anew(&self) -> Result<Now, Error> {
+        self.read_time().await?.now(self.clock.now(), Duration::MAX).ok_or(Error::Closed)
+    }
+
+    /// What time it is, and whether the tenure has ended that the message of this sequence is of.
+    pub(super) async fn is_over(&self, tenure: &Tenure, sequence: u64) -> Result<(bool, Now), Error> {
+        let now = self.now().await?;
+        match now.is_past(tenure.end, sequence) {
+            _ if tenure.end == NEVER => Ok((false, now)),
+            Some(is_past) => Ok((is_past, now)),
+            None => {
+                let now = self.now_anew().await?;
+                Ok((now.is_past(tenure.end, sequence) == Some(true), now))
+            }
+        }
+    }
+
+    /// Whether it is known, without asking, that the tenure has ended.
+    pub(super) fn is_surely_over(&self, tenure: &Tenure, sequence: u64) -> bool {
+        let now = self.time.now(self.clock.now());
+        tenure.end != NEVER && now.and_then(|now| now.is_past(tenure.end, sequence)) == Some(true)
+    }
+
+    /// Until when, by the clock of this process, something has surely not ended that lasts so long from `from` on at least.
+    pub(super) fn sure(from: Duration, remaining: Option<Duration>) -> Duration {
+        remaining.map_or(Duration::MAX, |left| from.saturating_add(left - left / 100))
+    }
+}

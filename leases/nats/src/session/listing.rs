@@ -1,0 +1,153 @@
+//! Several leases in one call: those of an owner, and those that have expired.
+
+use super::{
+    Deleted, Duration, Error, Fail, Gone, LANES, Last, Listed, Listing, NEVER, Owned, Owner, PART, PoisonError, Put,
+    Resource, Session, Token, is_full, not_done, resource, side_by_side, stored_at,
+};
+
+impl Session {
+    /// The subjects of all resources that have a message.
+    pub(crate) async fn subjects(&self) -> Result<Vec<String>, Error> {
+        let mut listing = Listing::default();
+        loop {
+            let about =
+                serde_json::json!({ "subjects_filter": self.place.subjects.leases(), "offset": listing.offset() });
+            let Listed { total, state } = self.api("INFO", &about).await?;
+            if listing.add(state.subjects.unwrap_or_default().into_keys(), total) {
+                return Ok(listing.all());
+            }
+        }
+    }
+
+    /// The stream's.
+    pub(super) async fn last_sequence(&self) -> Result<u64, Error> {
+        let Listed { state, .. } = self.api("INFO", &serde_json::json!({})).await?;
+        Ok(state.last_seq)
+    }
+
+    /// The last messages of these, side by side. What others have written there is nobody's.
+    pub(super) async fn all_of(&self, subjects: &[String]) -> Result<Vec<(Resource, Last)>, Error> {
+        let each = subjects.iter().map(|subject| async move {
+            let Some(resource) = resource(subject) else { return Ok(None) };
+            match self.last_of(subject).await {
+                Ok(last) => Ok(Some((resource, last))),
+                Err(Error::Foreign) => Ok(None),
+                Err(error) => Err(error),
+            }
+        });
+        side_by_side(each.collect(), LANES).await.into_iter().filter_map(Result::transpose).collect()
+    }
+
+    pub(crate) async fn owned_by(&self, owner: &Owner, subjects: &[String]) -> Result<Vec<Owned>, Error> {
+        let mut owned = Vec::new();
+        for (resource, last) in self.all_of(subjects).await? {
+            if let Some(tenure) = last.tenure.filter(|tenure| tenure.owner == owner.id()) {
+                let expiry = tenure.expiry();
+                owned.extend(self.record(&tenure, last.sequence).await?.map(|record| Owned {
+                    resource,
+                    record,
+                    expiry,
+                }));
+            }
+        }
+        Ok(owned)
+    }
+
+    /// What this releases it adds, whatever comes of the rest.
+    pub(crate) async fn release_all(
+        &self,
+        owner: &Owner,
+        subjects: &[String],
+        released: &mut Vec<Resource>,
+    ) -> Result<(), Fail<Error>> {
+        let all = self.all_of(subjects).await.map_err(not_done)?;
+        let mine = all.into_iter().filter_map(|(resource, last)| {
+            let tenure = last.tenure.filter(|tenure| tenure.owner == owner.id())?;
+            Some((resource, Token::new(tenure.token)?))
+        });
+        let each = mine.map(|(resource, token)| async move {
+            let gone = self.release(&resource, owner, Some(token)).await?;
+            Ok((gone == Gone::Released).then_some(resource))
+        });
+        let mut failed = Ok(());
+        for one in side_by_side(each.collect(), LANES).await {
+            match one {
+                Ok(one) => released.extend(one),
+                Err(fail) => failed = Err(fail),
+            }
+        }
+        failed
+    }
+
+    /// Deletes up to so many messages of what is free or has expired.
+    pub(crate) async fn sweep_some(&self, subjects: &[String], limit: usize) -> Result<usize, Error> {
+        // The stream's last message is never deleted, so that a server that crashes knows its number.
+        let (now, newest) = match self.now_anew().await {
+            Ok(now) => (now.earliest, now.sequence),
+            // There is no room for the time. Of what is free it makes no difference.
+            Err(error) if is_full(&error) => (0, self.last_sequence().await?),
+            Err(error) => return Err(error),
+        };
+        let mut old = Vec::new();
+        for (_, last) in self.all_of(subjects).await? {
+            let is_over = last.tenure.is_none_or(|tenure| tenure.end != NEVER && now >= tenure.end);
+            if is_over && last.sequence > 0 && last.sequence < newest {
+                old.push((last.token, last.sequence));
+            }
+        }
+        old.truncate(limit);
+        // Before they go: whoever is granted something meanwhile looks there. Without a mark nobody is.
+        let (greatest, is_marked) = (old.iter().map(|(token, _)| *token).max(), self.known_mark().is_some());
+        if let Some(greatest) = greatest.filter(|_| is_marked) {
+            self.change_mark(|mark| mark.swept = mark.swept.max(greatest)).await?;
+        }
+        let each = old.into_iter().map(|(_, sequence)| async move {
+            match self.api("MSG.DELETE", &serde_json::json!({ "seq": sequence, "no_erase": true })).await {
+                Ok(Deleted { success }) => Ok(usize::from(success)),
+                // Something came behind it meanwhile, and it is gone already.
+                Err(Error::Refused { .. }) => Ok(0),
+                Err(error) => Err(error),
+            }
+        });
+        side_by_side(each.collect(), LANES).await.into_iter().sum()
+    }
+
+    /// The driver's sweep, in parts. One process sweeps, the others see that it has.
+    pub(super) async fn sweep_part(&self, every: Duration) -> Result<bool, Error> {
+        let mut part = self.take_unswept();
+        if part.is_empty() && self.is_sweep_due(every).await? {
+            let all = self.subjects().await?;
+            *self.unswept.lock().unwrap_or_else(PoisonError::into_inner) = all;
+            part = self.take_unswept();
+        }
+        if !part.is_empty() {
+            self.sweep_some(&part, part.len()).await?;
+        }
+        Ok(!self.unswept.lock().unwrap_or_else(PoisonError::into_inner).is_empty())
+    }
+
+    pub(super) fn take_unswept(&self) -> Vec<String> {
+        let mut unswept = self.unswept.lock().unwrap_or_else(PoisonError::into_inner);
+        let rest = unswept.len().saturating_sub(PART);
+        unswept.split_off(rest)
+    }
+
+    pub(super) async fn is_sweep_due(&self, every: Duration) -> Result<bool, Error> {
+        let subject = self.place.subjects.swept();
+        let last = self.message(&serde_json::json!({ "last_by_subj": subject })).await?;
+        let now = match self.now().await {
+            Err(error) if is_full(&error) => return Ok(true),
+            now => now?,
+        };
+        // Half of the time, as nobody's timers are exact. A clock that was set back says nothing of when it was.
+        let half = u64::try_from(every.as_nanos() / 2).unwrap_or(u64::MAX);
+        if last.as_ref().is_some_and(|last| now.earliest.abs_diff(stored_at(last)) < half) {
+            return Ok(false);
+        }
+        let behind = last.map_or(0, |last| last.sequence);
+        match self.put(subject, Some(behind), Vec::new(), None, None).await {
+            Err(error) if is_full(&error) => Ok(true),
+            put => Ok(matches!(put?, Put::Stored(_))),
+        }
+    }
+}

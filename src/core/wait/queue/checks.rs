@@ -1,0 +1,64 @@
+//! What the tests ask of a queue.
+
+use super::{List, NONE, Queues, Ticket};
+
+impl Queues {
+    /// For how many nodes there is memory.
+    pub(crate) fn memory(&self) -> usize {
+        self.nodes.memory()
+    }
+
+    /// Whether a waiter is in the queue, and has not been woken since it last came.
+    pub(crate) fn sleeps(&self, ticket: Ticket) -> bool {
+        self.nodes[ticket.0].standing.is_asleep()
+    }
+
+    /// Whether nobody waits anywhere.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.queues.is_empty()
+    }
+
+    /// Whether the lists of a queue say what its waiters are.
+    pub(crate) fn check(&self, queue: u32) {
+        let queue = &self.queues[queue];
+        let (mut len, mut awake, mut due) = (0, 0, 0);
+        for (kind, line) in queue.lines.iter().enumerate() {
+            let (mut nodes, mut fresh, mut asleep) = (0, NONE, 0);
+            let (mut at, mut before) = (line.head, NONE);
+            while at != NONE {
+                let node = &self.nodes[at];
+                assert!(node.prev == before && node.kind.line() == kind);
+                assert!(before == NONE || self.nodes[before].arrival.is_before(node.arrival));
+                assert_eq!(node.waker.is_some(), node.standing.is_asleep(), "a waker is kept until it is used");
+                assert!(fresh == NONE || !node.standing.has_come(), "a waiter that came in vain was woken in its turn");
+                match node.list {
+                    List::Fresh if fresh == NONE => fresh = at,
+                    List::Fresh => {}
+                    List::Asleep => asleep += 1,
+                    List::Due => due += 1,
+                    List::None => assert!(node.standing.is_woken() || node.standing.is_looking()),
+                }
+                assert!(node.list == List::None || node.standing.is_asleep());
+                awake += if node.standing.is_woken() { node.awake() } else { 0 };
+                (nodes, before, at) = (nodes + 1, at, node.next);
+            }
+            assert!(line.tail == before && line.len == nodes && line.fresh == fresh);
+            assert_eq!(self.linked(line.asleep, List::Asleep), asleep);
+            len += nodes;
+        }
+        assert_eq!(self.linked(queue.due, List::Due), due);
+        assert_eq!((queue.len, queue.awake), (len, awake));
+    }
+
+    /// How many are in a list whose members are linked.
+    pub(super) fn linked(&self, ends: [u32; 2], list: List) -> usize {
+        let (mut at, mut before, mut nodes) = (ends[FIRST], NONE, 0);
+        while at != NONE {
+            let node = &self.nodes[at];
+            assert!(node.list == list && node.links[FIRST] == before);
+            (nodes, before, at) = (nodes + 1, at, node.links[LAST]);
+        }
+        assert_eq!(ends[LAST], before);
+        nodes
+    }
+}

@@ -1,0 +1,547 @@
+//! The wait queues, and the one place where fairness is decided.
+//!
+//! [`Queues`] are those of all entries whose tags lead to them, behind one lock, the *queue lock*: waiters of a hot key do
+//! not hold up those who look for another key in the same shard. Nothing here is atomic and nothing runs user code: wakers
+//! are moved in and moved out, and the caller wakes and drops them when the lock is released.
+//!
+//! A waiter is a [`Node`]; its index is the *ticket*. A queued node is in its entry's queue. A granted node has left the
+//! queue and stands for a hold that its waiter has not come for yet. A waiter that is merely *woken* stays queued, in its
+//! position, until it enters: so it cannot lose its position to somebody who was quicker.
+//!
+//! # Who gets in
+//! [`Queues::admit`] runs whenever waiters might get in: a hold was released or changed, a waiter gave up or admitted. It
+//! goes from the head of the queue as far as the holds allow, and either *grants* (the waiter holds from now on) or
+//! *opens* (the waiter is woken, the key stays free, and whoever asks first gets it):
+//!
+//! | | `Fifo` | `Bounded(n)` | `Adaptive` | `Barging` |
+//! |---|---|---|---|---|
+//! | head | grant | open | open | open |
+//! | head that is due: a thread that looks, or who has come in vain 4 times | grant | grant | grant | open |
+//! | head that was passed `n` times; for `Adaptive` a thread, 1,024 times since it was woken | grant | grant | grant | open |
+//! | others that are due, when the head was opened | – | grant | grant | – |
+//! | the next one asleep, when the head had been opened before this release | – | open | open | – |
+//! | reader that nobody before it keeps out | grant | grant | grant | open |
+//! | when a writer has left: every waiting reader, one upgradable reader (`Adaptive`: with readers only) | in order only | grant | grant | in order only |
+//! | `unlock_fair`: the first that the holds allow; of permits, in order, while some are left of those given up | grant | grant | grant | grant |
+//! | a waiting upgrade, when the last reader has left | grant | grant | as any head | open |
+//!
+//! [`Queues::bypass`] is asked when somebody finds the key free for it, but others waiting; and for those behind the head that are
+//! due, who are newcomers to it as well. The numbers are in [`policy`](super::policy).
+//!
+//! # Several permits
+//! A request for several permits is one waiter, and gets all of them or none. What is free is not saved up for it; who would keep
+//! it out is:
+//! - At the head, while it does not find enough, it keeps out all who queue behind it. Newcomers pass it within the policy's
+//!   bounds, as they pass a writer behind readers; those who leave it enough are not counted.
+//! - An idle head keeps nobody out. So the next behind it is passed within the same bounds, if what is held keeps it out: the first
+//!   that is due, or else the first that sleeps.
+//! - One that is due, and does not find enough, is left out when the others that are due are handed what is free. They count as
+//!   passing it if it is the next in the sense above.
+//! - Who sleeps is woken in order. One that does not find enough keeps those asleep who would be woken after it.
+
+mod admission;
+#[cfg(test)]
+mod checks;
+mod lines;
+mod priority;
+
+use core::task::Waker;
+
+use crossbeam_utils::CachePadded;
+
+use super::paged::Paged;
+use super::policy::{Cause, CountKind, Presence, Rules, Standing, WaitState};
+use super::wakers::WakeBatch;
+use super::word::{Access, Holds, Want};
+use crate::core::slab::NONE;
+use crate::fairness::Fairness;
+use crate::sync::Lock;
+
+/// A waiter's position: the index of its node, or nothing while it does not wait.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[allow(unreachable_pub)] // a sealed trait names it
+pub struct Ticket(u32);
+
+impl Ticket {
+    pub(crate) const NONE: Ticket = Ticket(NONE);
+
+    pub(crate) fn is_some(self) -> bool {
+        self.0 != NONE
+    }
+}
+
+/// Who asks, and is ready to wait.
+#[derive(Clone, Copy)]
+pub(crate) struct Waiter<'a> {
+    pub(crate) presence: Presence,
+    pub(crate) waker: &'a Waker,
+}
+
+/// When a request queued. It may wrap: two that wait at the same time are less than half the range apart, unless one of them
+/// waits on while so many others come and go (on 32 bits two billion; then a later reader may be taken for the earlier one).
+#[derive(Clone, Copy)]
+struct Arrival(usize);
+
+impl Arrival {
+    #[inline]
+    fn is_before(self, other: Arrival) -> bool {
+        (self.0.wrapping_sub(other.0) as isize) < 0
+    }
+}
+
+/// One that waits, in its place of the queue.
+#[cfg(target_has_atomic = "ptr")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Queued {
+    pub(crate) ticket: Ticket,
+    /// Tells it from those who had the ticket before it.
+    pub(crate) arrival: usize,
+    pub(crate) want: Want,
+    /// Whether it is handed what it wants although others before it cannot get in.
+    pub(crate) passes: bool,
+    /// Whether an upgradable reader has got in before this writer with a readers' phase, as happens once.
+    pub(crate) passed_in_phase: bool,
+}
+
+struct Node {
+    /// Neighbours in its line.
+    prev: u32,
+    next: u32,
+    /// Neighbours in the list that it is in: towards the first, and towards the last.
+    links: [u32; 2],
+    arrival: Arrival,
+    /// Of permits, how many.
+    amount: u32,
+    kind: Kind,
+    list: List,
+    standing: Standing,
+    /// Whether an upgradable reader has got in before this writer with a readers' phase: once is part of the phase, but
+    /// one that upgrades and leaves begins the next phase, and so on.
+    passed_in_phase: bool,
+    /// `None` once it has been woken, until it is polled again.
+    waker: Option<Waker>,
+}
+
+/// What a waiter waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Kind {
+    Exclusive = 0,
+    Shared = 1,
+    Upgradable = 2,
+    Upgrade = 3,
+    Permits = 4,
+}
+
+/// How a waiter is found by those who release, beside its place in its line.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum List {
+    /// It has been woken. Or it looks, but is not handed anything unless it stands at the head.
+    None,
+    /// It sleeps since it came: by the line, in order of arrival.
+    Fresh,
+    /// It sleeps again: in a list of its line.
+    Asleep,
+    /// It is handed what is free: in a list of its queue.
+    Due,
+}
+
+impl Node {
+    #[inline]
+    fn want(&self) -> Want {
+        Want::Hold(match self.kind {
+            Kind::Exclusive => Access::Exclusive,
+            Kind::Shared => Access::Shared,
+            Kind::Upgradable => Access::Upgradable,
+            Kind::Permits => Access::Permits(self.amount),
+            Kind::Upgrade => return Want::Upgrade,
+        })
+    }
+
+    /// What it counts for among those that have been woken.
+    #[inline]
+    fn awake(&self) -> usize {
+        if self.kind == Kind::Permits { self.amount as usize } else { 0 }
+    }
+}
+
+impl Kind {
+    #[inline]
+    fn of(want: Want) -> (Kind, u32) {
+        match want {
+            Want::Hold(Access::Exclusive) => (Kind::Exclusive, 1),
+            Want::Hold(Access::Shared) => (Kind::Shared, 1),
+            Want::Hold(Access::Upgradable) => (Kind::Upgradable, 1),
+            Want::Hold(Access::Permits(amount)) => (Kind::Permits, amount),
+            Want::Upgrade => (Kind::Upgrade, 1),
+        }
+    }
+
+    /// Whether one of this kind is handed what is free although others stand before it. Of the other kinds only the first is asked.
+    #[inline]
+    fn is_handed(self) -> bool {
+        matches!(self, Kind::Exclusive | Kind::Upgradable | Kind::Permits)
+    }
+
+    /// Which line it is in. Writers and permits share one: a table has one of the two.
+    #[inline]
+    fn line(self) -> usize {
+        self as usize % LINES
+    }
+}
+
+/// Waiters of one kind, in order of arrival.
+#[derive(Clone, Copy)]
+struct Line {
+    head: u32,
+    tail: u32,
+    len: u32,
+    /// The first and the last of those that sleep again. Who has come in vain goes before the others.
+    asleep: [u32; 2],
+    /// The first of those that sleep since they came.
+    fresh: u32,
+}
+
+/// The waiters of one entry. Each kind has a line of its own, so that nobody is looked for by passing others; who came first is
+/// told by their arrival. There is at most one upgrade, which stands before all.
+struct Queue {
+    lines: [Line; LINES],
+    /// How many there are in all.
+    len: u32,
+    /// How many permits those want that have been woken.
+    awake: usize,
+    /// The first and the last of those that are due, in the order in which they became so.
+    due: [u32; 2],
+    next_arrival: usize,
+    /// Whether a writer holds the key, for those who look from afar.
+    #[cfg(target_has_atomic = "ptr")]
+    writer: bool,
+}
+
+const WRITERS: usize = Kind::Exclusive as usize;
+const READERS: usize = Kind::Shared as usize;
+const UPGRADABLE: usize = Kind::Upgradable as usize;
+const UPGRADE: usize = Kind::Upgrade as usize;
+const PERMITS: usize = Kind::Permits as usize % LINES;
+const LINES: usize = 4;
+
+/// The two ends of a list.
+const FIRST: usize = 0;
+const LAST: usize = 1;
+
+/// How many wait, by what they wait for.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) writers: usize,
+    pub(crate) readers: usize,
+    pub(crate) upgradable: usize,
+    pub(crate) permits: usize,
+    pub(crate) upgrades: usize,
+}
+
+/// What [`Queues::admit`] decided: how the word must change, in the same critical section.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Admitted {
+    pub(crate) holds: Holds,
+    /// How many waiters' claims have become holds.
+    pub(crate) granted: usize,
+    /// Whether somebody still waits.
+    pub(crate) queued: bool,
+}
+
+/// Some [`Queues`], each behind its lock. They can be looked at when their table is gone.
+#[cfg(target_has_atomic = "ptr")]
+pub(crate) type SharedQueues = alloc::sync::Arc<[CachePadded<Lock<Queues>>]>;
+#[cfg(not(target_has_atomic = "ptr"))]
+pub(crate) type SharedQueues = alloc::boxed::Box<[CachePadded<Lock<Queues>>]>;
+
+pub(crate) struct Queues {
+    nodes: Paged<Node>,
+    queues: Paged<Queue>,
+}
+
+impl Queues {
+    pub(crate) const fn new() -> Self {
+        Queues { nodes: Paged::new(), queues: Paged::new() }
+    }
+
+    /// Whether nobody waits, and nobody has been granted what it has not come for.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.nodes.is_empty() && self.queues.is_empty()
+    }
+
+    /// The first waiter of an entry comes: a new, empty queue.
+    pub(crate) fn open_queue(&mut self) -> u32 {
+        const EMPTY: Queue = Queue {
+            lines: [Line { head: NONE, tail: NONE, len: 0, asleep: [NONE; 2], fresh: NONE }; LINES],
+            len: 0,
+            awake: 0,
+            due: [NONE; 2],
+            next_arrival: 0,
+            #[cfg(target_has_atomic = "ptr")]
+            writer: false,
+        };
+        self.queues.insert(EMPTY)
+    }
+
+    /// Who holds the entry while others wait for it.
+    #[inline]
+    pub(crate) fn note(&mut self, queue: u32, holds: Holds) {
+        #[cfg(target_has_atomic = "ptr")]
+        {
+            self.queues[queue].writer = holds.writer();
+        }
+        #[cfg(not(target_has_atomic = "ptr"))]
+        let _ = (queue, holds);
+    }
+
+    /// Puts a waiter at the end of the queue. A waiting upgrade continues a hold: it stands at the head.
+    pub(crate) fn push(&mut self, queue: u32, want: Want, presence: Presence, rules: &Rules, waker: Waker) -> Ticket {
+        let queue = &mut self.queues[queue];
+        let (kind, amount) = Kind::of(want);
+        let arrival = Arrival(queue.next_arrival);
+        queue.next_arrival = queue.next_arrival.wrapping_add(1);
+        queue.len += 1;
+        let line = &mut queue.lines[kind.line()];
+        line.len += 1;
+        let prev = line.tail;
+        let standing = Standing::new(presence);
+        let looks = standing.is_looking() && rules.hands_over();
+        let list = if looks { List::None } else { List::Fresh };
+        let index = self.nodes.insert(Node {
+            prev,
+            next: NONE,
+            links: [NONE; 2],
+            arrival,
+            amount,
+            kind,
+            list,
+            standing,
+            passed_in_phase: false,
+            waker: Some(waker),
+        });
+        line.tail = index;
+        match prev {
+            NONE => line.head = index,
+            prev => self.nodes[prev].next = index,
+        }
+        if looks {
+            queue.enlist(&mut self.nodes, index, rules);
+        } else if line.fresh == NONE {
+            line.fresh = index;
+        }
+        Ticket(index)
+    }
+
+    #[inline]
+    pub(crate) fn state(&self, ticket: Ticket) -> WaitState {
+        self.nodes[ticket.0].standing.state
+    }
+
+    /// Whether a waiter that has not been granted its hold stands at the head.
+    #[inline]
+    pub(crate) fn is_head(&self, queue: u32, ticket: Ticket) -> bool {
+        self.head(&self.queues[queue]) == ticket.0
+    }
+
+    /// The waiter at the head.
+    #[inline]
+    fn head(&self, queue: &Queue) -> u32 {
+        match queue.lines[UPGRADE].head {
+            NONE => self.first(queue),
+            upgrade => upgrade,
+        }
+    }
+
+    /// Who came first, but for an upgrade.
+    #[inline]
+    fn first(&self, queue: &Queue) -> u32 {
+        let Queue { lines, len, .. } = queue;
+        if lines[WRITERS].len == *len {
+            return lines[WRITERS].head;
+        }
+        self.earlier(self.earlier(lines[WRITERS].head, lines[READERS].head), lines[UPGRADABLE].head)
+    }
+
+    /// Returns the waiter of a line to wake first, of those that sleep: one that has come in vain, or else the first that came. One
+    /// that has come in vain came before all that sleep since they came, because these are woken in order.
+    #[inline]
+    fn first_asleep(&self, line: &Line) -> u32 {
+        self.earlier(line.asleep[FIRST], line.fresh)
+    }
+
+    /// Which of two came first, where there may be one, or none.
+    #[inline]
+    fn earlier(&self, left: u32, right: u32) -> u32 {
+        match (left, right) {
+            (left, NONE) => left,
+            (NONE, right) => right,
+            (left, right) if self.nodes[left].arrival.is_before(self.nodes[right].arrival) => left,
+            (_, right) => right,
+        }
+    }
+
+    /// A waiter has asked in vain, and waits on. It gets a new waker, unless that would wake the same task as the one that it
+    /// has. Takes the new one from the batch, and leaves the old one there, to be dropped outside the lock. `false` if there is
+    /// none to take.
+    pub(crate) fn stay(
+        &mut self,
+        queue: u32,
+        ticket: Ticket,
+        waiter: Waiter<'_>,
+        rules: &Rules,
+        batch: &mut WakeBatch,
+    ) -> bool {
+        let node = &mut self.nodes[ticket.0];
+        if !node.waker.as_ref().is_some_and(|kept| kept.will_wake(waiter.waker)) {
+            let Some(fresh) = batch.fresh.take() else { return false };
+            batch.old = node.waker.replace(fresh);
+        }
+        let queue = &mut self.queues[queue];
+        if node.standing.is_woken() {
+            queue.awake -= node.awake();
+        }
+        node.standing.stays(waiter.presence);
+        queue.enlist(&mut self.nodes, ticket.0, rules);
+        true
+    }
+
+    /// Whether [`Queues::most_due`] need not be asked: no more wakers than these can be due.
+    #[inline]
+    pub(crate) fn len(&self, queue: u32) -> usize {
+        self.queues[queue].len as usize
+    }
+
+    /// Why those who wait are looked at when this one gives up.
+    pub(crate) fn cause_of_giving_up(&self, ticket: Ticket) -> Cause {
+        let Node { kind, standing, .. } = &self.nodes[ticket.0];
+        match standing.state {
+            // In the place of others, who have to be woken now.
+            WaitState::Woken => Cause::Released,
+            // Of those whom it kept out behind an idle head one is woken.
+            _ if *kind == Kind::Permits && standing.was_passed_asleep() => Cause::Released,
+            _ => Cause::Settled,
+        }
+    }
+
+    /// Takes a waiter out of its queue. Returns its waker, to be dropped outside the lock.
+    #[inline]
+    pub(crate) fn remove(&mut self, queue: u32, ticket: Ticket) -> Option<Waker> {
+        self.unlink(queue, ticket.0);
+        self.discard(ticket)
+    }
+
+    /// Forgets a waiter that has been granted its hold, and so is in no queue: that may have gone with it. Returns its waker, to be
+    /// dropped outside the lock.
+    #[inline]
+    pub(crate) fn discard(&mut self, ticket: Ticket) -> Option<Waker> {
+        let waker = self.nodes[ticket.0].waker.take();
+        self.nodes.delete(ticket.0);
+        waker
+    }
+
+    /// Whether a newcomer, which the holds allow, may get in before those who wait. Counts it if so.
+    ///
+    /// The count is kept with the waiter that is passed: nobody is counted who does not stand at the head, or next to one that keeps
+    /// nobody out.
+    pub(crate) fn bypass(&mut self, queue: u32, holds: Holds, access: Access, rules: &Rules) -> bool {
+        if self.queues[queue].len == 0 {
+            return true; // the queue of a latch that was moved, and those who waited were forgotten
+        }
+        match rules.fairness {
+            Fairness::Fifo => return false,
+            Fairness::Barging => return true,
+            Fairness::Adaptive | Fairness::Bounded(_) => {}
+        }
+        let queue = &self.queues[queue];
+        let (head, upgrade) = (self.head(queue), queue.lines[UPGRADE].head);
+        // Permits keep out when too few are left; any other access does by what it is, whoever else is there.
+        let (beside, writers) = match access {
+            Access::Permits(_) => (holds, false),
+            _ => (Holds::NONE, queue.lines[WRITERS].len > 0 || upgrade != NONE),
+        };
+        let keeps_out = writers || !beside.with(access).allow(self.nodes[head].want(), rules.limit());
+        // While an upgrade stands before it, the first in the queue is still passed; and so are those whom these keep out for longer,
+        // while an idle head does not keep these out: a writer behind it, or a request for several permits.
+        let second = match access {
+            _ if upgrade != NONE => self.first(queue),
+            _ if !self.nodes[head].standing.is_idle() => NONE,
+            Access::Shared | Access::Upgradable => self.first_asleep(&queue.lines[WRITERS]),
+            Access::Permits(_) => self.kept_out(queue, holds, rules),
+            Access::Exclusive => NONE,
+        };
+        let passed = [if keeps_out { head } else { NONE }, second].into_iter().filter(|&node| node != NONE);
+        let may = passed.clone().all(|node| rules.lets_pass(&self.nodes[node].standing));
+        if may {
+            passed.for_each(|node| self.nodes[node].standing.is_passed());
+        }
+        may
+    }
+
+    #[inline]
+    fn unlink(&mut self, queue: u32, index: u32) {
+        let queue = &mut self.queues[queue];
+        queue.strike(&mut self.nodes, index);
+        let Node { prev, next, kind, ref standing, .. } = self.nodes[index];
+        if standing.is_woken() {
+            queue.awake -= self.nodes[index].awake();
+        }
+        queue.len -= 1;
+        let line = &mut queue.lines[kind.line()];
+        line.len -= 1;
+        match prev {
+            NONE => line.head = next,
+            prev => self.nodes[prev].next = next,
+        }
+        match next {
+            NONE => line.tail = prev,
+            next => self.nodes[next].prev = prev,
+        }
+    }
+
+    /// Shows all who wait, in the order of the queue. Returns whether a writer holds the key.
+    #[cfg(target_has_atomic = "ptr")]
+    pub(crate) fn show(&self, queue: u32, rules: &Rules, mut see: impl FnMut(Queued)) -> bool {
+        let queue = &self.queues[queue];
+        let head = self.head(queue);
+        let mut show = |index: u32| {
+            let node = &self.nodes[index];
+            let passes = node.list == List::Due && index != head && rules.lets_pass(&self.nodes[head].standing);
+            let Node { arrival, passed_in_phase, .. } = *node;
+            see(Queued { ticket: Ticket(index), arrival: arrival.0, want: node.want(), passes, passed_in_phase });
+            node.next
+        };
+        let mut upgrade = queue.lines[UPGRADE].head;
+        while upgrade != NONE {
+            upgrade = show(upgrade);
+        }
+        let mut next = [WRITERS, READERS, UPGRADABLE].map(|line| queue.lines[line].head);
+        loop {
+            let first = next.into_iter().fold(NONE, |first, node| self.earlier(first, node));
+            if first == NONE {
+                return queue.writer;
+            }
+            next = next.map(|node| if node == first { show(node) } else { node });
+        }
+    }
+
+    pub(crate) fn waiting(&self, queue: u32, counted: CountKind) -> Waiting {
+        let len = |line: usize| self.queues[queue].lines[line].len as usize;
+        let (writers, permits) = if counted == CountKind::Readers { (len(WRITERS), 0) } else { (0, len(PERMITS)) };
+        Waiting { writers, readers: len(READERS), upgradable: len(UPGRADABLE), permits, upgrades: len(UPGRADE) }
+    }
+}
+
+/// The part of a queue that ends with the first whom the readers do not pass.
+#[derive(Clone, Copy)]
+struct Front {
+    end: Option<Arrival>,
+}
+
+impl Front {
+    #[inline]
+    fn has(self, arrival: Arrival) -> bool {
+        self.end.is_none_or(|end| arrival.is_before(end))
+    }
+}

@@ -1,0 +1,107 @@
+//! Which waiter is the next one entitled to the hold, and what the queue looks like from outside.
+
+use super::{
+    Access, Cause, CountKind, FIRST, Fairness, Holds, LAST, LINES, NONE, Node, PERMITS, Queue, Queues, READERS, Rules,
+    Ticket, UPGRADABLE, UPGRADE, WRITERS, WaitState,
+};
+
+impl Queues {
+    /// How many wakers [`Queues::admit`] hands out at most, beside these holds, when `gone` is no waiter any more. It looks at no
+    /// more waiters than that will.
+    #[cold]
+    pub(crate) fn most_due(&self, queue: u32, gone: Ticket, holds: Holds, rules: &Rules, cause: Cause) -> usize {
+        let heads = self.heads(queue, gone);
+        let Queue { lines, due, .. } = &self.queues[queue];
+        // Whoever is woken because a head that has been woken has not come.
+        let next = 1;
+        if let CountKind::Permits(limit) = rules.counted {
+            let most = self.most_due_permits(queue, gone, holds, limit, rules, cause);
+            return (most + next).min(lines[PERMITS].len as usize);
+        }
+        if cause.begins_phase(rules) && lines[READERS].len > 0 {
+            // Nobody is let in beside them but one upgradable reader; and one may be woken.
+            return lines[READERS].len as usize + (lines[UPGRADABLE].len as usize).min(2);
+        }
+        let first = self.earlier(self.earlier(heads[WRITERS], heads[READERS]), heads[UPGRADABLE]);
+        if heads[UPGRADE] != NONE || first == heads[WRITERS] {
+            // It is woken, or the next is; and one of those who are due may be handed what it wants.
+            return next + usize::from(first != NONE && holds.fits(Access::Upgradable, 0));
+        }
+        let handed = usize::from(due[FIRST] != NONE);
+        let mut most = next + handed + usize::from(self.upgradable_gets_in(&heads, holds));
+        let Some(front) = self.front(&heads, holds, rules) else { return most };
+        let mut count = |mut at: u32, next: fn(&Node) -> u32| {
+            while at != NONE && front.has(self.nodes[at].arrival) {
+                most += 1;
+                at = next(&self.nodes[at]);
+            }
+        };
+        if rules.fairness == Fairness::Barging {
+            count(lines[READERS].asleep[FIRST], |node| node.links[LAST]);
+            count(lines[READERS].fresh, |node| node.next);
+        } else {
+            count(heads[READERS], |node| node.next);
+        }
+        most
+    }
+
+    /// The same of permits, but for who is woken because the head has not come. For those who want several it may be too much.
+    pub(super) fn most_due_permits(
+        &self,
+        queue: u32,
+        gone: Ticket,
+        mut holds: Holds,
+        limit: usize,
+        rules: &Rules,
+        cause: Cause,
+    ) -> usize {
+        let Queue { lines, awake, due, .. } = &self.queues[queue];
+        let gone_awake =
+            if gone.is_some() && self.state(gone) == WaitState::Woken { self.nodes[gone.0].awake() } else { 0 };
+        // Who is woken behind the head finds all of them free beside those who are handed theirs and those who were woken.
+        let most_woken = limit.saturating_sub(holds.count() + awake - gone_awake);
+        let (mut in_order, mut woken, mut kept) = (0, 0, cause.kept());
+        let mut head = lines[PERMITS].head;
+        while head != NONE {
+            let node = &self.nodes[head];
+            if head != gone.0 {
+                if !holds.allow(node.want(), limit) {
+                    break;
+                }
+                in_order += 1;
+                if !self.grants_permits(head, kept, rules, cause) {
+                    woken = most_woken;
+                    break;
+                }
+                kept = kept.saturating_sub(node.amount);
+                holds = holds.after(node.want());
+            }
+            head = node.next;
+        }
+        // Any of those who are due, as far as there is a permit for each.
+        let free = limit.saturating_sub(holds.count());
+        let (mut handed, mut next_due) = (0, due[FIRST]);
+        while next_due != NONE && handed < free {
+            let node = &self.nodes[next_due];
+            handed += usize::from(node.amount as usize <= free);
+            next_due = node.links[LAST];
+        }
+        woken.max(in_order + handed)
+    }
+
+    /// The first of each line, when `gone` is no waiter any more.
+    pub(super) fn heads(&self, queue: u32, gone: Ticket) -> [u32; LINES] {
+        self.queues[queue].lines.map(|line| match line.head {
+            head if head != NONE && head == gone.0 => self.nodes[head].next,
+            head => head,
+        })
+    }
+
+    /// Whether there is a place for the first upgradable reader, and no writer before it.
+    pub(super) fn upgradable_gets_in(&self, heads: &[u32; LINES], holds: Holds) -> bool {
+        let (writer, upgradable) = (heads[WRITERS], heads[UPGRADABLE]);
+        upgradable != NONE
+            && holds.fits(Access::Upgradable, 0)
+            && (writer == NONE || self.nodes[upgradable].arrival.is_before(self.nodes[writer].arrival))
+    }
+}
