@@ -1,6 +1,6 @@
 //! What the tests ask of a queue.
 
-use super::{List, NONE, Queues, Ticket};
+use super::{FIRST, LAST, List, NONE, Queues, Ticket};
 
 impl Queues {
     /// For how many nodes there is memory.
