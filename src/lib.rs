@@ -21,12 +21,12 @@
 //! # });
 //! ```
 //!
-//! This page is the reference: what holds, and with what exceptions. A guide that explains it all with examples, to be read
-//! from top to bottom, is `docs/guide.md` in the package and in the repository.
+//! This page is the reference: the guarantees and their exceptions. For an introduction with examples, read `docs/guide.md` in the
+//! package or the repository.
 //!
 //! # Look, compute, store: once for each key
-//! The commonest job: what is missing is made by whoever asks first, while the others who ask for the same wait, and
-//! then find it. Where the store is a map in memory, a [`LockMap`] is the store and its locks in one:
+//! The most common job: the first request for a missing value makes it, and concurrent requests for the same value wait and then
+//! find it. If the values are in a map in memory, a [`LockMap`] is both the store and its locks:
 //!
 //! ```
 //! use keylatch::LockMap;
@@ -42,7 +42,7 @@
 //! # }
 //! ```
 //!
-//! Where it is something else, a keyed lock stands beside it:
+//! If the store is something else, put a keyed lock beside it:
 //!
 //! ```
 //! use std::{collections::HashMap, sync::RwLock};
@@ -80,28 +80,28 @@
 //!
 //! Where the table lives:
 //! - in a struct that is shared: a field as above, `locks: KeyedMutex<String>`;
-//! - in a struct whose guards go elsewhere (into a task, a blocking thread, another struct): a field
-//!   `locks: Arc<KeyedMutex<String>>`, and a guard in a field is a `MutexGuardArc<String>`:
+//! - in a struct whose guards are moved elsewhere (into a task, a blocking thread, another struct): a field
+//!   `locks: Arc<KeyedMutex<String>>`; a guard that is stored in a field is a `MutexGuardArc<String>`:
 //!   [more](KeyedMutex#a-table-in-a-struct);
 //! - in a `static`, in a `LazyLock`: [more](KeyedMutex#a-table-in-a-static).
 //!
-//! A function that needs its caller to hold a key takes the guard, as [proof](Guard#proof-that-a-key-is-held). What can
-//! be a key, and what it is locked with, is on the page of [`ToKey`].
+//! A function that needs its caller to hold a key takes the guard, as [proof](Guard#proof-that-a-key-is-held). The page of
+//! [`ToKey`] says which types can be keys, and by which borrowed types they are looked up.
 //!
 //! # Which lock do I want?
 //! | | holders per key | for |
 //! |---|---|---|
-//! | [`KeyedMutex`] | one | whatever must not happen twice at once: render, fetch, write |
-//! | [`KeyedRwLock`] | many readers, or one writer | things that are looked at more often than changed |
+//! | [`KeyedMutex`] | one | work that must not run twice at once for the same key: render, fetch, write |
+//! | [`KeyedRwLock`] | many readers, or one writer | data that is read more often than it is changed |
 //! | [`KeyedSemaphore`] | up to `n` | limits: connections per host, jobs per user |
 //! | [`LockMap`] | many readers, or one writer | values in memory, one for each key: caches, stocks, sessions |
-//! | [`Striped`] | many readers, or one writer, of all keys that share a stripe | very many keys in fixed memory; keys that cannot be cloned or stored. Two keys may share a stripe: to hold one key and ask for another may deadlock, so use a `_many` call |
-//! | [`Latch`] | many readers, or one writer; there is no key | the lock alone, in one word, with no data inside: for what tasks and threads share, in a `static` or in each of a million objects |
+//! | [`Striped`] | many readers, or one writer, of all keys that share a stripe | very many keys in fixed memory; keys that cannot be cloned or stored. Two keys may share a stripe: holding one key while asking for another may deadlock, so use a `_many` call |
+//! | [`Latch`] | many readers, or one writer; there is no key | the lock alone, in one word and with no data inside, shared by tasks and threads: in a `static`, or in each of a million objects |
 //!
-//! If in doubt, the mutex; or the map, where what is locked is a value in memory. A reader-writer lock pays only where readers stay for a while: to hold a key for some
-//! nanoseconds exclusively costs no more than to share it.
+//! If in doubt, use the mutex, or the map if you lock a value in memory. A reader-writer lock pays off only if readers hold the key for
+//! a while: to hold a key exclusively for some nanoseconds costs no more than to share it.
 //!
-//! In a [`KeyedRwLock`], and in a [`LockMap`], whether a call gets in depends on who holds the key:
+//! In a [`KeyedRwLock`], and in a [`LockMap`], whether a call acquires the key at once depends on its holders:
 //!
 //! | held by | [`read`] | [`upgradable_read`] | [`write`] |
 //! |---|---|---|---|
@@ -114,8 +114,8 @@
 //! [`upgradable_read`]: KeyedRwLock::upgradable_read
 //! [`write`]: KeyedRwLock::write
 //!
-//! An upgradable reader may become a writer with no other writer in between ([`upgrade`](Guard::upgrade)): look first,
-//! write only if needed. The future of `upgrade` owns the guard: dropping it before it has finished releases the hold.
+//! An upgradable reader can become a writer with no other writer in between ([`upgrade`](Guard::upgrade)): read first, and write
+//! only if needed. The future of `upgrade` owns the guard: dropping it before it has finished releases the hold.
 //! To stop waiting and keep the upgradable hold, use [`upgrade_mut`](Guard::upgrade_mut), or
 //! [`upgrade().until(limit)`](futures::Upgrade::until).
 //!
@@ -130,84 +130,83 @@
 //! | blocking | [`lock_blocking`](KeyedMutex::lock_blocking) | yes |
 //! | blocking with a limit | [`try_lock_for`], [`try_lock_until`] | yes |
 //! | with an owned, `'static` guard | [`lock_arc`](KeyedMutex::lock_arc) and its like | as above |
-//! | again and again on one key | [`handle`](KeyedMutex::handle) | as above |
-//! | several keys at once, all or none | [`lock_many`](KeyedMutex::lock_many) and its like | as above |
+//! | repeatedly on one key | [`handle`](KeyedMutex::handle) | as above |
+//! | several keys, all or none | [`lock_many`](KeyedMutex::lock_many) and its like | as above |
 //!
-//! (A [`Latch`] and a [`Striped`] have no owned guards and no handles, and no detector watches them. Where the lock is in an `Arc`, move that
-//! into the task, and lock there.)
+//! ([`Latch`] and [`Striped`] have no owned guards and no handles, and no detector watches them. If the lock is in an `Arc`, move the
+//! `Arc` into the task, and lock there.)
 //!
 //! [`try_lock_for`]: KeyedMutex::try_lock_for
 //! [`try_lock_until`]: KeyedMutex::try_lock_until
 //!
 //! # Guarantees
-//! 1. *Exclusion.* A key never has holders that do not go together, whatever mix of forms is used on the table.
-//! 2. *No leaks.* An entry goes with the last of its holders, waiters, handles and unfinished futures, and of the calls
-//!    of [`for_each_key`](KeyedMutex::for_each_key) that are looking at it: when they are gone,
-//!    [`len`](KeyedMutex::len) is 0, whatever was cancelled, timed out or panicked on the way. Every future can be
-//!    dropped at any moment; a key that it had been handed already goes to the next waiter. (In a [`LockMap`] a value keeps
-//!    its entry, too.)
-//! 3. *Nobody who comes starves, and nothing is kept for one that does not.* Under the default policy a waiter that was
-//!    woken in vain four times is handed the key by the next release that it fits, before any newcomer; a task that is
-//!    woken and not polled is passed by everybody who asks. See [`Fairness`] for the rest, and for policies with a bound
-//!    in numbers. No clock is involved.
+//! 1. *Exclusion.* A key never has incompatible holders, whatever mix of forms is used on the table.
+//! 2. *No leaks.* An entry is removed with the last of its holders, waiters, handles and unfinished futures, and of the calls of
+//!    [`for_each_key`](KeyedMutex::for_each_key) that are visiting it. When they are gone, [`len`](KeyedMutex::len) is 0, whatever
+//!    was cancelled, timed out or panicked on the way. Every future can be dropped at any moment; if it has already been granted its
+//!    key, the key passes to the next waiter. (In a [`LockMap`] a value keeps its entry, too.)
+//! 3. *No waiter that is polled starves, and no key is reserved for a task that is not polled.* Under the default policy, a waiter
+//!    that was woken four times without acquiring the key is handed it by the next suitable release, before any newcomer. A task
+//!    that was woken but is not polled is passed by every other request. See [`Fairness`] for the details, and for policies with a
+//!    numeric bound. No clock is involved.
 //! 4. *Phase fairness.* In a [`KeyedRwLock`], a waiting writer keeps later readers out (but for a few: [`Fairness`]), and
-//!    when a writer leaves, the readers who wait by then all get in before the next writer. When a writer gives up, the
-//!    readers that it kept out get in. (Under `Fifo` order of arrival is all, and `Barging` promises nothing.)
+//!    when a writer leaves, all readers that are waiting by then get in before the next writer. When a writer gives up, the
+//!    readers that it kept out get in. (Under `Fifo` only the order of arrival counts, and `Barging` promises nothing.)
 //! 5. *User code runs outside.* Hashing, cloning and dropping keys, calling an observer, and waking, cloning and dropping wakers happen
-//!    outside every internal lock, so all of them may use the table, and a waker may run its task on the spot. There
-//!    are exceptions, which must not use the table: the key's `Equivalent` (or `Eq`), the [`to_key`](ToKey::to_key) of
-//!    a key type that owns nothing (for which [`needs_drop`](::core::mem::needs_drop) is false), and, where
-//!    [`recycle_keys(true)`](Builder::recycle_keys) was asked for, [`to_key_into`](ToKey::to_key_into), with whatever it
-//!    calls; and what [`LockMap::get`] clones, if that owns nothing. If user code panics, the panic reaches the caller, and the table stays usable. If a waker panics, the others that were due are still woken. (Wakers that run their tasks
+//!    outside every internal lock, so all of them may use the table, and a waker may run its task on the spot. The
+//!    exceptions, which must not use the table, are the key's `Equivalent` (or `Eq`), the [`to_key`](ToKey::to_key) of
+//!    a key type that owns nothing (for which [`needs_drop`](::core::mem::needs_drop) is false), with
+//!    [`recycle_keys(true)`](Builder::recycle_keys), [`to_key_into`](ToKey::to_key_into) and everything that it
+//!    calls, and the clone that [`LockMap::get`] makes of a value that owns nothing. If user code panics, the panic reaches the caller, and the table stays usable. If a waker panics, the other waiters are still woken. (Wakers that run their tasks
 //!    on the spot nest: each task that releases a key runs the next one inside its release, so a long chain of them
 //!    needs a deep stack.)
 //! 6. *No poisoning.* A panic while a key is held drops the guard, and the key is free.
-//! 7. *No re-entry.* Asking again for a key that one holds waits: see [below](#re-entry).
-//! 8. *Memory follows use.* After a burst the memory that it took is given back, in step with the releases, but for a
+//! 7. *No re-entry.* A request for a key that the caller already holds waits: see [below](#re-entry).
+//! 8. *Memory follows use.* The memory that a burst took is freed as its keys are released, except for a
 //!    bounded pool of free entries ([`Builder::pool_capacity`]). Entries come in chunks of up to 16, and a key in use
 //!    keeps its chunk: with one key in forty of a burst still held a third of the memory may stay. Waiters come in
-//!    pages of 64, and one that waits for long keeps its page.
-//! 9. *No allocation on the fast path.* In steady state acquiring and releasing a key allocates nothing, if the key
-//!    owns nothing, or is recycled ([`Builder::recycle_keys`]). Nor does waiting, but for a release that wakes several
-//!    waiters at once, and where crowds of more than 64 waiters come and go.
+//!    pages of 64, and a long-lived waiter keeps its page.
+//! 9. *No allocation on the fast path.* In steady state, acquiring and releasing a key does not allocate if the key
+//!    owns nothing or is recycled ([`Builder::recycle_keys`]). Waiting does not allocate either, except when a release wakes several
+//!    waiters at once, and when crowds of more than 64 waiters come and go.
 //!
 //! # Cancel safety
-//! Every future can be dropped at any moment: it leaves the table as if it had never asked, and a key that it had been
-//! handed already goes to the next waiter. So a lock future may stand in `select!`, under a timeout, or in a task that
-//! is aborted. Only the future of [`upgrade`](Guard::upgrade) owns a hold while it waits: dropping it before it has
+//! Every future can be dropped at any moment: the table is then as if the request had never been made, and a key that the future
+//! was already granted passes to the next waiter. So a lock future may be used in `select!`, under a timeout, or in a task that is
+//! aborted. Only the future of [`upgrade`](Guard::upgrade) owns a hold while it waits: dropping it before it has
 //! finished releases that hold.
 //!
 //! # Idle futures
-//! To drop a future is safe; to *keep* one and not poll it is a trap, known as futurelock. Once a lock future has been
-//! polled it is a waiter: it stands in its key's queue, and only a poll can take the key for it. If its task turns to
-//! something else meanwhile, and that needs the same key, the task may wait for a key that waits for the task.
+//! Dropping a future is safe; *keeping* one without polling it is a trap, known as futurelock. Once a lock future has been polled,
+//! it is a waiter in its key's queue, and it acquires the key only when it is polled again. If its task does something else in the
+//! meantime that needs the same key, the task may wait for a key that waits for the task.
 //!
 //! | | what happens |
 //! |---|---|
 //! | `select!` in a loop over `&mut lock` | While another branch's handler runs the future is idle. A handler that uses the same key may hang, at once or after some rounds: under every policy but the default and `Barging`. |
-//! | `join_all`, or `zip`, of two lock futures for one key | The first guard is kept until the second is there, which waits for the first: it hangs. That is [re-entry](#re-entry), not an idle future, and no policy helps. Futures that lock, work *and unlock* can be joined. |
-//! | a stream of lock futures (`FuturesUnordered`, `buffered`) | Between two polls of the stream its futures are idle: in the body of the loop, which also has a guard in its hands. A body that waits for the key of that guard hangs; one that waits for another key of the stream may, as above. |
-//! | a future in a struct, a channel, a variable | Idle until somebody polls it. Before its first poll it is no waiter, and harmless. |
+//! | `join_all`, or `zip`, of two lock futures for one key | The first guard is kept until the second is acquired, which waits for the first: it hangs. This is [re-entry](#re-entry), not an idle future, and no policy helps. Futures that lock, work *and unlock* can be joined. |
+//! | a stream of lock futures (`FuturesUnordered`, `buffered`) | Between two polls of the stream its futures are idle: in the body of the loop, which also holds a guard. A body that waits for the key of that guard hangs; one that waits for another key of the stream may, as above. |
+//! | a future in a struct, a channel, a variable | Idle until it is polled. Before its first poll it is not a waiter, and harmless. |
 //!
-//! What a waiter that is not polled does to others depends on the [policy](Fairness):
-//! - [`Adaptive`](Fairness::Adaptive), the default: everybody who asks passes it, for ever, so the code that forgot it can
-//!   go on. The wake-up went to it, though: those who sleep behind it are woken by the next release, not by this one. And
-//!   a reader that waited when a writer left has been let in, alone or with others, and does hold the key: see [`Fairness`].
-//! - [`Barging`](Fairness::Barging): the same, but those who sleep behind it are not woken in its place.
-//! - [`Bounded(n)`](Fairness::Bounded): `n` later requests pass it. Then the key is kept for it, until it is polled or
+//! How a waiter that is not polled affects others depends on the [policy](Fairness):
+//! - [`Adaptive`](Fairness::Adaptive), the default: every other request passes it, for ever, so the code that forgot it can
+//!   continue. It has used up the wakeup, though: the waiters behind it are woken by the next release, not by this one. And
+//!   a reader that was waiting when a writer left has been granted the key and holds it: see [`Fairness`].
+//! - [`Barging`](Fairness::Barging): the same, but the waiters behind it are not woken in its place.
+//! - [`Bounded(n)`](Fairness::Bounded): `n` later requests pass it. Then the key is reserved for it until it is polled or
 //!   dropped. So tests pass, and production hangs.
-//! - [`Fifo`](Fairness::Fifo): the key is handed to it by the first release that it fits, and stays with it until it is
+//! - [`Fifo`](Fairness::Fifo): the first suitable release hands it the key, which stays with it until it is
 //!   polled or dropped.
 //!
-//! Code that is right under `Fifo` is right under every policy, and that is the code to write.
+//! Code that is correct under `Fifo` is correct under every policy: write such code.
 //!
 //! The ways out:
-//! - do not keep it: give the future to `select!` by value, so that it is dropped when another branch is first; it asks
-//!   anew in the next round, at the end of the queue;
+//! - do not keep it: give the future to `select!` by value, so that it is dropped when another branch completes first; the next
+//!   round makes a new request, at the end of the queue;
 //! - drop it before the key is used in another way;
 //! - let something else poll it: a task of its own, which locks with an owned form
 //!   ([`lock_arc`](KeyedMutex::lock_arc)), works and unlocks;
-//! - [`until`](futures::Acquire::until) instead of a `select!` that has only a limit beside the lock: it owns the
+//! - [`until`](futures::Acquire::until) instead of a `select!` between the lock and a limit: it owns the
 //!   future.
 //!
 //! ```
@@ -225,30 +224,31 @@
 //! ```
 //!
 //! # Re-entry
-//! The locks are not reentrant. Asking again for a key that one holds waits for oneself: an async or blocking call
-//! never returns, and a `try_` call fails. That is true of readers as well: one who asks again waits behind a writer
-//! that waits for it. (Under the default policy sixteen get in past that writer, and the next hangs: so tests may pass.) The ways out:
-//! - pass the guard, or a reference to it, down to whoever needs the key to be held;
+//! The locks are not reentrant. A holder that asks for its key again waits for itself: an async or blocking call
+//! never returns, and a `try_` call fails. This is true of readers, too: a reader that asks again may wait behind a writer
+//! that waits for that reader. (Under the default policy sixteen requests pass that writer and the next one hangs, so tests may pass.)
+//! The ways out:
+//! - pass the guard, or a reference to it, down to the functions that need the key to be held;
 //! - find the key once with [`handle`](KeyedMutex::handle), lock it in one place, and pass the handle to those who only
 //!   need the key;
 //! - ask with a `try_` form, and treat failure as "held, perhaps by me";
 //! - ask through a [detector of deadlocks](deadlock), where asking again is an error that says so.
 //!
-//! If a program hangs, [`dump`](KeyedMutex::dump) shows for each key how many hold it, in what way, and how many wait.
+//! If a program hangs, [`dump`](KeyedMutex::dump) shows the number of holders and waiters of each key, and how it is held.
 //!
-//! A task that is suspended while it holds a guard holds the key for as long as nobody polls or drops it; threads that
-//! block on that key wait as long. Stop an executor only when its tasks are done or dropped.
+//! A task that is suspended while it holds a guard keeps the key until the task is polled or dropped, and threads that block on
+//! that key wait that long. Stop an executor only when its tasks have finished or been dropped.
 //!
 //! # Several keys
-//! Who holds one key and asks for a second can deadlock with somebody who has taken them the other way round. A call with
-//! `_many` in its name takes all of its keys, or none, and such calls on one table never wait for each other in a circle, in
+//! A caller that holds one key and asks for a second can deadlock with another that takes them in the opposite order. A call with
+//! `_many` in its name acquires all of its keys or none, and such calls on one table never wait for each other in a circle, in
 //! whatever order they name the keys, and however they read and write. Keys need no `Ord`: the table has an order of its own.
 //!
 //! ```
 //! use keylatch::KeyedMutex;
 //!
 //! let accounts = KeyedMutex::<String>::new();
-//! // Nobody waits for ever, though another transfer goes the other way.
+//! // No transfer waits for ever, although another goes the opposite way.
 //! std::thread::scope(|scope| {
 //!     for (from, to) in [("alice", "bob"), ("bob", "alice"), ("bob", "bob")] {
 //!         let accounts = &accounts;
@@ -265,23 +265,23 @@
 //! | one key at a time | [`lock`](KeyedMutex::lock) and the other forms |
 //! | one key, again and again | a [`handle`](KeyedMutex::handle) |
 //! | several keys of one table, known when the first is taken | [`lock_many`](KeyedMutex::lock_many), [`read_many`](KeyedRwLock::read_many), [`write_many`](KeyedRwLock::write_many), [`acquire_many`](KeyedSemaphore::acquire_many) |
-//! | several keys of a [`Striped`] | [`write_many`](Striped::write_many) and its like: whoever holds one stripe, and asks for another by a call of its own, may wait for itself |
+//! | several keys of a [`Striped`] | [`write_many`](Striped::write_many) and its like: a caller that holds one stripe and asks for another in a separate call may wait for itself |
 //! | some of them to read, and others to write | [`read_write_many`](KeyedRwLock::read_write_many) |
 //! | keys of several tables | one `_many` call for each table, and the tables in the same order everywhere |
-//! | keys that are only known when others are held already | ask for the next with a `try_` form, and begin again if it fails; or ask through a [detector](deadlock), which reports a deadlock instead of suffering it |
+//! | keys that become known only while others are held | ask for the next with a `try_` form, and start over if it fails; or ask through a [detector](deadlock), which reports a deadlock instead of suffering it |
 //!
-//! - A key that is named twice is taken once; in both lists of `read_write_many` it is written.
-//! - The [policy](Fairness) of each key holds as for single calls.
-//! - A caller that waits for one key holds those before it in the table's order, and others wait for them: so its future must be
-//!   polled, or dropped, under every policy. A hot key is best locked alone.
-//! - A `try_` form that fails, a limit that is reached, a dropped future and a panic release what is held by then.
-//! - Somebody who holds a key already, and asks for several, can still deadlock, and a [detector](deadlock) does not see it.
+//! - A key that is named twice is acquired once; if it is in both lists of `read_write_many`, it is acquired for writing.
+//! - The [policy](Fairness) applies to each key as in single calls.
+//! - A caller that waits for one key holds those before it in the table's order, and others wait for them. So its future must be
+//!   polled or dropped, under every policy. Lock a hot key by itself if you can.
+//! - A `try_` form that fails, a limit that is reached, a dropped future and a panic release the keys acquired so far.
+//! - A caller that already holds a key and asks for several can still deadlock, and a [detector](deadlock) does not see it.
 //!   Take all of them in one call.
 //!
 //! # Seeing contention
-//! [`status`](KeyedMutex::status) says of one key who holds it and who waits, [`for_each_key`](KeyedMutex::for_each_key) of all,
-//! and [`dump`](KeyedMutex::dump) says it to a person. An observer, [`Builder::on_wait`], is told whenever a request begins
-//! to wait, and how that ended: to count, log or trace. It costs nothing where nobody waits.
+//! [`status`](KeyedMutex::status) returns the holders and waiters of one key, [`for_each_key`](KeyedMutex::for_each_key) those of all
+//! keys, and [`dump`](KeyedMutex::dump) prints them for a person. An observer, [`Builder::on_wait`], is called whenever a request
+//! begins to wait, and when that wait ends: to count, log or trace. It costs nothing while no request waits.
 //!
 //! # Poisoning
 //! There is none. A panic while a key is held drops the guard, and the key is free. What the key protects may then be
@@ -289,15 +289,15 @@
 //!
 //! # Hashing
 //! A hasher is called once for each look-up, and never for a release, a hand-over or a growing table. Keys of handles
-//! are not hashed again at all. The hash is mixed once more by the table, so an identity hash will do. See
-//! [`DefaultHashBuilder`] for the default, and for keys that an adversary chooses.
+//! are not hashed again at all. The table mixes the hash once more, so an identity hash is good enough. See
+//! [`DefaultHashBuilder`] for the default, and for keys chosen by an adversary.
 //!
-//! `Hash`, `Eq` and `Equivalent` must agree, as for any hash table. If they do not, keys may exclude each other too
-//! much or too little; memory safety does not depend on them.
+//! `Hash`, `Eq` and `Equivalent` must agree, as for any hash table. If they do not, the wrong keys may exclude each
+//! other; memory safety does not depend on them.
 //!
 //! # Versions
-//! Each change of a value of a [`LockMap`] makes a new [`Version`]: so one can look, think with nothing locked, and change it only
-//! if it is still as it was seen, one value or a [`Batch`] of them, all or nothing. See [its page](LockMap#versions).
+//! Each change of a value of a [`LockMap`] makes a new [`Version`]. A caller can read a value, compute with nothing locked, and store
+//! the result only if the value has not changed meanwhile: one value, or a [`Batch`] of them, all or nothing. See [its page](LockMap#versions).
 //!
 //! # Features
 //! | feature | default | meaning |
@@ -309,25 +309,25 @@
 //!
 //! With `critical-section` a lock may be tried and released inside an interrupt handler. Without it, do not call into a
 //! table from an interrupt handler (or a signal handler) that may have interrupted a call on the same table,
-//! nor use any [`Latch`] or [`Striped`] if it may have interrupted a call on another: the internal spin lock would wait for the code
-//! that it has interrupted.
+//! nor use any [`Latch`] or [`Striped`] if it may have interrupted a call on another: the handler would spin on a lock whose holder
+//! it has interrupted.
 //!
 //! # When to use something else
-//! - *One lock, or a handful known in advance:* where it protects a value, `RwLock<T>` of `async-lock` (for tasks and threads), `parking_lot` or
+//! - *One lock, or a handful known in advance:* if it protects a value, `RwLock<T>` of `async-lock` (for tasks and threads), `parking_lot` or
 //!   `std`. A [`Latch`] has no value inside; it has one word, calls with a time limit, a policy, and, with `critical-section`, interrupt
 //!   handlers.
 //! - *A map of values that are only read and written for a moment:* a concurrent map (`dashmap`, `scc`) does that as well as a
-//!   [`LockMap`], which pays where an entry is held for longer, by tasks too, or changed only if it is as it was seen. A
+//!   [`LockMap`], which pays off if an entry is held for longer, by tasks too, or is changed only if it has not changed since it was read. A
 //!   cache that forgets values with time, or weighs them, is `moka`.
-//! - *Many short critical sections of threads alone, that need not be exact about the key:* an array of mutexes, chosen by the hash, is
+//! - *Many short critical sections, in threads only, where different keys may exclude each other:* an array of mutexes, chosen by the hash, is
 //!   as good as a [`Striped`], and has values inside.
 //! - *A person or a worker holds it, across requests and crashes; or several processes or machines must see it:* these locks live in
-//!   one process, and belong to a piece of a running program. That is a lease: `keylatch-lease`, in memory or on Postgres,
+//!   one process, and belong to a part of a running program. Use a lease: `keylatch-lease`, in memory or on Postgres,
 //!   Redis, etcd or NATS.
 //!
 //! # Implementation
-//! The `core` module of the source has an overview: how an entry lives and dies, who may change what under which lock,
-//! and why no wake-up is lost. Unsafe code is confined to one module of it, the entries' memory.
+//! The `core` module of the source has an overview: the life of an entry, what may be changed under which lock, and why no
+//! wakeup is lost. Unsafe code is confined to one of its modules, the entries' memory.
 #![no_std]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // What needs a feature says so by a `doc(cfg)` of its own: by itself rustdoc would name the targets as well, at every call, and
