@@ -64,21 +64,21 @@ impl<T: Kind, K> Builder<T, K> {
 }
 
 impl<T: Kind, K, S> Builder<T, K, S> {
-    /// Into how many shards the table is divided: `n`, rounded up to a power of two.
+    /// Sets the number of shards: `n`, rounded up to a power of two.
     ///
     /// Keys that fall into different shards are found and released without touching the same memory. A shard takes 128
-    /// bytes (one or two cache lines), in a [`LockMap`](crate::LockMap) 256, even while it is empty. The default is 64, or four for each CPU where that is
-    /// more; without `std`, which tells the number of CPUs, it is 16. One shard is right where there is one core. 0, or
+    /// bytes (one or two cache lines), in a [`LockMap`](crate::LockMap) 256, even while it is empty. The default is 64, or four per CPU if that is
+    /// more; without `std`, which reports the number of CPUs, it is 16. On a single core use one shard. 0, or
     /// more than [`MAX_SHARDS`], makes [`build`](Builder::build) panic.
     ///
-    /// A shard can count some four billion keys at once; to lock one more panics.
+    /// A shard can count some four billion keys at once; locking one more panics.
     pub fn shards(mut self, n: usize) -> Self {
         self.shards = Some(n);
         self
     }
 
-    /// Makes room for `n` keys at once, before anything allocates. (Keys, not waiters: the first of those make room for
-    /// themselves.)
+    /// Reserves memory for `n` keys at once. (For keys, not for waiters: memory for waiters is allocated when the first
+    /// ones wait.)
     ///
     /// The room is kept: neither the table nor the pool of free entries is shrunk below it, unless
     /// [`pool_capacity`](Builder::pool_capacity) is set lower. Keys fall into shards at random; each shard gets room
@@ -89,13 +89,13 @@ impl<T: Kind, K, S> Builder<T, K, S> {
         self
     }
 
-    /// Who gets a key when others wait for it. The default is [`Fairness::default`].
+    /// Sets which request acquires a key that others wait for. The default is [`Fairness::default`].
     pub fn fairness(mut self, fairness: Fairness) -> Self {
         self.rules.fairness = fairness;
         self
     }
 
-    /// How many free entries are kept for reuse, over all shards. 0 turns reuse off.
+    /// Sets how many free entries are kept for reuse, over all shards. 0 turns reuse off.
     ///
     /// An entry that is reused saves an allocation, and with [`recycle_keys`](Builder::recycle_keys) its key saves one
     /// more. A free entry takes as much memory as a live one. The default is 64 for each shard, or as many as
@@ -112,7 +112,7 @@ impl<T: Kind, K, S> Builder<T, K, S> {
         self
     }
 
-    /// Whether a free entry keeps its old key, to be written over by [`ToKey::to_key_into`](crate::ToKey::to_key_into).
+    /// Sets whether a free entry keeps its old key, to be overwritten by [`ToKey::to_key_into`](crate::ToKey::to_key_into).
     ///
     /// Then a `KeyedMutex<String>` that is locked with `&str` keys allocates nothing in steady state. But up to
     /// [`pool_capacity`](Builder::pool_capacity) old keys stay in memory, with all that they own. The default is `false`:
@@ -127,7 +127,7 @@ impl<T: Kind, K, S> Builder<T, K, S> {
         self
     }
 
-    /// The hasher. The default is hashbrown's: see [`DefaultHashBuilder`].
+    /// Sets the hasher. The default is hashbrown's: see [`DefaultHashBuilder`].
     pub fn hasher<S2>(self, hasher: S2) -> Builder<T, K, S2> {
         let Builder { shards, capacity, spares, recycle_keys, values, rules, observer, hasher: _, makes } = self;
         Builder { shards, capacity, spares, recycle_keys, values, rules, observer, hasher, makes }
@@ -135,26 +135,26 @@ impl<T: Kind, K, S> Builder<T, K, S> {
 
     /// Calls `f` whenever a request begins to wait, and when its wait ends: to count, log or trace contention.
     ///
-    /// A request that finds its key free is not reported, and takes no step more. Nor is one that fails at once, or gets in while its
-    /// thread still spins: a wait begins when the request joins the key's queue, and from then on [`Status`](crate::Status)
-    /// counts it as a waiter. It ends when the request comes to take what it was granted (for a task, when it is polled
-    /// again), or when it has given up. Each wait has both events, with the same [`id`](WaitEvent::id), unless its
+    /// A request that finds its key free is not reported and does no extra work. A request that fails at once, or acquires the key while its
+    /// thread still spins, is not reported either: a wait begins when the request joins the key's queue, and from then on [`Status`](crate::Status)
+    /// counts it as a waiter. It ends when the request takes its key (for a task, when it is polled
+    /// again) or gives up. Each wait has both events, with the same [`id`](WaitEvent::id), unless its
     /// future is leaked. A call for several keys has a wait for each key that it waits for, one after another, and an upgrade one
     /// for the key that it has.
     ///
-    /// `f` is called by the thread or task that asks, with no internal lock held, and after all have been woken who were due. Whoever
-    /// asks goes on when `f` has returned: so keep it short. It may be called by several threads at once. It may look at the
-    /// table and use its `try_` forms, but should not wait for keys: the caller may hold some, and stands in a queue. To have
+    /// `f` is called by the requesting thread or task, with no internal lock held, and after all wakers have run. The request continues
+    /// when `f` has returned: so keep it short. It may be called by several threads at once. It may look at the
+    /// table and use its `try_` forms, but should not wait for keys: the caller may hold some, and is in a queue. To refer to
     /// the table in `f`, use a [`Weak`](alloc::sync::Weak).
     ///
-    /// Each table numbers its waits by itself. The last call of `on_wait` counts. A [`Latch`](crate::Latch) and a
+    /// Each table numbers its own waits. Only the last call of `on_wait` has an effect. A [`Latch`](crate::Latch) and a
     /// [`Striped`](crate::Striped) have no keys to name, and no observer.
     ///
-    /// If `f` panics, the panic reaches the caller of the request, and what that has been granted by then is released. A future for one key
-    /// that has begun to wait goes on waiting until it is dropped; one for several keys has given up. (Without `std` a waker that
+    /// If `f` panics, the panic reaches the caller of the request, and any hold that the request has been granted is released. A future for one key
+    /// that has begun to wait keeps waiting until it is dropped; a future for several keys has given up. (Without `std` a waker that
     /// panics may leave a wait without its second event.)
     ///
-    /// While `f` is told that a request has given up, the key's entry is kept for it, and counts one user more (see
+    /// While `f` is called for a request that has given up, the key's entry is kept, and counts one user more (see
     /// [`MAX_USERS`](crate::MAX_USERS)).
     ///
     /// # Examples
@@ -238,7 +238,7 @@ impl<T, K, S> fmt::Debug for Builder<T, K, S> {
     }
 }
 
-/// So many that each has its share of the values, give or take a tenth.
+/// A number at which each has its share of the values, give or take a tenth.
 fn most_shards(values: usize) -> usize {
     1 << (values / 256).max(1).ilog2()
 }

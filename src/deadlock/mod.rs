@@ -1,12 +1,12 @@
 //! Deadlocks that are reported instead of suffered.
 //!
-//! Who takes one key, and then another while it holds the first, may wait for somebody who does it the other way round, for ever. The
-//! best remedy is to take them at once: see [`lock_many`](crate::KeyedMutex::lock_many) and its like. Where that is not possible,
-//! because the second key is known only when the first is held, a [`Detector`] sees the circle when it would close: that request
-//! fails with a [`Deadlock`] that names who waits for what, and the program can release something and try again.
+//! A caller that holds one key while it acquires another may wait for ever for a caller that acquires them in the opposite order. The
+//! best remedy is to acquire both at once: see [`lock_many`](crate::KeyedMutex::lock_many) and the like. If that is impossible, because
+//! the second key becomes known only while the first is held, a [`Detector`] notices the request that would close a circle of waits. That
+//! request fails with a [`Deadlock`], which names each party and the key it waits for, and the program can release a key and try again.
 //!
-//! It is opt-in. A [`Party`] is a line of work that takes several keys, such as a request or a task. What it acquires through
-//! [`Party::acquire`] is tracked; all else goes on as ever, on the same tables, and pays nothing.
+//! It is opt-in. A [`Party`] is a line of work that takes several keys, such as a request or a task. Its requests through
+//! [`Party::acquire`] are tracked; all other requests, on the same tables, work as before and pay nothing.
 //!
 //! # Examples
 //! ```
@@ -32,7 +32,7 @@
 //! ```
 //!
 //! # Trying again
-//! Who has failed holds what it held, and gives it to those who wait before it asks again:
+//! After a failure the party still holds its keys. It should hand them over to the waiters before it tries again:
 //!
 //! ```
 //! use keylatch::{KeyedMutex, deadlock::{Detector, Party}};
@@ -52,40 +52,40 @@
 //! # });
 //! ```
 //!
-//! [`unlock_fair`](Tracked::unlock_fair) matters: what is dropped plainly, as by `?`, is free for whoever asks first, and that is
-//! most likely this loop, before a task that waits has run: it would fail again and again. Where there is no `unlock_fair`, as
-//! for readers, or where `?` leaves the function, yield before the next attempt (`yield_now` of your runtime). The first request
+//! [`unlock_fair`](Tracked::unlock_fair) matters: a key that is merely dropped, as by `?`, is free for the first request, and that is
+//! most likely this loop's own, before a waiting task has run: it would fail again and again. If there is no `unlock_fair`, as
+//! for readers, or if `?` leaves the function, yield before the next attempt (`yield_now` of your runtime). The first request
 //! of a party that holds nothing and waits for nothing never fails.
 //!
 //! # What is a deadlock
-//! Let all holders who are not tracked, and all parties that do not wait, release everything; let the queues let in whom their
-//! [policy](crate::Fairness) lets in; and again, until nothing changes. Who still waits is deadlocked. So this covers
-//! readers and writers, upgrades, permits, and queues: a reader behind a writer who waits for that reader's own hold. In particular:
-//! - A party waits if any of its requests does. (Of several that are under way it may want only the first: with `select!` an alarm
-//!   may come too early.)
-//! - A holder who is not tracked is taken to leave one day. There is no alarm because of it, and a circle through it is not
-//!   seen. A *waiter* who is not tracked is followed to what it waits for, but has no link of its own in the report.
-//!   Calls for several keys at once (`lock_many`) cannot be tracked: who holds a key and waits for one that such a call holds,
-//!   while that waits for the first, waits for ever. Use one or the other on a table.
-//! - A request with a limit counts like any other until the limit is reached, also where it would have gone away in time.
+//! Suppose that all untracked holders, and all parties that do not wait, release everything, and that the queues then admit waiters as
+//! their [policy](crate::Fairness) says; and that this repeats until nothing changes. The parties that still wait are deadlocked. This
+//! covers readers and writers, upgrades, permits, and queues: a reader behind a writer that waits for that reader's own hold. In particular:
+//! - A party waits if any of its requests does. (If it needs only one of several, as with `select!`, the alarm may be
+//!   premature.)
+//! - An untracked holder is assumed to release its key some day. It causes no alarm, and a circle through it is not seen. An untracked
+//!   *waiter* is followed to the key that it waits for, but has no link of its own in the report. Calls for several keys at once
+//!   (`lock_many`) cannot be tracked: a party and such a call that wait for each other's keys wait for ever. Use one or the other on a
+//!   table.
+//! - A request with a limit counts like any other until the limit is reached, even if it would have given up in time.
 //! - Parties of another detector are not tracked by this one. Use one for all tables whose keys are taken together.
 //!
-//! # Who fails
-//! The request that closes the circle, when it would begin to wait. It gives up its place, and nothing else changes: its party
-//! holds what it held, and the others wait on. If a circle is closed by a party that gets in, or is going to, while another request of
-//! it waits, that other request fails, and is woken. One request fails for each circle, and none without one.
+//! # Which request fails
+//! The request that would close the circle fails when it would begin to wait. It leaves the queue, and nothing else changes: its party
+//! keeps its holds, and the others continue to wait. If a party closes a circle by acquiring a key, or by being about to, while another of
+//! its requests waits, then that other request fails and is woken. One request fails for each circle, and none without one.
 //!
 //! # Cost
-//! Each tracked acquire takes a lock of the detector's when it ends, and at each step if it has to wait; so does each release.
-//! Nothing of this is on the path of those who are not tracked.
+//! Each tracked acquire takes the detector's lock when it ends, and at each step if it has to wait; so does each release.
+//! Untracked requests do none of this.
 //!
-//! A request that begins to wait looks for a circle only if somebody may wait for its party. The search follows whom the party depends on,
-//! and ends as soon as the party turns out to be free. Its time is in proportion to the waiters and holders that it meets, and the
+//! A request that begins to wait looks for a circle only if another request may wait for its party. The search follows the party's dependencies
+//! and ends as soon as the party turns out to be free. Its time is proportional to the waiters and holders that it meets, and the
 //! detector's lock is held meanwhile: on the machine of `docs/performance.md` about 30 ns for each untracked waiter and 150 ns for each
 //! tracked one. So a party that others wait for, and that queues behind 7,000 tracked waiters, keeps other parties from their next tracked
 //! step for a millisecond.
 //!
-//! The module needs [`Arc`], so it is there where the target has compare-and-swap of pointers.
+//! The module needs [`Arc`], so it exists only on targets with pointer-sized compare-and-swap.
 
 mod registry;
 mod report;
@@ -116,7 +116,7 @@ use crate::sync::Lock;
 
 /// Sees when parties would wait for each other in a circle. See the [module](self).
 ///
-/// One is enough for all tables, of whatever types. Clones are the same detector.
+/// One detector serves all tables, of any types. Clones are the same detector.
 ///
 /// # Examples
 /// ```
@@ -145,7 +145,7 @@ impl Default for Shared {
 }
 
 impl Detector {
-    /// A detector that knows nobody.
+    /// Makes a detector without parties.
     ///
     /// # Examples
     /// ```
@@ -157,8 +157,8 @@ impl Detector {
         Self::default()
     }
 
-    /// A line of work that takes several keys: a request, a task, a thread. Its name is for the reports; it need not be the only
-    /// one of that name.
+    /// Makes a party: a line of work that takes several keys, such as a request, a task or a thread. Its name is for the reports, and
+    /// need not be unique.
     ///
     /// # Examples
     /// ```
@@ -183,7 +183,7 @@ impl fmt::Debug for Detector {
 /// A line of work that takes several keys.
 ///
 /// It may have several requests under way at once. These must not wait for each other: two threads, or tasks, of which one may
-/// wait for the other need a party each. When it is dropped what it has acquired stays tracked, under its name, until it is
+/// wait for the other need a party each. When the party is dropped, its holds stay tracked, under its name, until they are
 /// released.
 ///
 /// # Examples
@@ -208,7 +208,7 @@ struct Member {
 }
 
 impl Party {
-    /// What it is called in reports.
+    /// Returns its name in reports.
     ///
     /// # Examples
     /// ```

@@ -627,7 +627,7 @@ fn guarantee_8_who_comes_when_tick_says_so_takes_over_at_the_very_end() {
         let mut steps = 0;
         while holder(&table, "a") == Some(ann.clone()) {
             let next = table.tick().expect("somebody waits for an end that comes");
-            assert!(next <= ttl - passed, "{next:?} is deferred than the end of {ttl:?}");
+            assert!(next <= ttl - passed, "{next:?} is later than the end of {ttl:?}");
             assert!(!next.is_zero(), "it has just been there");
             clock.advance(next);
             passed += next;

@@ -1463,13 +1463,13 @@ fn the_earlier_of_two_holds_is_lost_and_its_end_does_the_later_no_harm() {
     let bell = Bell::new();
     let mut lost = earlier.lost();
     assert!(poll(&mut lost, &bell).is_pending());
-    let deferred = leases.hold_blocking("r", &jane, 3 * SECOND).unwrap();
+    let later = leases.hold_blocking("r", &jane, 3 * SECOND).unwrap();
     assert_eq!(bell.rings(), 1);
     assert_eq!(poll(&mut lost, &bell), Poll::Ready(Lost::TakenOver));
     drop(lost);
     drop(earlier);
-    assert!(deferred.check().is_ok());
-    assert!(deferred.release().wait().is_ok());
+    assert!(later.check().is_ok());
+    assert!(later.release().wait().is_ok());
 }
 
 #[test]

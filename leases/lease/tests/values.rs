@@ -289,8 +289,8 @@ mod expiry {
             let never = |end: Option<Duration>| end.unwrap_or(Duration::MAX);
             let at = |seconds: u32| start.saturating_add(seconds * SECOND);
             let term = Term { idle, total };
-            let (earlier, deferred) = (term.end(start, at(a.min(b))), term.end(start, at(a.max(b))));
-            prop_assert!(never(earlier) <= never(deferred));
+            let (earlier, later) = (term.end(start, at(a.min(b))), term.end(start, at(a.max(b))));
+            prop_assert!(never(earlier) <= never(later));
         }
     }
 }

@@ -320,7 +320,7 @@ mod tests {
         let Answer::Granted { token, .. } = memory.acquire_at_once(&ask) else { panic!("it is free") };
         // The first token of a table that is made now, by this or another process, is greater.
         let next = Memory::new(ManualClock::new());
-        let Answer::Granted { token: deferred, .. } = next.acquire_at_once(&ask) else { panic!("it is free") };
-        assert!(deferred > token);
+        let Answer::Granted { token: later, .. } = next.acquire_at_once(&ask) else { panic!("it is free") };
+        assert!(later > token);
     }
 }
