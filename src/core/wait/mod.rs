@@ -1,18 +1,18 @@
-//! The wait layer: how one enters an entry, waits for it, and leaves it to those who wait. It knows no keys: all that it needs
-//! of an entry is its [`State`].
+//! The wait layer: how a request enters an entry, waits for it, and leaves it to the waiters. It knows no keys: all that it needs of an
+//! entry is its [`State`].
 //!
-//! Every way in is a step of one machine, and so is every way out of it:
+//! Every way in and every way out is a step of one machine:
 //!
 //! | step | taken by | ends with |
 //! |---|---|---|
-//! | [`enter`](WaitQueues::enter) | whoever finds nobody in the way | what was wanted |
-//! | [`try_enter`](WaitQueues::try_enter) | who does not wait | what was wanted, or nothing changed |
-//! | [`poll`](WaitQueues::poll) | who waits | what was wanted, or a ticket in the queue |
-//! | [`leave_queue`](WaitQueues::leave_queue) | who gives up | what had been granted already, or no ticket |
+//! | [`enter`](WaitQueues::enter) | a request that finds nothing in its way | its hold |
+//! | [`try_enter`](WaitQueues::try_enter) | a request that does not wait | its hold, or nothing changed |
+//! | [`poll`](WaitQueues::poll) | a request that waits | its hold, or a ticket in the queue |
+//! | [`leave_queue`](WaitQueues::leave_queue) | a request that gives up | the hold it had been granted, or no ticket |
 //! | [`downgrade`](WaitQueues::downgrade) | a holder | a weaker hold |
 //! | [`leave`](WaitQueues::leave) | a holder | no hold, unless it is the last unit of its entry |
 //!
-//! That something was acquired is told by a receipt, [`Entered`], without which a claim cannot be made a hold.
+//! The proof of an acquire is a receipt, [`Entered`]: without it a claim cannot be turned into a hold.
 
 use core::{ops::Deref, task::Waker};
 
@@ -50,9 +50,9 @@ use self::state::State;
 use self::state::{QueueShard, Waited};
 use self::word::{Refusal, Unit};
 
-/// The wait queues of all entries of a table, or of all latches, and the rules by which they let in.
+/// The wait queues of all entries of a table, or of all latches, and the rules by which they admit waiters.
 pub(super) struct WaitQueues<Q = SharedQueues> {
-    /// So many as a power of two, each behind its lock.
+    /// A power of two of them, each behind its own lock.
     queue_shards: Q,
     rules: Rules,
 }
@@ -61,19 +61,19 @@ pub(super) struct WaitQueues<Q = SharedQueues> {
 #[must_use = "what was acquired is released by nobody else"]
 pub(crate) struct Entered(());
 
-/// Whether a request has a chance without a place in the queue. At a glance: no promise.
+/// Whether a request might acquire without queueing. A snapshot, and no promise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for threads that spin
 pub(crate) enum Contention {
-    /// It seems that it may get in now.
+    /// It could enter now.
     Free,
-    /// It is kept out, but may get in when that changes.
+    /// It is kept out, and could enter when the holders change.
     Held,
-    /// The policy lets nobody in who does not queue.
+    /// The policy admits no request that has not queued.
     MustQueue,
 }
 
-/// Who holds an entry and who waits for it.
+/// The holders and waiters of an entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Snapshot {
     pub(crate) holds: Holds,
@@ -81,18 +81,18 @@ pub(crate) struct Snapshot {
     pub(crate) counted: CountKind,
 }
 
-/// What a holder that wants to leave is told.
+/// The answer to a holder that wants to leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Left {
-    /// Its unit is gone, and so may be the entry.
+    /// Its unit is given up; the entry may be gone.
     Gone,
-    /// It has the last unit of the entry, which is given up under the shard lock only.
+    /// It has the last unit of the entry, which may only be given up under the shard lock.
     Last,
 }
 
-/// What a step needs that cannot be had under the queue lock, because it is an allocation or user code.
+/// A thing that a step needs and cannot get under the queue lock, because it takes an allocation or user code.
 enum Needs {
-    /// Room for so many wakers in the batch.
+    /// Room for this many wakers in the batch.
     Room(usize),
     /// A clone of the caller's waker.
     Waker,
@@ -137,7 +137,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         &self.queue_shards[self.number(state) as usize]
     }
 
-    /// Takes a step under the queue lock, once it has what it needs.
+    /// Takes a step under the queue lock, and repeats it once it has what it needs.
     fn step<R>(
         &self,
         state: &impl Waited<QueueShard = H>,
@@ -156,14 +156,14 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
 
     // ---- in -------------------------------------------------------------------------------------------------------
 
-    /// The first step, which most requests need alone: enters if nobody is in the way. A request that has a ticket goes by its
-    /// position.
+    /// The first step, and the only one that most requests need: enters if nothing is in the way. A request that has a ticket enters by
+    /// its position instead.
     #[inline]
     pub(super) fn enter(&self, state: &impl Waited<QueueShard = H>, want: Want) -> Option<Entered> {
         state.update(|word| word.enter(want, state.spends(want.claims()), self.rules.limit())).ok().map(|_| Entered(()))
     }
 
-    /// Enters without waiting, or not at all.
+    /// Enters without waiting, or fails.
     pub(super) fn try_enter(&self, state: &impl Waited<QueueShard = H>, want: Want) -> Option<Entered> {
         let enter = || state.update(|word| word.enter(want, state.spends(want.claims()), self.rules.limit()));
         let entered = match enter() {
@@ -186,7 +186,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         }
     }
 
-    /// Enters, or sees to it that the waiter is woken when that may be possible.
+    /// Enters, or registers the waiter to be woken when it may be able to enter.
     ///
     /// The caller puts its own state in order before it drops the batch: that may run user code, which may panic.
     #[inline(never)]
@@ -215,7 +215,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         })
     }
 
-    /// The first poll of a request that found the key held, or others waiting.
+    /// Handles the first poll of a request that found the key held, or waiters in the queue.
     fn enqueue(
         &self,
         queue_shard: &mut H,
@@ -244,7 +244,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         None
     }
 
-    /// A later poll.
+    /// Handles a later poll.
     fn poll_in_queue(
         &self,
         queue_shard: &mut H,
@@ -262,7 +262,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         let holds = state.word().holds();
         if holds.allow(want, self.rules.limit()) {
             self.room_for_due(queue_shard, state, *ticket, holds.after(want), Cause::Settled, batch)?;
-            // The head takes what is free. A waiter behind it is a newcomer to it.
+            // The head takes a free hold. A waiter behind it is a newcomer to it.
             if queue_shard.queues().is_head(queue, *ticket) || self.may_bypass(queue_shard, state, holds, want) {
                 batch.old = queue_shard.queues().remove(queue, core::mem::replace(ticket, Ticket::NONE));
                 self.admit(queue_shard, state, holds.after(want), state.spends(want.claims()), Cause::Settled, batch);
@@ -273,7 +273,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         if stays { Ok(None) } else { Err(Needs::Waker) }
     }
 
-    /// Lets a newcomer in before those who wait, if holds and policy allow.
+    /// Lets a newcomer pass the waiters, if holds and policy allow.
     fn bypass(&self, queue_shard: &mut H, state: &impl Waited<QueueShard = H>, want: Want) -> Result<(), Refusal> {
         let holds = state.word().holds();
         if !holds.allow(want, self.rules.limit()) {
@@ -287,7 +287,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         state.update(|word| Ok(word.admit(holds.after(want), state.spends(want.claims()), true))).map(drop)
     }
 
-    /// Whether the policy lets a newcomer in before those who wait. An upgrade is no newcomer.
+    /// Whether the policy lets a newcomer pass the waiters. An upgrade is not a newcomer.
     fn may_bypass(&self, queue_shard: &mut H, state: &impl Waited<QueueShard = H>, holds: Holds, want: Want) -> bool {
         match want {
             Want::Hold(access) => {
@@ -300,7 +300,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
 
     // ---- out ------------------------------------------------------------------------------------------------------
 
-    /// Gives up a position in the queue. What was wanted may have been granted already: then the caller has it.
+    /// Gives up a position in the queue. If the hold has already been granted, the caller has it.
     pub(super) fn leave_queue(
         &self,
         state: &impl Waited<QueueShard = H>,
@@ -310,7 +310,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         if !ticket.is_some() {
             return None;
         }
-        // In one step: that the waiter is gone and whom it kept out is in must be seen at one instant.
+        // One step: the waiter leaves and the waiters that it kept out get in at one instant, for every observer.
         self.step(state, batch, None, |queue_shard, batch| {
             let queues = queue_shard.queues();
             if queues.state(ticket) == WaitState::Granted {
@@ -327,7 +327,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         })
     }
 
-    /// Turns a hold into a weaker one, at once: nobody gets in between who could not stand beside both.
+    /// Turns a hold into a weaker one atomically: no request that is incompatible with either gets in between.
     pub(super) fn downgrade(
         &self,
         state: &impl Waited<QueueShard = H>,
@@ -353,7 +353,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         }
     }
 
-    /// Gives up a hold, unless it is the last unit. If others wait, `hand_over` leaves it to them.
+    /// Gives up a hold, unless it is the last unit. If there are waiters, `hand_over` leaves it to them.
     #[inline(always)]
     pub(super) fn leave(
         &self,
@@ -380,14 +380,14 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         }
     }
 
-    /// A holder leaves others waiting. `false` if nobody waits any more.
+    /// Leaves a hold to the waiters. Returns `false` if there are none any more.
     #[inline(never)]
     pub(super) fn hand_over(&self, state: &impl Waited<QueueShard = H>, access: Access, whom: ReleaseFor) -> bool {
-        // Wakers run when the hold is gone.
+        // Wakers run after the hold is given up.
         self.hand_over_into(state, access, whom, &mut WakeBatch::default())
     }
 
-    /// The same. Whoever is to be woken is left in the batch.
+    /// The same, with the wakers left in the batch.
     pub(super) fn hand_over_into(
         &self,
         state: &impl Waited<QueueShard = H>,
@@ -410,7 +410,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
 
     // ---- both -----------------------------------------------------------------------------------------------------
 
-    /// Lets in whoever gets in now, when these are the holds of those who are in, of whom `claims` had claims until now.
+    /// Admits the waiters that can enter now. `holds` are the present holds; `claims` of the holders had claims until now.
     fn admit(
         &self,
         queue_shard: &mut H,
@@ -451,7 +451,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
 
     // ---- looking --------------------------------------------------------------------------------------------------
 
-    /// Who holds and who waits, at one instant: while somebody waits, the queue lock makes word and queue one picture.
+    /// Returns the holders and waiters at one instant: while there are waiters, the queue lock keeps word and queue consistent.
     pub(super) fn snapshot(&self, state: &impl Waited<QueueShard = H>) -> Snapshot {
         let counted = self.rules.counted;
         let word = state.word();

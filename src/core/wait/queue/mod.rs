@@ -1,43 +1,42 @@
 //! The wait queues, and the one place where fairness is decided.
 //!
-//! [`Queues`] are those of all entries whose tags lead to them, behind one lock, the *queue lock*: waiters of a hot key do
-//! not hold up those who look for another key in the same shard. Nothing here is atomic and nothing runs user code: wakers
-//! are moved in and moved out, and the caller wakes and drops them when the lock is released.
+//! [`Queues`] has the queues of all entries whose tags lead to it, behind one lock, the *queue lock*. It is not the shard's lock, so
+//! the waiters of a hot key do not hold up look-ups of other keys in the same shard. Nothing here is atomic, and no user code runs
+//! here: wakers are moved in and moved out, and the caller wakes and drops them after it has released the lock.
 //!
-//! A waiter is a [`Node`]; its index is the *ticket*. A queued node is in its entry's queue. A granted node has left the
-//! queue and stands for a hold that its waiter has not come for yet. A waiter that is merely *woken* stays queued, in its
-//! position, until it enters: so it cannot lose its position to somebody who was quicker.
+//! A waiter is a [`Node`]; its index is the *ticket*. A queued node is in its entry's queue. A granted node has left the queue and
+//! stands for a hold that its waiter has not taken yet. A waiter that is merely *woken* stays queued, in its position, until it
+//! enters: so it cannot lose its position to a faster one.
 //!
-//! # Who gets in
-//! [`Queues::admit`] runs whenever waiters might get in: a hold was released or changed, a waiter gave up or admitted. It
-//! goes from the head of the queue as far as the holds allow, and either *grants* (the waiter holds from now on) or
-//! *opens* (the waiter is woken, the key stays free, and whoever asks first gets it):
+//! # Which waiter gets in
+//! [`Queues::admit`] runs whenever waiters might get in: a hold was released or changed, or a waiter gave up or entered. It goes from
+//! the head of the queue as far as the holds allow. It either *grants* (the waiter holds from now on) or *opens* (the waiter is
+//! woken, the key stays free, and the first request acquires it):
 //!
 //! | | `Fifo` | `Bounded(n)` | `Adaptive` | `Barging` |
 //! |---|---|---|---|---|
-//! | head | grant | open | open | open |
-//! | head that is due: a thread that looks, or who has come in vain 4 times | grant | grant | grant | open |
-//! | head that was passed `n` times; for `Adaptive` a thread, 1,024 times since it was woken | grant | grant | grant | open |
+//! | the head | grant | open | open | open |
+//! | a head that is due: a spinning thread, or a waiter that was woken 4 times in vain | grant | grant | grant | open |
+//! | a head that was passed `n` times; for `Adaptive` a thread, passed 1,024 times since it was woken | grant | grant | grant | open |
 //! | others that are due, when the head was opened | – | grant | grant | – |
-//! | the next one asleep, when the head had been opened before this release | – | open | open | – |
-//! | reader that nobody before it keeps out | grant | grant | grant | open |
+//! | the next sleeping waiter, when the head had been opened before this release | – | open | open | – |
+//! | a reader that no waiter before it keeps out | grant | grant | grant | open |
 //! | when a writer has left: every waiting reader, one upgradable reader (`Adaptive`: with readers only) | in order only | grant | grant | in order only |
-//! | `unlock_fair`: the first that the holds allow; of permits, in order, while some are left of those given up | grant | grant | grant | grant |
+//! | `unlock_fair`: the first that the holds allow; with permits, in order, while some of the released ones are left | grant | grant | grant | grant |
 //! | a waiting upgrade, when the last reader has left | grant | grant | as any head | open |
 //!
-//! [`Queues::bypass`] is asked when somebody finds the key free for it, but others waiting; and for those behind the head that are
-//! due, who are newcomers to it as well. The numbers are in [`policy`](super::policy).
+//! [`Queues::bypass`] is asked when a newcomer finds the key free for it while others wait. It is also asked for due waiters behind
+//! the head, which are newcomers to the head. The numbers are in [`policy`](super::policy).
 //!
 //! # Several permits
-//! A request for several permits is one waiter, and gets all of them or none. What is free is not saved up for it; who would keep
-//! it out is:
-//! - At the head, while it does not find enough, it keeps out all who queue behind it. Newcomers pass it within the policy's
-//!   bounds, as they pass a writer behind readers; those who leave it enough are not counted.
-//! - An idle head keeps nobody out. So the next behind it is passed within the same bounds, if what is held keeps it out: the first
-//!   that is due, or else the first that sleeps.
-//! - One that is due, and does not find enough, is left out when the others that are due are handed what is free. They count as
-//!   passing it if it is the next in the sense above.
-//! - Who sleeps is woken in order. One that does not find enough keeps those asleep who would be woken after it.
+//! A request for several permits is one waiter, and gets all of them or none. Free permits are not saved up for it. Instead:
+//! - At the head, while too few permits are free for it, it keeps out all waiters behind it. Newcomers pass it within the policy's
+//!   bounds, as they pass a writer behind readers; a newcomer that leaves it enough permits is not counted.
+//! - An idle head keeps no request out. So the next waiter behind it is passed within the same bounds, if the current holds keep it
+//!   out: the first that is due, or else the first that sleeps.
+//! - A due waiter for which too few permits are free is skipped when the other due waiters are granted what is free. They count as
+//!   passing it if it is the next one in the sense above.
+//! - Sleeping waiters are woken in order. One for which too few permits are free keeps those asleep that would be woken after it.
 
 mod admission;
 #[cfg(test)]
