@@ -184,7 +184,7 @@ impl<T: Kind, K, S> Builder<T, K, S> {
         self
     }
 
-    /// How many values there may be.
+    /// The largest number of values.
     pub(crate) fn values(mut self, n: usize) -> Self {
         self.values = Some(n);
         self

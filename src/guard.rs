@@ -291,7 +291,7 @@ impl<P: TablePtr, M: HandOver> Guard<P, M> {
 
 /// Permits of a [`KeyedSemaphore`](crate::KeyedSemaphore).
 impl<P: TablePtr> Guard<P, Permit> {
-    /// How many permits the guard holds.
+    /// Returns the number of permits that the guard holds.
     ///
     /// # Examples
     /// ```

@@ -82,7 +82,7 @@ impl<P: TablePtr, M: Mode> Guards<P, M> {
         self.list.as_mut_slice()
     }
 
-    /// How many keys are held.
+    /// Returns the number of keys that are held.
     ///
     /// # Examples
     /// ```
@@ -261,17 +261,17 @@ where
 /// | [`ReadOrWrite`] | `read_write_many` | a pair of [`Guards`]: those of the readers, those of the writers |
 /// | [`Permit`] | `acquire_many` | [`Guards`] |
 pub trait ManyMode: sealed::ManyModeInside {
-    /// What is acquired.
+    /// The access that is acquired.
     type Guards<P: TablePtr>;
 }
 
-/// What the public trait can do. Nobody outside can implement it, nor name it.
+/// The methods behind the public trait, which cannot be implemented or named outside the crate.
 pub(crate) mod sealed {
     use super::{Guards, ManyMode, Mode, TablePtr};
 
     #[allow(unreachable_pub)] // the supertrait of a public trait
     pub trait ManyModeInside: Mode {
-        /// What the guards are given out as.
+        /// The type in which the guards are returned.
         fn gather<P: TablePtr>(guards: Guards<P, Self>) -> <Self as ManyMode>::Guards<P>
         where
             Self: ManyMode;

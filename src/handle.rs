@@ -65,7 +65,7 @@ impl<P: TablePtr> Handle<P> {
         Call::new(self.table.clone(), self.claim().live(), mode)
     }
 
-    /// How many permits the key has.
+    /// Returns the number of permits of the key.
     #[inline]
     pub(crate) fn permits(&self) -> usize {
         self.table.core().rules().limit()

@@ -12,7 +12,7 @@ use std::ffi::{OsStr, OsString};
 #[cfg(feature = "std")]
 use std::path::{Path, PathBuf};
 
-/// What a key of type `K` can be made from: what a table is asked with.
+/// A type from which a key of type `K` can be made, and by which the key is looked up.
 ///
 /// A call that may make an entry takes `&Q`, where `Q` is [`Hash`](core::hash::Hash), `Equivalent<K>` and `ToKey<K>`:
 /// it is looked up by the first two, and only if the key has no entry yet, `to_key` makes the key that is kept. A pure
@@ -314,7 +314,7 @@ pub trait ToKey<K> {
 }
 
 /// As itself.
-// Whoever lacks a form of their own is not helped by being told that one thing or another is not `Clone`.
+// A type without an implementation of its own is not helped by an error that says it is not `Clone`.
 #[diagnostic::do_not_recommend]
 impl<K: Clone> ToKey<K> for K {
     #[inline]

@@ -330,7 +330,7 @@
 //! wakeup is lost. Unsafe code is confined to one of its modules, the entries' memory.
 #![no_std]
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// What needs a feature says so by a `doc(cfg)` of its own: by itself rustdoc would name the targets as well, at every call, and
+// Every item that needs a feature has a `doc(cfg)` of its own: by default rustdoc would name the targets, too, at every call, and
 // how to hide them differs from one nightly to the next.
 #![cfg_attr(docsrs, doc(auto_cfg = false))]
 
@@ -383,7 +383,7 @@ pub mod futures {
     pub use crate::upgrade::{Upgrade, UpgradeMut};
 }
 
-/// What is generic over tables: needed only to name types in signatures that take any table.
+/// Traits that are generic over tables: needed only to name types in signatures that take any table.
 ///
 /// The traits are sealed: the tables are those of this crate.
 ///

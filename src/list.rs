@@ -9,7 +9,7 @@ pub enum List<T> {
     Many(Vec<T>),
 }
 
-/// What somebody else says of how much will come is believed up to this.
+/// The largest size hint that is trusted for a reservation.
 const MOST_EXPECTED: usize = 1024;
 
 impl<T> Default for List<T> {
@@ -62,7 +62,7 @@ impl<T> List<T> {
         other.into_iter().for_each(|value| self.push(value));
     }
 
-    /// What `f` makes of these, in the same memory where it is large enough.
+    /// Maps the elements by `f`, in the same memory if it is large enough.
     #[inline]
     pub(crate) fn filter_map<U>(self, mut f: impl FnMut(T) -> Option<U>) -> List<U> {
         match self {
@@ -135,7 +135,7 @@ pub enum IntoIter<T> {
 }
 
 impl<T> IntoIter<T> {
-    /// What is left.
+    /// The rest.
     pub(crate) fn take_rest(&mut self) -> List<T> {
         match core::mem::replace(self, IntoIter::Few(None)) {
             IntoIter::Few(few) => List::Few(few),

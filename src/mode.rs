@@ -6,7 +6,7 @@ use crate::core::{Access, Core, Ending, Hold, Payload, ReleaseFor, Ticket, Typed
 use crate::panics::Panics;
 use crate::wait_event::WaitId;
 
-/// What the public trait can do. Nobody outside can implement it, nor name it.
+/// The methods behind the public trait, which cannot be implemented or named outside the crate.
 pub(crate) mod sealed {
     use super::{Core, Hold, Payload, TypedAccess};
 
@@ -51,7 +51,7 @@ pub struct Permit {
     amount: u32,
 }
 
-/// What `read_write_many` asks for: of each key either. No guard has it.
+/// The mode of `read_write_many`: each key is read or written. No guard has it.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadOrWrite {
     pub(crate) writes: bool,
@@ -92,7 +92,7 @@ impl Upgradable {
 impl Permit {
     pub(crate) const NEW: Permit = Permit { amount: 1 };
 
-    /// So many of the `limit` permits that each key of a table has.
+    /// This many of the `limit` permits that each key of a table has.
     #[inline]
     #[track_caller]
     pub(crate) fn several(n: usize, limit: usize) -> Permit {
@@ -105,7 +105,7 @@ impl Permit {
         self.amount as usize
     }
 
-    /// So many, and the rest, if that leaves some to both.
+    /// Splits into this many and the rest, if neither is empty.
     #[inline]
     pub(crate) fn split(self, n: usize) -> Option<(Permit, Permit)> {
         let amount = u32::try_from(n).ok().filter(|amount| (1..self.amount).contains(amount))?;
@@ -190,7 +190,7 @@ impl sealed::ModeInside for Upgradable {
             let mut batch = WakeBatch::default();
             if core.leave_queue(hold.live(), ticket, &mut batch).is_some() {
                 hold.set_mode(Upgradable { upgrading: Upgrading::Done, told: None });
-                // What was reserved for this one is for the next one that waits, not for whoever comes first.
+                // The reservation passes to the next waiter, not to the first newcomer.
                 core.release_unswept(ReleaseFor::NextWaiter, hold);
             } else {
                 core.release_unswept(ReleaseFor::Anybody, hold);

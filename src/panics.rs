@@ -32,7 +32,7 @@ impl Panics {
         if self.first.is_none() && !panicking() {
             self.first = Some(panic);
         } else if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-            // What it panicked with panics as well. There is no end to that.
+            // The payload's drop panics, too, and this may repeat without end.
             core::mem::forget(again);
         }
     }

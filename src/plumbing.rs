@@ -1,4 +1,4 @@
-//! What guards, handles, futures and the builder know of a table: how to get from it, or from what refers to it, to the
+//! The view that guards, handles, futures and the builder have of a table: how to get from it, or from what refers to it, to the
 //! core. The traits are public, because public types have them as bounds, and sealed: what they can do is in
 //! supertraits that only this crate can name.
 
@@ -8,7 +8,7 @@ use core::marker::PhantomData;
 use crate::core::{Claim, Core, Ending, Hold, Valued};
 use crate::status::Status;
 
-/// What the public traits can do. Nobody outside can implement it, nor name it:
+/// The methods behind the public traits, which cannot be implemented or named outside the crate:
 ///
 /// ```compile_fail,E0782
 /// let _ = keylatch::table::Table::core(&keylatch::KeyedMutex::<u64>::new());
@@ -31,13 +31,13 @@ pub(crate) mod sealed {
 
     #[allow(unreachable_pub)] // the supertrait of a public trait
     pub trait KindInside {
-        /// What an entry has beside its key.
+        /// The payload of an entry.
         type Payload: Payload;
     }
 
     #[allow(unreachable_pub)]
     pub trait Assembled<K, S> {
-        /// What an entry has beside its key.
+        /// The payload of an entry.
         type Payload: Payload;
 
         fn assemble(core: Core<K, Self::Payload>, hasher: S) -> Self;
@@ -45,7 +45,7 @@ pub(crate) mod sealed {
 
     #[allow(unreachable_pub)]
     pub trait TableInside<K> {
-        /// What an entry has beside its key.
+        /// The payload of an entry.
         type Payload: Payload;
 
         fn core(&self) -> &Core<K, Self::Payload>;
@@ -68,7 +68,7 @@ pub trait Kind: sealed::KindInside {
 
 /// A lock table: [`KeyedMutex`](crate::KeyedMutex) and its like. Sealed.
 pub trait Table: sealed::TableInside<<Self as Table>::Key> {
-    /// What the table is keyed by.
+    /// The type of the table's keys.
     type Key;
 }
 
@@ -76,7 +76,7 @@ pub trait Table: sealed::TableInside<<Self as Table>::Key> {
 pub trait Map:
     ReaderWriter + sealed::TableInside<<Self as Table>::Key, Payload = Valued<<Self as Map>::Value>>
 {
-    /// What a key may have.
+    /// The payload of a key.
     type Value;
 }
 
@@ -93,7 +93,7 @@ pub trait TablePtr:
 {
     /// The table's type.
     type Table: Table<Key = Self::Key>;
-    /// What the table is keyed by.
+    /// The type of the table's keys.
     type Key;
 }
 
@@ -102,7 +102,7 @@ pub(crate) type CoreOf<P> = Core<<P as TablePtr>::Key, PayloadOf<P>>;
 pub(crate) type EndingOf<'a, P> = Ending<'a, <P as TablePtr>::Key, PayloadOf<P>>;
 pub(crate) type ClaimOf<P> = Claim<<P as TablePtr>::Key, PayloadOf<P>>;
 pub(crate) type HoldOf<P, M> = Hold<<P as TablePtr>::Key, PayloadOf<P>, M>;
-/// What the values of the table that `P` refers to are.
+/// The type of the values of the table that `P` refers to.
 pub(crate) type ValueOf<P> = <<P as TablePtr>::Table as Map>::Value;
 pub(crate) type PayloadOf<P> = <P as sealed::TablePtrInside<<P as TablePtr>::Key>>::Payload;
 

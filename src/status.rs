@@ -77,24 +77,24 @@ macro_rules! counts {
 }
 
 counts! {
-    /// How many readers hold the key.
+    /// Returns the number of readers that hold the key.
     readers;
-    /// How many writers hold the key: 0 or 1. A mutex's holder counts as a writer.
+    /// Returns the number of writers that hold the key: 0 or 1. A mutex's holder counts as a writer.
     writers;
-    /// How many upgradable readers hold the key: 0 or 1.
+    /// Returns the number of upgradable readers that hold the key: 0 or 1.
     upgradable;
-    /// How many permits of the key are held. A holder of several counts as so many.
+    /// Returns the number of permits of the key that are held.
     permits;
-    /// How many requests wait to read.
+    /// Returns the number of requests that wait to read.
     waiting_readers;
-    /// How many requests wait to write, or to lock a mutex.
+    /// Returns the number of requests that wait to write, or to lock a mutex.
     waiting_writers;
-    /// How many requests wait for an upgradable hold.
+    /// Returns the number of requests that wait for an upgradable hold.
     waiting_upgradable;
-    /// How many upgradable holders wait to become writers: 0 or 1. Such a holder is counted by
+    /// Returns the number of upgradable holders that wait to become writers: 0 or 1. Such a holder is counted by
     /// [`upgradable`](Status::upgradable) as well.
     waiting_upgrades;
-    /// How many requests wait for permits, each for one or for several.
+    /// Returns the number of requests that wait for permits, each for one or for several.
     waiting_permits;
 }
 
@@ -132,13 +132,13 @@ impl fmt::Display for Status {
 }
 
 impl Status {
-    /// How many hold the key, in whatever way.
+    /// Returns the number of holders of the key, of all kinds.
     #[must_use]
     pub fn holders(&self) -> usize {
         self.readers + self.writers + self.upgradable + self.permits
     }
 
-    /// How many wait for the key, in whatever way.
+    /// Returns the number of waiters for the key, of all kinds.
     #[must_use]
     pub fn waiters(&self) -> usize {
         self.waiting_readers

@@ -49,7 +49,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
         panics.resume();
     }
 
-    /// What the observer is to be told of, if there is one.
+    /// The event for the observer, if there is one.
     fn news_of_upgrade(&self) -> Option<WaitPhase> {
         let Upgradable { upgrading, told } = self.mode();
         match (upgrading, told) {

@@ -34,7 +34,7 @@ impl<'a, K: ?Sized> WaitEvent<'a, K> {
         self.key
     }
 
-    /// What is waited for.
+    /// The key that is waited for.
     #[must_use]
     pub fn mode(&self) -> WaitMode {
         self.mode
@@ -96,7 +96,7 @@ impl<K: ?Sized + fmt::Debug> fmt::Debug for WaitEvent<'_, K> {
     }
 }
 
-/// What a request waits for. `Display` gives the verb: "write", "acquire 3 permits".
+/// The access that a request waits for. `Display` gives the verb: "write", "acquire 3 permits".
 ///
 /// # Examples
 /// ```

@@ -43,7 +43,7 @@ pub(crate) fn deadline_after(timeout: Duration) -> Option<Instant> {
     Instant::now().checked_add(timeout)
 }
 
-/// What a thread can wait for: a request, or an upgrade.
+/// A thing that a thread can wait for: a request, or an upgrade.
 pub(crate) trait Wait {
     type Output;
 

@@ -100,7 +100,7 @@ pub(crate) async fn race<T, F: Future>(
     future: &mut (impl Future<Output = T> + Unpin),
     limit: F,
 ) -> Result<T, F::Output> {
-    // What is already on its way to the caller is leaked if something that is dropped then panics. So the limit, and
+    // A result that is already on its way to the caller is leaked if something that is dropped then panics. So the limit, and
     // what it became, are dropped while the outcome is in a local.
     let outcome;
     {

@@ -5,7 +5,7 @@
 //! is the same for all who do so: so these never wait for each other in a circle. An entry stays where it is while anybody has
 //! a claim of it, and all claims are there before the order is asked for.
 //!
-//! Who does not wait need not go by an order. So those who block, or do not wait at all, first acquire what is free as it comes,
+//! A call that does not wait need not follow an order. So a blocking call, or one that never waits, first acquires the free keys as they come,
 //! which for keys that are free is all there is to do; and when something is not free they give it up again, and line up.
 
 use alloc::boxed::Box;
@@ -48,7 +48,7 @@ struct Requests<P: TablePtr, M: Mode> {
     table: P,
     /// In the order in which the keys were mentioned; vacant are those that are not held yet. `None` when they are given out.
     guards: Option<Guards<P, M>>,
-    /// What is not held yet, the next one last.
+    /// The requests that are not held yet, the next one last.
     wanted: List<Wanted<P, M>>,
     /// The one that comes before these, and its place among the guards.
     current: Option<(Request<P, M>, usize)>,
@@ -75,13 +75,13 @@ impl<P: TablePtr, M: Mode> Wanted<P, M> {
     }
 }
 
-/// What was entered as it came, and what was not to be had so.
+/// The keys that were entered in the order of mention, and those that could not be.
 type Entered<P, M> = (Guards<P, M>, (ClaimOf<P>, M));
 
 /// Acquires what is free, as it comes: nobody waits here, so the order does not matter.
 ///
 /// # Errors
-/// What was acquired, and the first that was not to be had, or is among these already.
+/// The acquired keys, and the first one that could not be acquired, or that is among them already.
 #[inline]
 fn enter<P: TablePtr, M: Mode, T>(
     table: &P,
@@ -228,7 +228,7 @@ impl<P: TablePtr, M: Mode> Claims<P, M> {
         self.line_up()
     }
 
-    /// What was entered is given up, and is claimed again, before the others.
+    /// The entered keys are given up, and claimed again before the others.
     fn put_back(&mut self, guards: Guards<P, M>) {
         let core = self.table.core();
         self.list.expect(guards.len());
@@ -322,7 +322,7 @@ impl<P: TablePtr, M: Mode> Requests<P, M> {
         guards.map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// How many are not held yet.
+    /// The number of keys that are not held yet.
     fn to_come(&self) -> usize {
         self.wanted.as_slice().len() + usize::from(self.current.is_some())
     }

@@ -1,4 +1,4 @@
-//! What a blocked thread sleeps on.
+//! The primitive that a blocked thread sleeps on.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use event_listener::{Event, Listener, listener};
 
 use crate::sync::{AtomicUsize, Ordering, thread_local, watch};
 
-/// What one thread sleeps on.
+/// The parker of one thread.
 pub(super) struct Parker {
     state: AtomicUsize,
     event: Event,

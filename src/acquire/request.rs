@@ -122,7 +122,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         guard.map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// What the observer is to be told of after a call of [`poll_into`](Self::poll_into), if there is one: that the wait has begun,
+    /// The event for the observer after a call of [`poll_into`](Self::poll_into), if there is one: that the wait has begun,
     /// or is over.
     #[inline]
     pub(crate) fn news(&self, got: bool) -> Option<WaitPhase> {
@@ -227,7 +227,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
     pub(super) fn give_up_into(mut self, released: &mut Released<P>) {
         let Some((table, claim)) = self.claim.take() else { return };
         let left = match table.core().leave_queue(claim.live(), self.ticket, released.batch()) {
-            // What was reserved for this one is for the next one that waits, not for whoever comes first.
+            // The reservation passes to the next waiter, not to the first newcomer.
             Some(entered) => {
                 table.core().unlock(claim.into_hold(entered, self.mode), ReleaseFor::NextWaiter, released.batch())
             }

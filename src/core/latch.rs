@@ -1,6 +1,6 @@
 //! The core of latches: a word, and queues that all latches of the process share.
 //!
-//! What makes an entry of a table a lock is its word and its queue. So a latch is a word; and its queue, while it has one, is
+//! The word and the queue make an entry of a table a lock. So a latch is a word; and its queue, while it has one, is
 //! found by its address, behind the queue lock. There is nothing to make and to retire: a latch is as alive as the borrows of
 //! those who use it, and a word of 0 is one that nobody uses, and that can be moved.
 //!
@@ -56,7 +56,7 @@ impl QueueShard for LatchHall {
 
 type Halls = [CachePadded<Lock<LatchHall>>];
 
-/// How many locks the queues of all latches are behind. Two hot latches that share one hold each other up a little.
+/// The number of locks that the queues of all latches are behind. Two hot latches that share one hold each other up a little.
 #[cfg(not(any(keylatch_loom, keylatch_shuttle)))]
 const HALLS: usize = if cfg!(feature = "std") {
     64
@@ -236,7 +236,7 @@ impl LatchWord {
     /// A claim is given up, by somebody who has waited with this ticket, if it has. Whoever is to be woken is left in the batch.
     pub(crate) fn cancel(&self, access: Access, ticket: Ticket, fairness: Fairness, batch: &mut WakeBatch) {
         if waits(fairness).leave_queue(self, ticket, batch).is_some() {
-            // What was reserved for this one is for the next one that waits, not for whoever comes first.
+            // The reservation passes to the next waiter, not to the first newcomer.
             self.release(access, ReleaseFor::NextWaiter, fairness, Some(batch));
         }
         self.leave_claim();

@@ -125,7 +125,7 @@ impl<T> Slab<T> {
         self.free != NONE || self.items.len() < places as usize
     }
 
-    /// How many places there are, free ones included.
+    /// The number of places, free ones included.
     pub(crate) fn places(&self) -> usize {
         self.items.len()
     }

@@ -1,4 +1,4 @@
-//! How much memory a slab takes.
+//! The memory that a slab takes.
 
 use std::vec::Vec;
 

@@ -281,7 +281,7 @@ impl Record {
         }
     }
 
-    /// What is held has become more, or less.
+    /// The number of held permits has changed.
     fn set_access(&self, access: Access) {
         let mut wakers = Vec::new();
         self.with(|registry| {

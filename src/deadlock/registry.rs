@@ -1,4 +1,4 @@
-//! Who holds what, and who waits for what, as far as it is tracked.
+//! The tracked holds and waits.
 //!
 //! All of it is behind the lock of its detector, under which no user code runs. A record is made when a tracked request gets its
 //! hold, or begins to wait, and is removed before the hold is released. So what is not recorded, but will be in a moment, looks
@@ -26,7 +26,7 @@ pub(super) struct Registry {
     /// The first of those: they are in one list instead.
     unindexed: u32,
     hasher: DefaultHashBuilder,
-    /// How many circles were looked for.
+    /// The number of searches.
     #[cfg(test)]
     pub(super) searches: usize,
 }
@@ -50,7 +50,7 @@ struct Indexed {
     entry: Identity,
     /// The first of them.
     first: u32,
-    /// How many of them wait.
+    /// The number of them that wait.
     waits: u32,
 }
 
@@ -58,9 +58,9 @@ pub(super) struct Party {
     pub(super) name: Cow<'static, str>,
     /// The first of its records.
     first: u32,
-    /// How many of them wait.
+    /// The number of them that wait.
     pub(super) waits: u32,
-    /// How many of them are met by a wait.
+    /// The number of them that a wait meets.
     met: u32,
 }
 
@@ -190,7 +190,7 @@ impl Registry {
         }
     }
 
-    /// So many requests wait for the entry of this record.
+    /// Notes that this many requests wait for the entry of this record.
     fn meet(&mut self, record: u32, waits: u32) {
         let Record { party, what, met, .. } = &mut self.records[record];
         let others = waits - u32::from(matches!(what, What::Waits(_)));

@@ -1,4 +1,4 @@
-//! What a deadlock is reported as.
+//! The report of a deadlock.
 
 use alloc::borrow::Cow;
 use alloc::string::String;

@@ -87,7 +87,7 @@ impl Registry {
     }
 }
 
-/// What is seen of the queues that a party depends on.
+/// A picture of the queues that a party depends on.
 #[derive(Clone, Default, PartialEq)]
 struct Scene {
     entries: Vec<Seen>,
@@ -102,21 +102,21 @@ struct Seen {
     rules: Rules,
     /// Whether a writer holds it, tracked or not.
     writer: bool,
-    /// Who holds it: parties, and what they hold.
+    /// Its holders: parties, and their holds.
     holders: Vec<(u32, Access)>,
     /// As far as anybody in it is tracked.
     queue: Vec<Waiter>,
     foreseen: Foreseen,
 }
 
-/// What has become of an entry while it was reduced.
+/// The changes of an entry while it was reduced.
 #[derive(Clone, Default, PartialEq)]
 struct Foreseen {
-    /// What those hold who are stuck.
+    /// The holds of stuck parties.
     held: Held,
-    /// How many writers have left.
+    /// The number of writers that have left.
     left: usize,
-    /// How many of them began a readers' phase.
+    /// The number of them that began a readers' phase.
     phases: usize,
     /// Before these places nobody waits any more who is of this [`Class`].
     passed: [usize; 3],
@@ -124,7 +124,7 @@ struct Foreseen {
     passing: Vec<usize>,
 }
 
-/// Who waits in one queue behind each other, and all get in when the first does; or not one of them.
+/// Waiters that stand behind each other in one queue and get in together, or not at all.
 #[derive(Clone, Copy, PartialEq)]
 enum Class {
     Reader,
@@ -145,7 +145,7 @@ struct Waiter {
     gets_in: bool,
 }
 
-/// What those hold who are stuck.
+/// The holds of stuck parties.
 #[derive(Clone, Copy, Default, PartialEq)]
 struct Held {
     readers: usize,
@@ -186,7 +186,7 @@ impl Held {
     }
 }
 
-/// What one has who has got in.
+/// The hold of a waiter that got in.
 fn access_of(want: Want) -> Access {
     match want {
         Want::Hold(access) => access,
@@ -201,7 +201,7 @@ fn excludes(want: Want, held: Access) -> bool {
 }
 
 impl Scene {
-    /// What there is to see of all on whom the party depends.
+    /// Collects the picture of everything that the party depends on.
     fn around(registry: &Registry, party: u32) -> Scene {
         let mut scene = Scene::default();
         let mut seen = HashSet::<Identity>::new();
@@ -272,7 +272,7 @@ impl Scene {
         self.entries.push(Seen { entry, rules, writer, holders, queue, foreseen: Foreseen::default() });
     }
 
-    /// What is seen of the entries in which those wait who are stuck: whether they are depends on nothing else.
+    /// The picture of the entries in which stuck parties wait: whether they are stuck depends on nothing else.
     fn of_stuck(mut self, stuck: &HashMap<u32, usize>) -> Vec<Seen> {
         let is_stuck = |waiter: &Waiter| waiter.tracked.is_some_and(|(party, _)| stuck.contains_key(&party));
         self.entries.retain(|seen| seen.queue.iter().any(is_stuck));
@@ -325,7 +325,7 @@ impl Scene {
         }
         // How far the queues have been followed for each kind of want: those before wait for nobody else.
         let mut followed = HashMap::<(usize, Kind), usize>::new();
-        // Who waits for each party, and by which request, on the way that was found first.
+        // The waiter for each party, and its request, on the path that was found first.
         let mut came_from = HashMap::<u32, (u32, u32, Reason)>::new();
         let mut parties = VecDeque::from([party]);
         while let Some(from) = parties.pop_front() {
@@ -408,7 +408,7 @@ impl Seen {
             let Waiter { queued, tracked, ref mut gets_in } = seen.queue[at];
             *gets_in = true;
             let access = access_of(queued.want);
-            // Those who wait for something else keep what they get.
+            // Parties that also wait elsewhere keep what they get.
             if let Some((party, waits)) = tracked.and_then(|(party, _)| Some((party, stuck.get_mut(&party)?))) {
                 *waits -= 1;
                 if *waits > 0 {
@@ -502,7 +502,7 @@ impl Seen {
 
     /// For which parties, of those that are stuck, the waiter in this place waits. What `own` holds is no reason for what it wants itself.
     fn waits_for(&self, at: usize, own: Option<u32>, stuck: &HashMap<u32, usize>) -> Vec<(u32, Reason)> {
-        // What is wanted by the waiter itself, and by those before it whom nobody tracks.
+        // The accesses wanted by the waiter itself, and by untracked waiters before it.
         let mut wants = alloc::vec![self.queue[at].queued.want];
         let excluded = |wants: &[Want], held: Access| wants.iter().any(|&want| excludes(want, held));
         let mut before = Vec::new();
@@ -516,7 +516,7 @@ impl Seen {
                 None => wants.push(queued.want),
             }
         }
-        // Who gets in, and then waits for something else, may stand behind it now.
+        // A party that gets in, and then waits elsewhere, may stand behind it now.
         for &Waiter { queued, tracked, gets_in } in &self.queue {
             if let Some((party, _)) = tracked.filter(|(party, _)| gets_in && stuck.contains_key(party)) {
                 if excluded(&wants, access_of(queued.want)) {

@@ -1,4 +1,4 @@
-//! What a tracked request does under the lock of its detector, whatever it is for.
+//! The steps of a tracked request under the lock of its detector, for every kind of request.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -15,7 +15,7 @@ use crate::panics::Panics;
 
 /// A request that can be tracked: for a hold, or for an upgrade of one.
 pub(super) trait Request {
-    /// What it gets.
+    /// Its result.
     type Got;
 
     fn want(&self) -> Want;

@@ -383,7 +383,7 @@ where
     }
 }
 
-/// What one poll of a future gives.
+/// The result of one poll of a future.
 async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
     core::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
 }

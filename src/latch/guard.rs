@@ -64,7 +64,7 @@ impl<'a> LatchGuard<'a, ReadOrWrite> {
         self.mode.writes
     }
 
-    /// What it is in truth.
+    /// The guard's real mode.
     pub(super) fn sort(self) -> Result<LatchReadGuard<'a>, LatchWriteGuard<'a>> {
         if self.mode.writes { Err(self.rename(Exclusive::NEW)) } else { Ok(self.rename(Shared::NEW)) }
     }

@@ -39,7 +39,7 @@ pub struct LatchGuards<'a, M: Mode> {
 }
 
 impl<M: Mode> LatchGuards<'_, M> {
-    /// How many stripes are held: no more than there were keys.
+    /// Returns the number of stripes that are held: at most the number of keys.
     ///
     /// # Examples
     /// ```
@@ -153,7 +153,7 @@ impl<M: Mode> fmt::Debug for LatchGuards<'_, M> {
     }
 }
 
-/// What is asked for, and of what kind the guards are then. Sealed.
+/// The access of a call for several stripes, and the type of its guards. Sealed.
 pub trait LatchManyMode: Mode {
     /// One list of guards, or two.
     type Guards<'a>;
@@ -372,7 +372,7 @@ impl<'a, M: LatchManyMode> LatchAcquireMany<'a, M> {
     /// Gives up when `limit` is ready before it. If both are ready, it is `Ok`.
     ///
     /// # Errors
-    /// What `limit` gave.
+    /// The output of `limit`.
     ///
     /// # Examples
     /// ```

@@ -191,7 +191,7 @@ impl<'a, M: Mode> LatchAcquire<'a, M> {
     /// Gives up when `limit` is ready before it: a timer of any runtime, a cancellation token. If both are ready, it is `Ok`.
     ///
     /// # Errors
-    /// What `limit` gave.
+    /// The output of `limit`.
     ///
     /// # Examples
     /// ```

@@ -14,7 +14,7 @@ use crate::core::LatchWord;
 use crate::fairness::Fairness;
 use crate::mode::{Exclusive, Mode, ReadOrWrite, Shared};
 
-/// How many stripes a [`Striped`] can have.
+/// The largest number of stripes of a [`Striped`].
 pub const MAX_STRIPES: usize = if usize::BITS < 64 { 1 << 20 } else { 1 << 28 };
 
 /// A fixed array of [latches](crate::Latch), of which a key's hash chooses one: locks for any number of keys, in memory that
@@ -191,7 +191,7 @@ impl<K: ?Sized, S> Striped<K, S> {
         Striped::<K>::builder(stripes).hasher(hasher).build()
     }
 
-    /// How many stripes there are.
+    /// Returns the number of stripes.
     ///
     /// # Examples
     /// ```

@@ -28,7 +28,7 @@ pub use self::semaphore::{AcquirePermit, KeyedSemaphore, MAX_PERMITS, PermitGuar
 #[cfg(target_has_atomic = "ptr")]
 pub use self::semaphore::{AcquirePermitArc, PermitGuardArc};
 
-/// How many users a key can have. The users of a key: its holders, waiters, handles and unfinished futures, and the
+/// The largest number of users of a key. The users of a key are its holders, waiters, handles and unfinished futures, and the
 /// visits of `for_each_key` that are at it. A holder of `n` permits counts as `n`, one that waits for them as one.
 ///
 /// A [`Latch`](crate::Latch), and a stripe, can have as many holders and waiters.

@@ -149,7 +149,7 @@ impl<K, S> KeyedSemaphore<K, S> {
         KeyedSemaphore::builder(permits).hasher(hasher).build()
     }
 
-    /// How many permits each key has: what the table was made with.
+    /// Returns the number of permits of each key, which was set when the table was made.
     ///
     /// # Examples
     /// ```

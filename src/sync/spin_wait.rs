@@ -3,7 +3,7 @@ use std::time::Instant;
 
 use super::cpus;
 
-/// How long a thread goes on looking before it takes a more expensive way: pauses that grow, then a few time slices given
+/// The length of a spin wait, before a thread takes a more expensive way: pauses that grow, then a few time slices given
 /// away.
 ///
 /// That the pauses grow is what a hot key with short sections thrives on: each look takes the cache line from the holder,
@@ -38,7 +38,7 @@ impl SpinWait {
     }
 }
 
-/// How many [ticks](pause) a thread watches for what is meant for it alone: some six microseconds. Nobody else is disturbed by
+/// The number of [ticks](pause) for which a thread watches a word of its own: some six microseconds. No other thread is disturbed by
 /// that, so it looks after each. Shorter, and threads sleep over sections that end a moment later; longer, and they burn what
 /// others could use.
 const WATCH: u32 = 60;
@@ -59,7 +59,7 @@ fn pause(ticks: u32) {
     }
 }
 
-/// How many spin hints a tick has. The quickest of a few runs tells, since one that is interrupted says nothing; they take some ten
+/// The number of spin hints in a tick. The quickest of a few runs tells, since one that is interrupted says nothing; they take some ten
 /// microseconds in all, once per process, when a thread first finds a key held.
 fn hints_per_tick() -> &'static u32 {
     static HINTS: OnceLock<u32> = OnceLock::new();
@@ -73,10 +73,10 @@ fn hints_per_tick() -> &'static u32 {
     })
 }
 
-/// How many hints are timed together.
+/// The number of hints that are timed together.
 const RUN: u32 = 64;
 
-/// How many hints a tick has where [`RUN`] of them take so many nanoseconds: at least one, and at most one for each nanosecond, also
+/// Returns the number of hints in a tick if [`RUN`] of them take this many nanoseconds: at least one, and at most one for each nanosecond, also
 /// where the clock is too coarse to tell.
 fn hints_at(nanos: u128) -> u32 {
     let nanos = u32::try_from(nanos).unwrap_or(u32::MAX).max(RUN);

@@ -29,7 +29,7 @@ pub(crate) enum Join {
     Try,
 }
 
-/// What came of it.
+/// The outcome.
 pub(crate) enum Joined<K, V: Payload> {
     Hold(UnitOf<K, V>),
     Claim(UnitOf<K, V>),
@@ -122,7 +122,7 @@ where
     }
 }
 
-/// What tells one key from all others.
+/// A key to look for: its tag, and how to recognise it.
 pub(crate) trait Ask<K> {
     fn tag(&self) -> Tag;
 

@@ -13,7 +13,7 @@ pub(super) struct Lowest<const SETS: usize> {
 /// Bits for each set.
 type Row<const SETS: usize> = [usize; SETS];
 
-/// How many bits there are.
+/// The number of bits.
 const BITS: u32 = usize::BITS;
 
 /// There is always room for this many rows.

@@ -54,16 +54,16 @@ pub(crate) use self::visit::Ending;
 
 use self::shard::Shard;
 
-/// What a table is made with.
+/// The settings of a table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Config {
     /// A power of two.
     pub(crate) shards: usize,
     pub(crate) capacity: usize,
-    /// How many free entries are kept in all, if that was said.
+    /// The number of free entries to keep in all, if it was set.
     pub(crate) spares: Option<usize>,
     pub(crate) recycle_keys: bool,
-    /// How many values there may be in all, if that was said.
+    /// The largest number of values in all, if it was set.
     pub(crate) values: Option<usize>,
     pub(crate) rules: Rules,
 }
@@ -103,7 +103,7 @@ impl<K, V: Payload> core::panic::RefUnwindSafe for Claim<K, V> {}
 impl<K, V: Payload, M> core::panic::UnwindSafe for Hold<K, V, M> {}
 impl<K, V: Payload, M> core::panic::RefUnwindSafe for Hold<K, V, M> {}
 
-/// How many free entries a shard keeps, if nothing else was said.
+/// The number of free entries that a shard keeps by default.
 const SPARES_PER_SHARD: usize = 64;
 
 impl<K, V: Payload> Core<K, V> {
@@ -144,7 +144,7 @@ impl<K, V: Payload> Core<K, V> {
 
     // ---- whoever watches the waits --------------------------------------------------------------------------------
 
-    /// What a wait that begins is to be known by: `None` if nobody wants to know of it.
+    /// Returns the id of a wait that begins: `None` if there is no observer.
     #[inline]
     pub(crate) fn next_wait(&self) -> Option<WaitId> {
         self.observer.as_ref().map(Observer::next)
@@ -184,13 +184,13 @@ impl<K, V: Payload> Core<K, V> {
         self.waits.place(entry.state(), ticket)
     }
 
-    /// What tells an entry from all others, of this table and of others, for as long as somebody has a unit of it.
+    /// Returns the identity of an entry among those of all tables, for as long as somebody has a unit of it.
     #[cfg(target_has_atomic = "ptr")]
     pub(crate) fn identity(&self, entry: Live<'_, K, V>) -> Identity {
         Identity { table: self.number, address: entry.address() }
     }
 
-    /// Who holds an entry. At a glance: it may have changed by now, but for what the caller holds.
+    /// Returns the holds of an entry. They may have changed by now, except for the caller's own.
     #[inline]
     pub(crate) fn holds(&self, entry: Live<'_, K, V>) -> Holds {
         entry.state().word().holds()
@@ -227,7 +227,7 @@ fn next_number() -> usize {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// How many entries each of `shards` shards must be ready for, that `capacity` keys at once find room.
+/// The number of entries that each of `shards` shards must have room for, so that `capacity` keys fit at once.
 ///
 /// Keys fall into shards at random, so a shard may get more than its share: six standard deviations of a Poisson
 /// distribution more, with six on top for small means, make that a matter of one in many millions. With one shard, or a few

@@ -4,10 +4,10 @@
 #[derive(Clone, Copy)]
 pub(super) struct Number(pub(super) u32);
 
-/// How many bits of a [`Number`] are the index in the chunk.
+/// The number of bits of a [`Number`] that are the index in the chunk.
 pub(super) const INDEX_BITS: u32 = 4;
 
-/// How many slots a chunk has at most.
+/// The largest number of slots in a chunk.
 pub(super) const SLOTS: usize = 1 << INDEX_BITS;
 
 impl Number {

@@ -1,4 +1,4 @@
-//! Whom a table tells of its waits.
+//! The observer of a table's waits.
 
 use alloc::boxed::Box;
 use core::fmt;

@@ -1,10 +1,10 @@
-//! What an entry may have beside its key.
+//! The payload of an entry: its contents besides the key.
 
 use core::convert::Infallible;
 
 use super::value::{Excess, Kept, Marks, Valued};
 
-/// What an entry may have beside its key: nothing in a table of locks, and in a map a value, or none.
+/// The payload of an entry: nothing in a table of locks; in a map a value, or none.
 ///
 /// An entry lives with or without a value. The value's memory is the slot's, and so are its *marks*, atomics that say whether
 /// there is one and which; whoever looks at an entry can read them. So nothing here costs a table of locks.
@@ -15,16 +15,16 @@ pub trait Payload: Sized {
     /// Whether there are values at all.
     const VALUES: bool;
 
-    /// What an entry may have.
+    /// The payload itself.
     type Value;
 
-    /// What there is to know of it without a hold.
+    /// The facts about it that can be read without a hold.
     type Marks;
 
-    /// What each shard keeps for all its entries, past and present.
+    /// The state that each shard keeps for all its entries, past and present.
     type Kept;
 
-    /// What the table keeps of all its shards.
+    /// The state that the table keeps for all its shards.
     type Excess;
 
     /// Of a slot that serves no key.

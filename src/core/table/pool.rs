@@ -16,9 +16,9 @@ pub(super) struct Pool<K, V: Payload> {
     chunks: Vec<Option<Chunk<K, V>>>,
     /// The [sets](VACANT) of their numbers.
     numbers: Lowest<3>,
-    /// How many slots are free, over all chunks.
+    /// The number of free slots, over all chunks.
     free: u32,
-    /// How many of them have an old key.
+    /// The number of them that have an old key.
     keyed: u32,
 }
 
@@ -45,7 +45,7 @@ impl<K, V: Payload> Pool<K, V> {
         pool
     }
 
-    /// How many slots the next chunk should have, if so many free ones are kept: 1, 1, 2, 4, …, as many as there are already,
+    /// The number of slots that the next chunk should have, if this many free ones are kept: 1, 1, 2, 4, …, as many as there are already,
     /// roughly; but hardly more than are kept, so that a chunk is not made and given back again and again.
     pub(super) fn wanted(&self, kept: u32) -> usize {
         let doublings = self.chunks.len().saturating_sub(1);
@@ -74,7 +74,7 @@ impl<K, V: Payload> Pool<K, V> {
         Ok(())
     }
 
-    /// How many slots are free.
+    /// The number of free slots.
     #[inline]
     pub(super) fn free(&self) -> u32 {
         self.free
@@ -131,7 +131,7 @@ impl<K, V: Payload> Pool<K, V> {
         }
     }
 
-    /// How many free slots have an old key.
+    /// The number of free slots that have an old key.
     pub(super) fn keyed(&self) -> u32 {
         self.keyed
     }

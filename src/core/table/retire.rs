@@ -21,7 +21,7 @@ impl<K, V: Payload> Core<K, V> {
             // Mostly the entry has a value, and no other user.
             let left = self.entry_address(unit.live());
             if unit.live().state().replace(sole.keep(), Word::born(Unit::Claim)) {
-                // Whoever releases several looks after the values in the end.
+                // A call that releases several keys handles the values at its end.
                 if let (Some(left), None) = (self.to_sweep(left), batch) {
                     self.sweep_now(left);
                 }
@@ -32,7 +32,7 @@ impl<K, V: Payload> Core<K, V> {
         match (unit, batch) {
             (Ok(()), _) => {}
             (Err(unit), None) => self.leave(unit, access, ReleaseFor::Anybody),
-            // Whoever releases several looks after the values in the end.
+            // A call that releases several keys handles the values at its end.
             (Err(unit), Some(batch)) => self.leave_into(unit, access, ReleaseFor::Anybody, batch),
         }
     }
@@ -165,7 +165,7 @@ impl<K, V: Payload> Core<K, V> {
         let _settling = self.sweeping(claim.live());
         let mut batch = WakeBatch::default();
         match self.leave_queue(claim.live(), ticket, &mut batch) {
-            // What was reserved for this one is for the next one that waits, not for whoever comes first.
+            // The reservation passes to the next waiter, not to the first newcomer.
             Some(entered) => self.release_unswept(ReleaseFor::NextWaiter, claim.into_hold(entered, mode)),
             None => self.leave_claim(claim.into_unit()),
         }

@@ -16,7 +16,7 @@ pub(super) struct Shard<K, V: Payload> {
     /// One entry has its place in the shard itself: in an uncontended cycle the hash table is not touched at all.
     first: Option<SlotRef<K, V>>,
     first_tag: Tag,
-    /// How many free slots are kept for reuse, `hot` included; and for twice as many entries `rest` keeps its room.
+    /// The number of free slots kept for reuse, `hot` included; `rest` keeps room for twice as many entries.
     spares_kept: u32,
     rest: HashTable<SlotIndex>,
     /// The slot that was given up last, where it is at hand.
@@ -24,7 +24,7 @@ pub(super) struct Shard<K, V: Payload> {
     /// Whether there may be one.
     keeps_hot: bool,
     pool: Pool<K, V>,
-    /// What is kept for the entries' payloads.
+    /// The state kept for the entries' payloads.
     pub(super) kept: V::Kept,
 }
 
@@ -186,7 +186,7 @@ impl<K, V: Payload> Shard<K, V> {
     }
 
     fn take_free(&mut self) -> Option<Spare<K, V>> {
-        // What the reuse of a key saves is less than what a chunk takes that is kept for it.
+        // A reused key saves less memory than the chunk takes that is kept for it.
         let spare = self.pool.take(self.keeps_hot);
         self.look_at_pool();
         spare
@@ -226,7 +226,7 @@ impl<K, V: Payload> Shard<K, V> {
         self.pool.keyed() + u32::from(self.hot.is_some()) < self.spares_kept
     }
 
-    /// How many slots should be [supplied](Shard::supply) next.
+    /// Returns the number of slots that should be [supplied](Shard::supply) next.
     pub(super) fn wanted(&self) -> usize {
         self.pool.wanted(self.spares_kept)
     }

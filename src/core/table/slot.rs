@@ -101,7 +101,7 @@ pub struct Hold<K, V: Payload, M> {
     mode: M,
 }
 
-/// What a hold is counted as, where the type says it. `pub` because sealed traits name it; nobody outside can.
+/// The access that a hold is counted as, where the type says it. `pub` because sealed traits name it; nobody outside can.
 #[allow(unreachable_pub)]
 pub trait TypedAccess: Copy + Unpin {
     /// Constant, but for the number of permits, and for an upgradable hold that has become an exclusive one for a while.
@@ -153,7 +153,7 @@ impl<K, V: Payload> Chunk<K, V> {
     /// hardly be less to do for each slot.
     pub(super) const MOST: usize = SLOTS;
 
-    /// How many chunks can be told apart.
+    /// The number of chunks that can be told apart.
     pub(super) const CHUNKS: usize = 1 << (u32::BITS - INDEX_BITS) as usize;
 
     /// All its slots are free.
@@ -179,12 +179,12 @@ impl<K, V: Payload> Chunk<K, V> {
         self.free == Self::all(self.len)
     }
 
-    /// How many slots are free.
+    /// The number of free slots.
     pub(super) fn free(&self) -> u32 {
         self.free.count_ones()
     }
 
-    /// How many of them have an old key.
+    /// The number of them that have an old key.
     pub(super) fn keyed(&self) -> u32 {
         self.keyed.count_ones()
     }
@@ -344,7 +344,7 @@ impl<K, V: Payload> Spare<K, V> {
     }
 }
 
-/// What a live slot begins with: the table's pointer, and one unit.
+/// The parts that a live slot begins with: the table's pointer, and one unit.
 type Published<K, V> = (SlotRef<K, V>, UnitOf<K, V>);
 
 impl<K, V: Payload> SlotRef<K, V> {

@@ -1,4 +1,4 @@
-/// What is kept of a key's hash: enough to find the entry again without asking the key.
+/// The stored part of a key's hash: enough to find the entry again without hashing the key.
 ///
 /// `pub` because sealed traits name it; nobody outside can.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,7 +19,7 @@ impl Tag {
         Tag(bits)
     }
 
-    /// What a slot keeps of it. The low bits choose the queue lock, ...
+    /// The part that a slot keeps. The low bits choose the queue lock, ...
     #[inline]
     pub(in crate::core) fn bits(self) -> u32 {
         self.0

@@ -12,7 +12,7 @@ use crate::sync::{AtomicU32, Ordering};
 #[allow(unreachable_pub, missing_debug_implementations)] // there are none
 pub struct Valued<T>(PhantomData<T>);
 
-/// What there is to know of an entry's value by whoever looks at the entry.
+/// The facts about an entry's value that can be read without a hold.
 ///
 /// | bits of `high` | meaning |
 /// |---|---|
@@ -36,18 +36,18 @@ const HANDLE_ONE: u32 = 1 << 2;
 const HANDLES: u32 = (1 << VERSION_SHIFT) - HANDLE_ONE;
 const VERSION_SHIFT: u32 = 8;
 
-/// What a shard of a map keeps.
+/// The state of a shard of a map.
 #[allow(unreachable_pub, missing_debug_implementations)]
 pub struct Kept {
     /// No entry of the shard that is gone had a later version.
     high_water: u64,
-    /// How many values there are.
+    /// The number of values.
     pub(super) values: usize,
     /// Where their number is bounded.
     pub(super) bound: Option<Box<Bound>>,
 }
 
-/// What a shard knows of its values if it should have only so many.
+/// The state of a shard whose number of values is bounded.
 ///
 /// Each value is either in the sieve or *parked*, because its entry is in use, or was when the sieve's hand came by. (So many are
 /// parked as there are more values than in the sieve.) Whoever uses a parked one last puts it in (again). So neither costs more than a constant number of steps for each use, however many
@@ -83,7 +83,7 @@ impl Marks {
         self.high.load(Ordering::Relaxed) & PRESENT != 0
     }
 
-    /// Who is `sole` has the shard lock, and nobody has a unit of the entry but the value: so no other bit changes meanwhile, and a
+    /// With `sole` the caller has the shard lock, and the value has the entry's only unit: so no other bit changes meanwhile, and a
     /// plain store does.
     #[inline]
     pub(super) fn set_present(&self, present: bool, sole: bool) {

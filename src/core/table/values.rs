@@ -88,7 +88,7 @@ impl<K, T> Core<K, Valued<T>> {
         hold.value_mut()
     }
 
-    /// So many versions are used up.
+    /// Uses up this many versions.
     pub(crate) fn skip_versions<M: TypedAccess>(&self, hold: &mut Hold<K, Valued<T>, M>, versions: u64) {
         assert!(hold.mode().access() == Access::Exclusive, "versions are used up by an exclusive hold");
         hold.live().marks().renew(versions);
@@ -263,7 +263,7 @@ impl<K, V: Payload> Core<K, V> {
     /// A value that nobody uses any more is in the order again.
     fn unpark(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) {
         let Some((entry, number)) = shard.find_at(tag, address) else { return };
-        // Who leaves after this look comes here as well.
+        // A user that leaves after this check comes here, too.
         let idle = V::is_present(entry.marks()) && !is_used(entry, entry.state().word());
         if let Some(kept) = V::keeps(&mut shard.kept).filter(|_| idle) {
             kept.unpark(number);
@@ -320,7 +320,7 @@ fn is_used<K, V: Payload>(entry: Live<'_, K, V>, word: Word) -> bool {
         || V::marks(entry.marks()).is_some_and(|marks| marks.has_handle(!word.is_only(Unit::Claim)))
 }
 
-/// How many values one step of the search for one to evict looks at under the shard lock. Others get the lock between two steps.
+/// The number of values that one step of the search for a victim examines under the shard lock. The lock is released between two steps.
 const LOOKED_AT: usize = 128;
 
 enum Eviction<K, V: Payload> {
@@ -379,7 +379,7 @@ impl Kept {
 
 /// All values.
 impl<K, T> Core<K, Valued<T>> {
-    /// How many there are, added up shard by shard.
+    /// Returns the number of values, added up shard by shard.
     pub(crate) fn values(&self) -> usize {
         self.shards.iter().map(|shard| shard.with(|shard| shard.kept.values)).sum()
     }

@@ -13,7 +13,7 @@ use crate::core::wait::{Snapshot, Want};
 use crate::sync::give_way;
 use crate::wait_event::{WaitId, WaitPhase};
 
-/// How many slots are looked at under the shard lock at a time. Others get the lock in between.
+/// The number of slots visited at a time under the shard lock, which is released in between.
 const LOOKED_AT: u32 = 256;
 
 impl<K, V: Payload> Core<K, V> {

@@ -20,7 +20,7 @@ struct OpenPages {
     ends: [u32; 2],
 }
 
-/// How many values a page has.
+/// The number of values in a page.
 const PAGE: u32 = 64;
 
 /// The two directions of the list.

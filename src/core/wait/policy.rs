@@ -1,18 +1,18 @@
-//! What the policies go by, and every number in them: how often a waiter may be passed, and when it must be handed what it wants.
+//! The rules of the policies, and every number in them: how often a waiter may be passed, and when it must be granted its hold.
 //!
 //! Nothing here knows of queues: a [`Standing`] is what one waiter has been through. No clock is involved.
 
 use super::word::Access;
 use crate::fairness::Fairness;
 
-/// What the queue goes by, the same for all keys of a table.
+/// The rules of the queues, the same for all keys of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Rules {
     pub(crate) fairness: Fairness,
     pub(crate) counted: CountKind,
 }
 
-/// What the count in a word is a count of: a table has readers, or it has permits.
+/// The kind of holds that a word counts: a table has readers, or it has permits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CountKind {
     Readers,
@@ -20,7 +20,7 @@ pub(crate) enum CountKind {
     Permits(usize),
 }
 
-/// Who waits, and what it does meanwhile.
+/// The kind of waiter, and what it does meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Presence {
     /// It comes when it is woken, or later, or never.
@@ -33,14 +33,14 @@ pub(crate) enum Presence {
     SleepingThread,
 }
 
-/// What a waiter has been through.
+/// The history of a waiter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Standing {
     pub(super) state: WaitState,
     pub(super) presence: Presence,
-    /// How often it has come in vain: it was woken, asked, and did not get in.
+    /// The number of times that it was woken and did not get the hold.
     visits: u8,
-    /// How many later requests have got in before it while it stood at the head: before it had been woken, and after.
+    /// The number of later requests that passed it while it was at the head: before it was woken, and after.
     passed: [u16; 2],
 }
 
@@ -58,11 +58,11 @@ pub(crate) enum WaitState {
 /// starve, however it is that others are always quicker.
 const VISITS: u8 = 4;
 
-/// How many later requests get in before a head that has not been woken, since what is held keeps it out. It cannot come, so it
+/// The number of later requests that pass a head that has not been woken, because the holders keep it out. It cannot enter, so it
 /// must be seen to that the holds end: such as those of readers that overlap.
 const PASSES_OF_THE_ABSENT: u16 = 16;
 
-/// How many later requests get in before a thread that has been woken. It always comes, so this is reached only where it does not
+/// The number of later requests that pass a thread that has been woken. A thread always runs again, so this is reached only if it does not
 /// run for long.
 const PASSES_OF_A_THREAD: u16 = 1024;
 
@@ -141,7 +141,7 @@ impl Standing {
 }
 
 impl Rules {
-    /// How many permits a key has.
+    /// The number of permits of a key.
     #[inline]
     pub(crate) fn limit(&self) -> usize {
         match self.counted {
@@ -238,7 +238,7 @@ impl Cause {
         matches!(self, Cause::WriterLeft | Cause::Fair { writer_left: true, .. }) && rules.hands_over()
     }
 
-    /// How many permits are kept for those who wait.
+    /// The number of permits kept for the waiters.
     pub(super) fn kept(self) -> u32 {
         if let Cause::Fair { permits, .. } = self { permits } else { 0 }
     }

@@ -1,12 +1,12 @@
-//! What is shared of an entry, without its key: the word, and where its queue is.
+//! The shared state of an entry, without its key: the word, and where its queue is.
 
 use super::queue::Queues;
 use super::word::{Unit, Word};
 use crate::sync::{AtomicU32, AtomicUsize, Ordering};
 
-/// What somebody can wait for, as this layer knows it: a word, and where those are who wait for it.
+/// A thing that can be waited for, as this layer knows it: a word, and the place of its queue.
 pub(in crate::core) trait Waited {
-    /// What is behind a queue lock.
+    /// The data behind a queue lock.
     type QueueShard: QueueShard;
 
     fn word(&self) -> Word;
@@ -14,7 +14,7 @@ pub(in crate::core) trait Waited {
     /// Makes the move that `step` says, which may be asked again and again. Returns the new word.
     fn update<E>(&self, step: impl FnMut(Word) -> Result<Word, E>) -> Result<Word, E>;
 
-    /// How many of these claims become holds, and are counted as claims no longer, when their owners get in.
+    /// The number of these claims that become holds, and no longer count as claims, when their owners get in.
     #[inline(always)]
     fn spends(&self, claims: usize) -> usize {
         claims
@@ -54,7 +54,7 @@ impl QueueShard for Queues {
 /// the same step. (The [slots](crate::core::table) do so for claims and holds.)
 pub(in crate::core) struct State {
     word: AtomicUsize,
-    /// What is kept of the key's hash. Written only while the slot serves no key.
+    /// The stored part of the key's hash. Written only while the slot serves no key.
     tag: AtomicU32,
     /// Which queue of its [`Queues`](super::queue::Queues) is this entry's. Read and written under the queue lock only.
     queue: AtomicU32,

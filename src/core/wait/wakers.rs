@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::task::Waker;
 
-/// What must run outside every lock, after the caller's own state is in order, because it is user code: wakers that are due,
+/// User code that must run outside every lock, after the caller's own state is in order: wakers to wake,
 /// and wakers that are done with. Dropping the batch wakes the ones and drops the others, all of them, even if some panic.
 ///
 /// Two wakers that are due need no allocation, and a mutex never has more.
@@ -14,7 +14,7 @@ use core::task::Waker;
 pub struct WakeBatch {
     due: [Option<Waker>; 2],
     more: Vec<Waker>,
-    /// What a waiter was woken by until now.
+    /// The waker that a waiter had until now.
     pub(super) old: Option<Waker>,
     /// A clone of the caller's waker, made before the lock was taken.
     pub(super) fresh: Option<Waker>,

@@ -29,7 +29,7 @@
 
 use core::fmt;
 
-/// What a hold lets its holder do, and whom it keeps out. `pub` because sealed traits name it; nobody outside can.
+/// The access that a hold gives its holder, which determines the requests that it keeps out. `pub` because sealed traits name it; nobody outside can.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(unreachable_pub)]
 pub enum Access {
@@ -39,11 +39,11 @@ pub enum Access {
     Shared,
     /// Keeps writers and other upgradable readers out.
     Upgradable,
-    /// So many of the permits of a semaphore: at least one.
+    /// This many permits of a semaphore: at least one.
     Permits(u32),
 }
 
-/// What a request asks for.
+/// The access that a request asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Want {
     /// A hold, in exchange for the requester's claim.
@@ -53,7 +53,7 @@ pub(crate) enum Want {
 }
 
 impl Want {
-    /// How many claims are given up for it.
+    /// The number of claims that are given up for it.
     #[inline]
     pub(crate) const fn claims(self) -> usize {
         match self {
@@ -63,7 +63,7 @@ impl Want {
     }
 }
 
-/// What the word counts somebody as.
+/// The unit that the word counts a user as.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unit {
     Claim,
@@ -101,13 +101,13 @@ const CLAIMS: usize = FIELD_MAX << (FLAGS + FIELD);
 const CROWDED: usize = (COUNT | CLAIMS) & !((COUNT_ONE | CLAIM_ONE) * ((1 << (FIELD / 2)) - 1));
 const HOLDS: usize = WRITER | UPGRADABLE | COUNT;
 
-/// How many units an entry can have for somebody to join it. It is their sum that is limited, so that a claim can always
+/// The number of units up to which another can join an entry. It is their sum that is limited, so that a claim can always
 /// become a hold, and a hold another one: no field overflows when the queue admits waiters, however many these are. (Permits
 /// are limited by themselves besides, to at most as many.)
 pub(crate) const MAX_UNITS: usize = FIELD_MAX;
 
 impl Unit {
-    /// What the unit adds to the word.
+    /// Returns the amount that the unit adds to the word.
     #[inline]
     const fn weight(self) -> usize {
         match self {
@@ -218,7 +218,7 @@ impl Word {
         Holds(self.0 & HOLDS)
     }
 
-    /// How many units there are: what keeps the entry alive.
+    /// Returns the number of units, which keep the entry alive.
     #[inline]
     pub(crate) const fn units(self) -> usize {
         let holds = self.holds();

@@ -1,4 +1,4 @@
-//! What the three tables have in common, written once: [`table!`] for what a table has whatever it locks,
+//! The code that the three tables share: [`table!`] for what every table has,
 //! [`constructors!`] for how one is made that needs no number of permits, and [`forms!`] for the fifteen ways to call
 //! one operation, with a file for each family of them (an operation may take a number beside the key); and [`many!`] for
 //! those of an operation on several keys. What a method does is one call into
@@ -39,7 +39,7 @@ macro_rules! forms {
         try $try_lock:ident, for $try_lock_for:ident, until $try_lock_until:ident,
         arc $lock_arc:ident, $lock_arc_blocking:ident, $try_lock_arc:ident, $try_lock_arc_for:ident,
         $try_lock_arc_until:ident,
-        // What others call them, for the search in the documentation.
+        // Other names for them, for the search in the documentation.
         aliases [$lock_blocking_alias:literal, $lock_arc_alias:literal, $try_lock_arc_alias:literal] $(,)?
         // A number beside the key, with one for the examples.
         $(takes $n:ident: $Number:ty = $value:literal $(,)?)?

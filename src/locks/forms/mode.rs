@@ -1,4 +1,4 @@
-//! What an operation asks for: a hold of the one kind that it has, or of as many permits as it is told.
+//! The access that an operation asks for: its one kind of hold, or a number of permits.
 
 /// The mode of that hold. `$permits` is how many there are.
 macro_rules! mode {

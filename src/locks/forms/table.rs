@@ -1,4 +1,4 @@
-//! What a table has whatever it locks: how it is made, and, behind the forms, its handles and queries.
+//! The code of every table: its construction and, after the forms, its handles and queries.
 
 /// The queries and handles of a table, and what ties it to the core.
 macro_rules! table {
@@ -74,7 +74,7 @@ macro_rules! table {
                 self.status(key).is_some_and(|status| status.holders() > 0)
             }
 
-            /// Who holds the key and who waits for it: `None` if it has no entry.
+            /// Returns the holders and waiters of the key: `None` if it has no entry.
             ///
             /// # Examples
             /// ```
@@ -177,7 +177,7 @@ macro_rules! lock_table {
         }
 
         impl<K, S> $Table<K, S> {
-            /// How many keys have an entry now: those that are held, waited for, or kept by a handle or an unfinished
+            /// Returns the number of keys that have an entry now: those that are held, waited for, or kept by a handle or an unfinished
             /// future.
             ///
             /// The shards are counted one after another: the sum is exact if nothing changes meanwhile.

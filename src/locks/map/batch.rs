@@ -24,7 +24,7 @@ use crate::plumbing::{TablePtr, TableRef};
 /// a reader. When all are held the conditions are looked at, in the order in which the steps were added, and only if all of them
 /// hold the changes are made. A condition sees what the steps before it would make of its key.
 ///
-/// Who locks several keys with [`read_many`](LockMap::read_many) sees all of a batch or nothing of it.
+/// A caller that locks several keys with [`read_many`](LockMap::read_many) sees all of a batch or nothing of it.
 ///
 /// # Examples
 /// The same change of a whole group, tried again on conflict:
@@ -91,7 +91,7 @@ struct Planned {
     writes: bool,
 }
 
-/// What the steps make of a key, while they are gone through.
+/// The effect of the steps on a key, while they are executed.
 #[derive(Clone, Copy)]
 struct Draft {
     /// Its guard's place, among those of the writers or of the readers.

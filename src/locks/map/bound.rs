@@ -2,7 +2,7 @@ use super::MapKind;
 use crate::builder::Builder;
 
 impl<V, K, S> Builder<MapKind<V>, K, S> {
-    /// How many values the map keeps: at most `n`, except for those in use.
+    /// Sets the largest number of values that the map keeps: `n`, not counting those in use.
     ///
     /// Values in use count, but are never evicted: with `n` of them in use the map keeps no other one but the value that was inserted
     /// last, and with more the bound gives way. When there are too many, values go that were not used lately. That is looked after when a key is released, or a handle or a

@@ -1,4 +1,4 @@
-//! What the holder of a map's key can do with its value.
+//! The operations of a map's guard on its value.
 
 use super::version::Version;
 use crate::guard::Guard;

@@ -38,7 +38,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
 }
 
 impl<K, V, S> LockMap<K, V, S> {
-    /// How many values there are.
+    /// The number of values.
     ///
     /// A value counts from the moment in which a writer has inserted it, before it releases the key, until it has removed it. The
     /// shards are counted one after another: the sum is exact if nothing changes meanwhile.
@@ -67,7 +67,7 @@ impl<K, V, S> LockMap<K, V, S> {
         self.len() == 0
     }
 
-    /// How many keys have an entry: those that have a value, are held, waited for, or kept by a handle or an unfinished future of
+    /// Returns the number of keys that have an entry: those that have a value, are held, waited for, or kept by a handle or an unfinished future of
     /// a form that acquires. As exact as [`len`](Self::len).
     ///
     /// # Examples
@@ -86,7 +86,7 @@ impl<K, V, S> LockMap<K, V, S> {
     ///
     /// `look` runs outside every internal lock and may use the map, but for writing the key that it is called with.
     ///
-    /// Who must see all values, or all of a group, looks again if any were passed over: one of the group may be among them. In a task,
+    /// A caller that must see all values, or all of a group, looks again if any were skipped: one of the group may be among them. In a task,
     /// give way before that (`yield_now().await`): the writer may be a task of the same thread. And a key that gets a value after
     /// the look is not seen, so a [`Batch`](crate::Batch) on the values that were seen knows nothing of it.
     ///

@@ -77,7 +77,7 @@ impl<V> Conflict<V> {
         self.found
     }
 
-    /// What was not written.
+    /// The value that was not written.
     ///
     /// # Examples
     /// See [`Conflict`].
@@ -109,7 +109,7 @@ pub(super) fn reason(found: Option<Version>) -> &'static str {
     }
 }
 
-/// What came of [`LockMap::add_or_update`](crate::LockMap::add_or_update).
+/// The outcome of [`LockMap::add_or_update`](crate::LockMap::add_or_update).
 ///
 /// # Examples
 /// ```

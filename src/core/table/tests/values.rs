@@ -1,4 +1,4 @@
-//! What a shard keeps of values: how many there are, and versions that outlast the entries.
+//! The state that a shard keeps of values: their number, and versions that outlast the entries.
 
 use alloc::string::String;
 use alloc::sync::Arc;

@@ -317,7 +317,7 @@ impl Queues {
         }
     }
 
-    /// What the waiter wants is its own from now on. Returns its waker, if it has not been woken already.
+    /// The waiter has its hold from now on. Returns its waker, if it has not been woken already.
     pub(super) fn grant(&mut self, queue: u32, index: u32, admitted: &mut Admitted) -> Option<Waker> {
         self.unlink(queue, index);
         let node = &mut self.nodes[index];

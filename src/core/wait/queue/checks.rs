@@ -1,4 +1,4 @@
-//! What the tests ask of a queue.
+//! Queries and checks of a queue for the tests.
 
 use super::{FIRST, LAST, List, NONE, Queues, Ticket};
 
@@ -50,7 +50,7 @@ impl Queues {
         assert_eq!((queue.len, queue.awake), (len, awake));
     }
 
-    /// How many are in a list whose members are linked.
+    /// Returns the length of a list whose members are linked.
     pub(super) fn linked(&self, ends: [u32; 2], list: List) -> usize {
         let (mut at, mut before, mut nodes) = (ends[FIRST], NONE, 0);
         while at != NONE {

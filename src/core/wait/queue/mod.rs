@@ -69,7 +69,7 @@ impl Ticket {
     }
 }
 
-/// Who asks, and is ready to wait.
+/// A request that is ready to wait.
 #[derive(Clone, Copy)]
 pub(crate) struct Waiter<'a> {
     pub(crate) presence: Presence,
@@ -121,7 +121,7 @@ struct Node {
     waker: Option<Waker>,
 }
 
-/// What a waiter waits for.
+/// The hold that a waiter waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Kind {
@@ -157,7 +157,7 @@ impl Node {
         })
     }
 
-    /// What it counts for among those that have been woken.
+    /// Its share in the count of woken waiters.
     #[inline]
     fn awake(&self) -> usize {
         if self.kind == Kind::Permits { self.amount as usize } else { 0 }
@@ -205,9 +205,9 @@ struct Line {
 /// told by their arrival. There is at most one upgrade, which stands before all.
 struct Queue {
     lines: [Line; LINES],
-    /// How many there are in all.
+    /// The number of waiters in all.
     len: u32,
-    /// How many permits those want that have been woken.
+    /// The number of permits that the woken waiters want.
     awake: usize,
     /// The first and the last of those that are due, in the order in which they became so.
     due: [u32; 2],
@@ -228,7 +228,7 @@ const LINES: usize = 4;
 const FIRST: usize = 0;
 const LAST: usize = 1;
 
-/// How many wait, by what they wait for.
+/// The number of waiters, by what they wait for.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Waiting {
     pub(crate) writers: usize,
@@ -238,11 +238,11 @@ pub(crate) struct Waiting {
     pub(crate) upgrades: usize,
 }
 
-/// What [`Queues::admit`] decided: how the word must change, in the same critical section.
+/// The decision of [`Queues::admit`]: how the word must change, in the same critical section.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Admitted {
     pub(crate) holds: Holds,
-    /// How many waiters' claims have become holds.
+    /// The number of waiters' claims that have become holds.
     pub(crate) granted: usize,
     /// Whether somebody still waits.
     pub(crate) queued: bool,
@@ -284,7 +284,7 @@ impl Queues {
         self.queues.insert(EMPTY)
     }
 
-    /// Who holds the entry while others wait for it.
+    /// The holds of the entry while there are waiters.
     #[inline]
     pub(crate) fn note(&mut self, queue: u32, holds: Holds) {
         #[cfg(target_has_atomic = "ptr")]
@@ -353,7 +353,7 @@ impl Queues {
         }
     }
 
-    /// Who came first, but for an upgrade.
+    /// Returns the waiter that arrived first, upgrades aside.
     #[inline]
     fn first(&self, queue: &Queue) -> u32 {
         let Queue { lines, len, .. } = queue;

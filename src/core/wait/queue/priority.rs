@@ -6,13 +6,13 @@ use super::{
 };
 
 impl Queues {
-    /// How many wakers [`Queues::admit`] hands out at most, beside these holds, when `gone` is no waiter any more. It looks at no
+    /// Returns the largest number of wakers that [`Queues::admit`] hands out, beside these holds, when `gone` has left. It looks at no
     /// more waiters than that will.
     #[cold]
     pub(crate) fn most_due(&self, queue: u32, gone: Ticket, holds: Holds, rules: &Rules, cause: Cause) -> usize {
         let heads = self.heads(queue, gone);
         let Queue { lines, due, .. } = &self.queues[queue];
-        // Whoever is woken because a head that has been woken has not come.
+        // The waiter that is woken because a woken head has not run.
         let next = 1;
         if let CountKind::Permits(limit) = rules.counted {
             let most = self.most_due_permits(queue, gone, holds, limit, rules, cause);
@@ -58,7 +58,7 @@ impl Queues {
         let Queue { lines, awake, due, .. } = &self.queues[queue];
         let gone_awake =
             if gone.is_some() && self.state(gone) == WaitState::Woken { self.nodes[gone.0].awake() } else { 0 };
-        // Who is woken behind the head finds all of them free beside those who are handed theirs and those who were woken.
+        // A waiter that is woken behind the head finds all of its permits free, beside those granted and those kept for woken waiters.
         let most_woken = limit.saturating_sub(holds.count() + awake - gone_awake);
         let (mut in_order, mut woken, mut kept) = (0, 0, cause.kept());
         let mut head = lines[PERMITS].head;

@@ -12,7 +12,7 @@ use crate::core::wait::queue::Queues;
 use crate::core::wait::word::{Access, Holds, Want};
 use crate::core::wait::{CountKind, Presence, Rules, Ticket, Waiter, WakeBatch};
 
-/// What is done, to whom, and how.
+/// An operation, with its target and its manner.
 type Step = (u8, u8, u8);
 
 struct Machine {

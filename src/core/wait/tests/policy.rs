@@ -1,4 +1,4 @@
-//! What the policies say of threads, and of those who come in vain. (What they say of tasks is tested from outside as well, by the
+//! The policies for threads, and for waiters that are woken in vain. (The policies for tasks are tested from outside, too, by the
 //! model.)
 
 use alloc::vec::Vec;
@@ -301,7 +301,7 @@ fn of_permits_that_are_given_up_for_those_who_wait_none_are_left_over() {
         let two = Holds::NONE.with(Access::Permits(2));
         assert_eq!(several(fairness, &waiting).admit(two, given_up(2)), [0], "{fairness:?}: the second finds one");
     }
-    // What was handed to one that gives up goes to nobody who has been woken and does not come.
+    // A hold that was granted to a waiter that gives up does not pass to a woken waiter that does not run.
     let passed_on = Cause::Fair { writer_left: false, passed_on: true, permits: 4 };
     let mut hot = several(Fairness::Adaptive, &[(Task, 1), (Task, 1), (Task, 2)]);
     hot.admit(Holds::NONE.with(Access::Permits(2)), Cause::Released);

@@ -165,7 +165,7 @@ fn unlock_fair_grants_the_next_one_under_every_policy() {
     admits(Fairness::Bounded(9), &[], left, &[W, R], &[Head, Granted]);
 }
 
-/// How many wakers a call hands out, and the places afterwards.
+/// The number of wakers that a call hands out, and the places afterwards.
 #[track_caller]
 fn wakes(fairness: Fairness, left: &[Access], waiting: &[Access], expected: usize) {
     let (bell, waker) = bell();

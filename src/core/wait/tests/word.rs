@@ -105,7 +105,7 @@ impl State {
     }
 }
 
-/// How many units a claim or a hold is.
+/// The number of units of a claim or a hold.
 fn units(unit: Unit) -> usize {
     if let Unit::Hold(Access::Permits(amount)) = unit { amount as usize } else { 1 }
 }
