@@ -34,7 +34,7 @@ impl<'a, K: ?Sized> WaitEvent<'a, K> {
         self.key
     }
 
-    /// The key that is waited for.
+    /// The access that is waited for.
     #[must_use]
     pub fn mode(&self) -> WaitMode {
         self.mode
