@@ -19,7 +19,7 @@ pub struct Caps {
     /// *T*: how long the leases are that are to end by themselves. At least the shortest that the engine has, and long enough that this
     /// machine does not sleep over it: a second or two for a real server.
     pub ttl: Duration,
-    /// How long the leases are that are not to end while a case runs. Ten minutes by default; less where the engine has no such leases.
+    /// The duration of leases that must not end while a case runs. Ten minutes by default; less where the engine has no such leases.
     pub long: Duration,
     /// Whether all leases of a namespace last equally long: [`ttl`](Self::ttl), whatever is asked for. The cases then ask for that
     /// alone, and what they cannot show is reported as weakened.
@@ -34,7 +34,7 @@ pub struct Caps {
     /// second by default. `None`: it is [not told](keylatch_lease::engine::Engine::subscribe), and finds out when it renews, after a third of its
     /// lease's time.
     pub notice: Option<Duration>,
-    /// How long the engine grants nothing after it has forgotten everything, at most: see [`Server::forget`](crate::Server::forget).
+    /// The longest quarantine of the engine after it has forgotten everything: see [`Server::forget`](crate::Server::forget).
     pub quarantine: Duration,
     /// How many processes are to wait in [the case](crate#cases) that has many. 64 by default.
     pub processes: usize,
@@ -68,7 +68,7 @@ impl Caps {
     }
 }
 
-/// What an engine does not promise, and why not.
+/// A guarantee that an engine does not make, with the reason.
 ///
 /// It excuses what is seen to be wrong; everything else is demanded as ever. The case is run as far as it can be, and reported as weakened.
 ///

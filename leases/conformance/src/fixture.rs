@@ -19,7 +19,7 @@ pub trait Fixture: Send + Sync + 'static {
     /// What is tested.
     type Engine: Engine + 'static;
 
-    /// What it is called in reports.
+    /// Returns its name in reports.
     fn name(&self) -> String;
 
     /// What is to be expected of it.
@@ -53,7 +53,7 @@ pub trait Fixture: Send + Sync + 'static {
         None
     }
 
-    /// What can be done to the server.
+    /// The faults that can be inflicted on the server.
     fn server(&self) -> Option<&dyn Server> {
         None
     }
@@ -73,7 +73,7 @@ pub trait Fixture: Send + Sync + 'static {
         async { Err(failure) }
     }
 
-    /// How many connections the server has from clients of this namespace, if it can tell.
+    /// Returns the number of the server's connections from clients of this namespace, if it can tell.
     fn connections(&self, namespace: &str) -> Option<u64> {
         let _ = namespace;
         None
@@ -120,7 +120,7 @@ pub enum Heard {
     WhenAsked,
 }
 
-/// What can be done to a server. Cases that do so run alone.
+/// The faults that can be inflicted on a server. Cases that do so run alone.
 ///
 /// Each may say that it [does not apply](Failure::does_not_apply), which is the default.
 ///

@@ -1,4 +1,4 @@
-//! What an engine was asked and what it said, checked against what leases are.
+//! The requests to an engine and its answers, checked against the definition of leases.
 //!
 //! An [`Event`] is a question to the engine with the times before it was sent and after it was answered, by a clock of the test. Each
 //! question is one atomic action, so it happened at some instant between the two. [`check`] looks for such instants for all of them,
@@ -23,7 +23,7 @@ use keylatch_lease::{
     engine::{Answer, Gone, Left, Record, Want},
 };
 
-/// What was asked.
+/// The request.
 #[derive(Clone, Debug)]
 pub(crate) enum Asked {
     Acquire { resource: Resource, owner: Owner, want: Want, term: Option<Term> },
@@ -84,7 +84,7 @@ pub(crate) struct Clocks {
     pub(crate) delta: Duration,
 }
 
-/// Who has the resource.
+/// The owner of the resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Tenure {
     owner: Owner,
@@ -275,7 +275,7 @@ impl State {
     }
 }
 
-/// How many places are visited before the search is given up.
+/// The number of places visited before the search is given up.
 const PLACES: usize = 4_000_000;
 
 /// Whether the history is one of leases, or what is wrong with it.

@@ -1,4 +1,4 @@
-//! What every engine of `keylatch-lease` has to show: for those of the project, and for yours.
+//! The suite that every engine of `keylatch-lease` must pass: those of the project, and yours.
 //!
 //! An [`Engine`](keylatch_lease::engine::Engine) decides who gets a lease, one atomic action at a time, and everything that `keylatch-lease` promises rests on
 //! what it does when answers get lost, servers die and clocks disagree. This suite asks it, case by case, and says where it fails.

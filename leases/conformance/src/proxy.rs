@@ -177,7 +177,7 @@ impl Proxy {
         self.go(Way::Cut);
     }
 
-    /// How many bytes have been swallowed.
+    /// The number of bytes that have been swallowed.
     ///
     /// # Examples
     /// See [`Proxy`].

@@ -26,7 +26,7 @@ pub struct Suite<F> {
     server: RwLock<()>,
 }
 
-/// What came of a case.
+/// The outcome of a case.
 ///
 /// # Examples
 /// ```
@@ -69,7 +69,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// What came of all cases. Displayed, it is a table.
+/// The outcomes of all cases. Its `Display` is a table.
 ///
 /// # Examples
 /// See [`run`].
@@ -110,7 +110,7 @@ impl Row {
         self.case
     }
 
-    /// What came of it.
+    /// The outcome.
     ///
     /// # Examples
     /// See [`run`].
@@ -119,7 +119,7 @@ impl Row {
         &self.outcome
     }
 
-    /// How long it took, by this machine's clock.
+    /// Returns its duration, by this machine's clock.
     ///
     /// # Examples
     /// See [`run`].

@@ -165,7 +165,7 @@ impl<'f, F: Fixture> Trial<'f, F> {
         Ok(client.engine().is_real_time())
     }
 
-    /// How long the suite waits for what has to happen at once.
+    /// The time that the suite waits for an event that must happen at once.
     pub(crate) fn patience(&self) -> Duration {
         self.caps.delta + self.caps.noise
     }

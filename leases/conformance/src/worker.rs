@@ -60,7 +60,7 @@ where
     for line in io::stdin().lock().lines() {
         let line = line?;
         let (worker, block_on) = (Arc::clone(&worker), Arc::clone(&block_on));
-        // What takes a while keeps nothing else waiting.
+        // A slow operation does not delay others.
         thread::spawn(move || {
             let (id, command) = line.split_once(' ').unwrap_or((&line, ""));
             let command = command.to_owned();

@@ -99,7 +99,7 @@ impl Failure for Error {
     }
 }
 
-/// What an error means for what was asked.
+/// The meaning of an error for the request.
 #[derive(Debug)]
 pub(crate) enum Trouble {
     /// The connection is of no use any more. What was asked may have been done.
@@ -112,7 +112,7 @@ pub(crate) enum Trouble {
     NoLease,
 }
 
-/// What the server says. An error of the connection has a code as well, but does not tell what was done.
+/// The message of the server. An error of the connection has a code as well, but does not tell what was done.
 fn code(error: &etcd_client::Error) -> Option<i32> {
     match error {
         etcd_client::Error::GRpcStatus(status) if status.source().is_none() => Some(i32::from(status.code())),
@@ -147,7 +147,7 @@ impl From<etcd_client::Error> for Trouble {
     }
 }
 
-/// What kept a connection from being used.
+/// The reason that a connection cannot be used.
 pub(crate) fn unusable(error: BoxError) -> Error {
     match error.downcast::<etcd_client::Error>() {
         Ok(error) => match Trouble::from(*error) {

@@ -80,14 +80,14 @@ impl fmt::Debug for Etcd {
     }
 }
 
-/// What came of an attempt to begin a tenure.
+/// The outcome of an attempt to begin a tenure.
 enum Begun {
     Done(Answer),
     /// What the resource has instead.
     Not(Option<Lock>),
 }
 
-/// What came of an attempt to extend a tenure.
+/// The outcome of an attempt to extend a tenure.
 enum Extended {
     /// So much is left, and it has lasted for so long. `None`: it never ends.
     To { left: Option<Duration>, held_for: Duration },
@@ -242,7 +242,7 @@ impl Etcd {
         Ok(left.map(|left| (left, lock.held_for(now))))
     }
 
-    /// What others are told of a tenure's end: not before it.
+    /// The time that others are told of a tenure's end: not before it.
     async fn busy(&self, limit: &mut Limit, lock: &Lock) -> Result<Option<Duration>, Fail<Error>> {
         if lock.lease == 0 {
             return Ok(None);
@@ -449,7 +449,7 @@ impl Engine for Etcd {
     async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<Error>> {
         let mut limit = self.limit();
         self.shared.link.settled(&mut limit, &ask).await.map_err(Fail::NotDone)?;
-        // Who waits has been told that somebody has it, and looks before it writes. Others take it for free.
+        // A waiter has been told that the resource is held, and looks before it writes. Others assume that it is free.
         let mut found = match (ask.waiting, ask.want, ask.term) {
             (false, Want::Any | Want::Fresh | Want::New, Some(_)) => None,
             _ => self.find(&mut limit, ask.resource).await?,

@@ -27,7 +27,7 @@ use crate::{
     place::Place,
 };
 
-/// How many are revoked at the same time.
+/// The number of leases revoked at the same time.
 const TOGETHER: usize = 64;
 
 /// How often one is tried, and how long each try may take; and how long after one that failed the next one comes.
@@ -53,7 +53,7 @@ struct Leftover {
     is_granted: bool,
     /// If nobody has heard what came of the transaction that was to use it.
     doubt: Option<Doubt>,
-    /// How often it was tried in vain.
+    /// The number of failed attempts.
     tries: u32,
 }
 

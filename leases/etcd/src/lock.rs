@@ -1,4 +1,4 @@
-//! What is kept of a tenure.
+//! The stored record of a tenure.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(crate) struct Value {
     /// By how much the token is greater than the revision at which the tenure began.
     pub(crate) base: i64,
     pub(crate) owner: Owner,
-    /// How long the etcd lease lasts from each keep-alive. 0: there is none.
+    /// The time to live of the etcd lease from each keep-alive. 0: there is none.
     pub(crate) seconds: i64,
     pub(crate) since: i64,
     pub(crate) policy: Policy,
@@ -85,7 +85,7 @@ impl Lock {
     }
 }
 
-/// What came of a transaction.
+/// The outcome of a transaction.
 pub(crate) enum Changed {
     /// Made; of a tenure that has begun, with which token.
     Yes(i64),

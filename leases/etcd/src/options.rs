@@ -69,7 +69,7 @@ impl Etcd {
 }
 
 impl Options {
-    /// How long an operation takes at most, the wait for a connection included: 5 s if not set. Then it is an error.
+    /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. After it the operation fails.
     ///
     /// The calls of `Leases` ask up to three times if it may have been done all the same, so that they end after three times as long.
     ///
@@ -88,7 +88,7 @@ impl Options {
         self
     }
 
-    /// How long somebody who waits sleeps at most before it asks again, although nobody has told it to: 5 s if not set.
+    /// Sets the longest time that a waiter sleeps before it asks again without being notified: 5 s if not set.
     ///
     /// It matters only where the watch is not heard: when a node that does not answer keeps its connections open.
     ///
@@ -107,7 +107,7 @@ impl Options {
         self
     }
 
-    /// How long nothing is granted when the cluster may have forgotten leases: 60 s if not set, in whole seconds. No lease of the namespace should last
+    /// Sets the quarantine, during which nothing is granted because the cluster may have forgotten leases: 60 s if not set, in whole seconds. No lease of the namespace should last
     /// longer from one renewal to the next; one that does is not waited for. See [the crate's page](crate#when-the-cluster-forgets).
     ///
     /// It should be the same in all programs that use the namespace: while they differ, the shortest may count.

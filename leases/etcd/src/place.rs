@@ -26,7 +26,7 @@ pub(crate) struct Place {
     root: String,
     /// The etcd lease that is never renewed: what it has left tells the time.
     pub(crate) stopwatch: i64,
-    /// How long nothing is granted when something may have been forgotten, in seconds.
+    /// The quarantine after the engine may have forgotten leases, in seconds.
     pub(crate) quarantine: i64,
     /// What the last connection knew.
     pub(crate) before: Mutex<Option<Before>>,

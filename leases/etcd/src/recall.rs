@@ -39,7 +39,7 @@ struct Found {
     mark: Option<Mark>,
 }
 
-/// What keeps a tenure from beginning although nobody has the resource.
+/// The reason that a tenure cannot begin although nobody has the resource.
 pub(crate) enum Standing {
     /// Nothing.
     Sound,
@@ -119,7 +119,7 @@ impl Session {
         Ok(())
     }
 
-    /// What must be so when a tenure begins.
+    /// The condition under which a tenure begins.
     pub(crate) fn is_sound(&self) -> [Compare; 2] {
         let modified = self.known_mark().map_or(-1, |mark| mark.modified);
         [

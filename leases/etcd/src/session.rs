@@ -27,7 +27,7 @@ use crate::{
     place::Place,
 };
 
-/// How many operations etcd takes in one transaction.
+/// The number of operations that etcd accepts in one transaction.
 pub(crate) const MOST: usize = 128;
 
 /// What the stopwatch starts from: 31 years.
@@ -213,7 +213,7 @@ impl Session {
         }
     }
 
-    /// Who has it.
+    /// Its owner.
     pub(crate) async fn find(&self, resource: &Resource) -> Result<Option<Lock>, Trouble> {
         let got = self.kv.clone().get(self.place.lock(resource), prefixed()).await?;
         self.seen.sees(got.header().map_or(0, |header| header.revision()));

@@ -21,9 +21,9 @@ use crate::{
 /// Changed under the wait list's lock only, and read without it.
 pub(crate) struct Attendance {
     hasher: DefaultHashBuilder,
-    /// How many places there are on the wait list.
+    /// The number of places on the wait list.
     places: AtomicUsize,
-    /// How many of them are of resources with such a hash.
+    /// The number of them for resources with such a hash.
     by_hash: [AtomicUsize; SIEVE],
     /// Changes whenever somebody comes to wait or to watch.
     arrivals: AtomicUsize,

@@ -21,7 +21,7 @@ use crate::{
 /// A future in a box, once it has to be kept.
 type Kept<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What acquiring gives.
+/// The result of acquiring.
 type Acquired<E> = Result<Grant, AcquireError<<E as Engine>::Error>>;
 
 mod sealed {
@@ -131,7 +131,7 @@ impl<'a, E: Engine, O: Operation<E>> Future for Call<'a, E, O> {
     }
 }
 
-/// What an engine in this process does at once.
+/// The operations of an engine in this process, which finish at once.
 #[inline]
 fn done<E: Engine, O: Operation<E>>(operation: O, leases: &Leases<E>) -> O::Output {
     match operation.run_at_once(leases) {
@@ -260,7 +260,7 @@ impl<E: Engine> Call<'_, E, TryAcquire> {
 pub struct Acquire<'a, E: Engine> {
     leases: &'a Leases<E>,
     request: Option<Request>,
-    /// What it waits for, and waiting for it.
+    /// The resource that it waits for, and its wait.
     waiting: Option<(Resource, Kept<'a, Acquired<E>>)>,
 }
 
@@ -413,7 +413,7 @@ impl<E: Engine> fmt::Debug for Acquire<'_, E> {
     }
 }
 
-/// What a request to hold a lease does where somebody has it.
+/// The reaction of a `hold` request when another owner has the lease.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
     /// It waits, unless that is its own owner, whose tenure it takes over.

@@ -1,4 +1,4 @@
-//! What keeps the leases: a table in this process, or a server.
+//! An engine keeps the leases: a table in this process, or a server.
 //!
 //! An engine decides, one atomic action at a time; the front end, [`Leases`](crate::Leases), does the rest once for all of them: the
 //! queue of those who wait, deadlines, renewals, loss, answers that got lost. Five rules carry the guarantees:
@@ -154,7 +154,7 @@ pub trait Engine: Send + Sync {
         at: Duration,
     ) -> impl Future<Output = Result<Vec<Resource>, Fail<Self::Error>>> + Send;
 
-    /// Who has the resource.
+    /// The owner of the resource.
     fn look(
         &self,
         resource: &Resource,
@@ -199,7 +199,7 @@ pub trait Engine: Send + Sync {
         let _ = (resource, notice);
     }
 
-    /// How long a request that waits may sleep before it asks again, whatever [`watch`](Self::watch) says. `None`: for ever.
+    /// The longest time that a waiting request sleeps before it asks again, whatever [`watch`](Self::watch) does. `None`: for ever.
     fn fallback(&self) -> Option<Duration> {
         None
     }
@@ -220,10 +220,10 @@ pub trait Engine: Send + Sync {
     }
 }
 
-/// What is asked of [`Engine::acquire`].
+/// The request to [`Engine::acquire`].
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
-    /// What is to be leased.
+    /// The resource to lease.
     pub resource: &'a Resource,
     /// For whom.
     pub owner: &'a Owner,
@@ -253,7 +253,7 @@ pub enum Want {
     New,
 }
 
-/// What [`Engine::acquire`] says.
+/// The answer of [`Engine::acquire`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The owner has the lease.
@@ -262,9 +262,9 @@ pub enum Answer {
         token: Token,
         /// Whether the owner had it already.
         resumed: bool,
-        /// How long ago the tenure began.
+        /// The time since the tenure began.
         held_for: Duration,
-        /// How long it lasts from now on. `None`: it never ends.
+        /// The time left until it expires. `None`: it never expires.
         remaining: Option<Duration>,
     },
     /// Somebody has it: who, and for how long. That is the owner who asks if it asked for [`Want::New`].
@@ -303,7 +303,7 @@ pub struct Renewal<'a> {
     pub left: Left,
 }
 
-/// What a lease has left.
+/// The time left of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
     /// The tenure is over.
@@ -314,7 +314,7 @@ pub enum Left {
     Forever,
 }
 
-/// What became of a release.
+/// The outcome of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gone {
     /// The tenure has ended by it.
@@ -332,9 +332,9 @@ pub struct Record {
     pub owner: Owner,
     /// The number of the tenure.
     pub token: Token,
-    /// How long ago the tenure began.
+    /// The time since the tenure began.
     pub held_for: Duration,
-    /// How long it lasts from now on. `None`: it never ends.
+    /// The time left until it expires. `None`: it never expires.
     pub remaining: Option<Duration>,
 }
 

@@ -38,33 +38,33 @@ use crate::{Owner, Resource, invalid::Invalid};
 pub enum AcquireError<X = Infallible> {
     /// Another owner has it, and the call does not wait.
     Busy {
-        /// What was asked for.
+        /// The request.
         resource: Resource,
-        /// Who has it.
+        /// Its owner.
         owner: Owner,
-        /// How long that lease runs yet, unless it is renewed; `None`: it never expires.
+        /// The time left of that lease, unless it is renewed; `None`: it never expires.
         remaining: Option<Duration>,
     },
     /// The limit of the wait came first.
     Limit {
-        /// What was asked for.
+        /// The request.
         resource: Resource,
     },
     /// The custom expiry policy grants no time at all.
     Refused {
-        /// What was asked for.
+        /// The request.
         resource: Resource,
     },
     /// The engine cannot keep leases as short as that.
     TtlTooShort {
-        /// What was asked for.
+        /// The request.
         resource: Resource,
         /// The shortest the engine takes.
         min: Duration,
     },
     /// The engine has lost its data and grants nothing until every lease it may have forgotten has expired.
     Quarantined {
-        /// What was asked for.
+        /// The request.
         resource: Resource,
         /// How much longer that takes.
         remaining: Duration,
@@ -105,7 +105,7 @@ pub enum RenewError<X = Infallible> {
     /// The expiry is `Fixed`, or the custom policy says no, or was lost on the way through serde. The lease runs on to
     /// its end.
     NotRenewable {
-        /// What is leased.
+        /// The leased resource.
         resource: Resource,
     },
     /// An argument that no call takes: an owner with an empty name, or a name or resource longer than 1,024 bytes.
@@ -138,14 +138,14 @@ pub enum RenewError<X = Infallible> {
 pub enum ReleaseError<X = Infallible> {
     /// Nobody has it: it was released before, or it has expired.
     NotHeld {
-        /// What was to be released.
+        /// The tenure to release.
         resource: Resource,
     },
     /// Another tenure has it: somebody else's, or a newer one of the same owner.
     NotOwner {
-        /// What was to be released.
+        /// The tenure to release.
         resource: Resource,
-        /// Who has it.
+        /// Its owner.
         owner: Owner,
     },
     /// An argument that no call takes: an owner with an empty name, or a name or resource longer than 1,024 bytes.
@@ -299,7 +299,7 @@ fn write_engine(f: &mut fmt::Formatter<'_>, error: &impl fmt::Display) -> fmt::R
 
 impl Error for Lost {}
 
-/// What the errors of all calls have in common: where they come from.
+/// The part that the errors of all calls share: their origin.
 macro_rules! call_error {
     ($($error:ident)*) => {$(
         impl<X: Error + 'static> Error for $error<X> {

@@ -47,9 +47,9 @@ pub enum Expiry {
     Sliding(Duration),
     /// Like `Sliding(idle)`, but for no longer than `total` from the first acquire of the tenure.
     SlidingUpTo {
-        /// How long the owner may stay silent.
+        /// The longest silence of the owner.
         idle: Duration,
-        /// How long the tenure may last altogether.
+        /// The longest duration of the tenure.
         total: Duration,
     },
     /// Until it is released.
@@ -93,7 +93,7 @@ impl Expiry {
         }
     }
 
-    /// What each call that takes an expiry asks before it does anything.
+    /// The check that each call with an expiry makes before it does anything.
     #[track_caller]
     pub(crate) fn assert_not_zero(&self) {
         if let Some(argument) = self.zero() {
@@ -190,7 +190,7 @@ impl fmt::Debug for Expiry {
 /// # drop(expiry);
 /// ```
 pub trait ExpiryPolicy: Send + Sync {
-    /// How long the lease may run from now, when its tenure has lasted `held_for`.
+    /// Returns the time that the lease may run from now, when its tenure has lasted `held_for`.
     ///
     /// Asked at each acquire and at each renewal. The tenure has lasted for zero at its first acquire, and for longer when
     /// its owner acquires again.
@@ -243,9 +243,9 @@ where
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Term {
-    /// How long the lease runs from now.
+    /// The duration of the lease from now.
     pub idle: Option<Duration>,
-    /// How long the tenure may last from its start.
+    /// The longest duration of the tenure from its start.
     pub total: Option<Duration>,
 }
 

@@ -155,7 +155,7 @@ impl Fence {
         self.newest.lock().remove(resource);
     }
 
-    /// How many resources it remembers a token of.
+    /// Returns the number of resources whose tokens it remembers.
     ///
     /// # Examples
     ///

@@ -2,7 +2,7 @@ use core::time::Duration;
 
 use crate::{Expiry, Owner, Resource, Token};
 
-/// What acquiring returns: the facts of a tenure, as plain data.
+/// The result of acquiring: the facts of a tenure, as plain data.
 ///
 /// A grant says that the owner had the resource when it was made. Dropping it releases nothing, and cloning it leases
 /// nothing: the lease stays with the owner until it is released or expires. Whoever has the grant can renew and release
@@ -58,7 +58,7 @@ impl Grant {
         Self { resource, owner, token, resumed, start, end, expiry }
     }
 
-    /// What is leased.
+    /// The leased resource.
     ///
     /// # Examples
     ///
@@ -75,7 +75,7 @@ impl Grant {
         &self.resource
     }
 
-    /// Who has it.
+    /// Its owner.
     ///
     /// # Examples
     ///

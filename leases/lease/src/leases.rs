@@ -59,7 +59,7 @@ impl<C: Clock> Leases<Memory<C>> {
         Leases::with_engine(Memory::new(clock))
     }
 
-    /// How many leases there are. Those that have expired are forgotten by it, and their waiters served.
+    /// Returns the number of leases. It removes those that have expired, and serves their waiters.
     ///
     /// # Examples
     /// ```
@@ -367,7 +367,7 @@ impl<E: Engine> Leases<E> {
         Call::new(self, ReleaseExpired {})
     }
 
-    /// Who has a resource. `None` if nobody does, or the lease has expired.
+    /// Returns the owner of a resource. `None` if nobody has it, or the lease has expired.
     ///
     /// The future's output is `Result<Option<LeaseStatus>, LookError<E::Error>>`.
     ///
@@ -412,7 +412,7 @@ impl<E: Engine> Leases<E> {
         Call::new(self, OwnedBy { owner: o.clone() })
     }
 
-    /// How long a lease lasts from now on, going by the grant alone. `None`: it never expires; zero: it is over, as far as the grant
+    /// The time left until the lease expires, by the grant alone. `None`: it never expires; zero: it is over, as far as the grant
     /// knows. It is for display: a lease that was released since has nothing left, and one that was renewed with a newer
     /// grant has more. [`status`](Self::status) knows.
     ///

@@ -17,7 +17,7 @@ use crate::{
     wait_list::{Look, Outcome},
 };
 
-/// How long the next in line lets the one before it have the lease before it asks, which it does to be told of the end.
+/// The time that the next in line lets the one before it have the lease before it asks, in order to be told of the end.
 ///
 /// Most leases that others wait for end sooner, by a call in this process; and whoever ends one here wakes the first in line. So a
 /// hand-over takes one question. A call in another process that ends the tenure within this time is noticed when it is over.
@@ -38,7 +38,7 @@ struct Ticket<'a, E: Engine> {
     timer: Timer,
 }
 
-/// What a request that waits does next.
+/// The next step of a waiting request.
 enum Step {
     Done(Outcome),
     /// It is its turn to ask an engine that is not in this process.
@@ -97,7 +97,7 @@ impl<'a, E: Engine> Ticket<'a, E> {
                 };
                 let mut outcome = outcome.clone();
                 if let Outcome::Granted(grant) = &mut outcome {
-                    // Who comes too late for it asks again, before all others.
+                    // A waiter that comes too late for it asks again, before all others.
                     let is_current = if E::LOCAL {
                         let record = at_once(engine.look(resource, at)).ok().flatten();
                         let record = record.filter(|record| record.token == grant.token());

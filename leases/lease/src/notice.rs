@@ -8,7 +8,7 @@ use core::{fmt, task::Waker};
 
 use crate::{Grant, Lost, Token, sync::Mutex};
 
-/// What an engine tells a [`Held`](crate::Held) about the resource that it holds: which tenures have ended, or that it may have missed
+/// The channel by which an engine tells a [`Held`](crate::Held) about its resource: which tenures have ended, or that it may have missed
 /// something. See [`Engine::subscribe`](super::engine::Engine::subscribe).
 ///
 /// The engine calls it from its own task, so [`Held::check`](crate::Held::check) says no from then on, whether anybody polls the Held or not.

@@ -14,7 +14,7 @@ const NAME: &str = "name:";
 const RUN: &str = "run:";
 const DIGITS: usize = 16;
 
-/// Who holds a lease: a name, not a task or a thread.
+/// The holder of a lease: a name, not a task or a thread.
 ///
 /// Whoever uses an equal owner is the same holder, in every task, thread and process that shares the leases: it gets at
 /// once what that owner has already, and can renew and release it. So **two tasks that must exclude each other need two
@@ -161,7 +161,7 @@ impl Owner {
         if id.starts_with(NAME) || is_run(id) { Self { id: Arc::from(id) } } else { Self::tagged(id) }
     }
 
-    /// What each call asks before it does anything.
+    /// The check that each call makes before it does anything.
     pub(crate) fn check(&self) -> Result<(), Invalid> {
         if (1..=MAX_LEN).contains(&self.name().len()) { Ok(()) } else { Err(Invalid("owner")) }
     }

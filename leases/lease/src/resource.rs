@@ -9,7 +9,7 @@ use crate::invalid::Invalid;
 /// The greatest length of an entity and a key together, in bytes: what every engine can store.
 const MAX_LEN: usize = 1024;
 
-/// What is leased: an entity, such as a table, and a key in it.
+/// A leased thing: an entity, such as a table, and a key in it.
 ///
 /// Two resources are the same if both their entities and their keys are: `("a", "bc")` and `("ab", "c")` are two, on
 /// every engine. A resource without an entity has `""` for one, which is what a string alone is turned into. The calls
@@ -100,7 +100,7 @@ impl Resource {
         &self.text[self.split..]
     }
 
-    /// What each call asks before it does anything.
+    /// The check that each call makes before it does anything.
     pub(crate) fn check(&self) -> Result<(), Invalid> {
         if self.text.len() > MAX_LEN { Err(Invalid("resource")) } else { Ok(()) }
     }

@@ -37,7 +37,7 @@ pub(crate) const SIEVE: usize = if cfg!(any(lease_loom, lease_shuttle)) { 0 } el
 /// A mutex without poison: a panic in one call must not close the leases to all others.
 pub(crate) struct Mutex<T> {
     inner: Inner<T>,
-    /// How many threads wait for it.
+    /// Returns the number of threads that wait for it.
     #[cfg(all(feature = "std", not(any(lease_loom, lease_shuttle))))]
     waiting: atomic::AtomicUsize,
 }

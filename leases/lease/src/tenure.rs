@@ -9,16 +9,16 @@ use core::time::Duration;
 
 use crate::{Grant, Lost, Owner, Resource, Token, notice::Notice, sync::Mutex};
 
-/// How many go in one request, at most.
+/// The largest number in one request.
 pub(crate) const TOGETHER: usize = 256;
 
 /// After each time that it was refused so many times fewer: in the end one alone.
 const FEWER: u32 = 8;
 
-/// What takes longer is no refusal: the engine is not there, or slow.
+/// A request that takes longer is not refused: the engine is unreachable, or slow.
 const REFUSED: Duration = Duration::from_secs(1);
 
-/// What a [`Held`](crate::Held) shares with the futures that renew it.
+/// The state that a [`Held`](crate::Held) shares with the futures that renew it.
 pub(crate) struct Tenure {
     pub(crate) resource: Resource,
     pub(crate) owner: Owner,
@@ -77,7 +77,7 @@ impl Tenure {
 /// When a tenure is due, and which it is of those.
 pub(crate) type Place = (Duration, u64);
 
-/// Those who are to be renewed, by when they are.
+/// The leases to be renewed, by time.
 pub(crate) struct RenewalQueue {
     due: BTreeMap<Place, Entry>,
     last: u64,

@@ -65,7 +65,7 @@ impl Default for Links {
     }
 }
 
-/// What the wheel's nodes are in.
+/// The collection that has the wheel's nodes.
 pub(crate) trait Nodes {
     fn links(&mut self, id: u32) -> &mut Links;
 

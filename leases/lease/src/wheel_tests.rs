@@ -65,7 +65,7 @@ fn pop_all(wheel: &mut Wheel, nodes: &mut Timers, now: Duration, thorough: bool)
     popped
 }
 
-/// What must hold between two calls.
+/// Checks the invariants between two calls.
 fn check(wheel: &Wheel, nodes: &Timers) {
     let mut seen = 0;
     let mut cascading = 0;

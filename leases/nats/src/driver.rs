@@ -1,4 +1,4 @@
-//! What connects, and hears what is told.
+//! The driver: it connects, and receives notifications.
 
 use std::{future::Future, pin::pin, sync::Arc};
 

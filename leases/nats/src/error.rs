@@ -37,7 +37,7 @@ pub enum Error {
     Closed,
     /// There is no such stream, or no JetStream: see [`Nats::stream`](crate::Nats::stream).
     Missing {
-        /// What the server says.
+        /// The message of the server.
         source: Arc<jetstream::Error>,
     },
     /// The stream is set up so that leases would not be safe in it.

@@ -12,7 +12,7 @@ use crate::{
     session::{PART, Place, Session, side_by_side, stream_config},
 };
 
-/// So many renewals of a batch are under way at a time.
+/// The number of renewals of a batch that are under way at a time.
 const LANES: usize = 256;
 
 /// Leases in a JetStream stream: see the [crate's page](crate).

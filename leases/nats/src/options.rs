@@ -86,7 +86,7 @@ impl Options {
         self
     }
 
-    /// How long an operation takes at most, the wait for a connection included: 5 s if not set. Then it is an error. What concerns all
+    /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. After it the operation fails. What concerns all
     /// leases of an owner, and sweeps, takes that long for each 128 leases of the namespace.
     ///
     /// The calls of `Leases` ask up to three times if it may have been done all the same, so that they end after three times as long.
@@ -106,7 +106,7 @@ impl Options {
         self
     }
 
-    /// How long somebody who waits sleeps at most before it asks again, although nobody has told it to: 5 s if not set.
+    /// Sets the longest time that a waiter sleeps before it asks again without being notified: 5 s if not set.
     ///
     /// It matters only where a message is not heard: when a server that does not answer keeps its connections open, or where the
     /// stream's leader changes at the moment of a release.
@@ -126,7 +126,7 @@ impl Options {
         self
     }
 
-    /// How often the messages of leases that have ended are deleted, by one of the processes of the namespace: every 5 minutes if not
+    /// Sets how often one of the processes of the namespace deletes the messages of leases that have ended: every 5 minutes if not
     /// set. Each time it asks for the last message of each resource. `None`: this process never does. Then
     /// `Leases::release_expired` is to be called now and then, by whatever program.
     ///
@@ -144,7 +144,7 @@ impl Options {
         self
     }
 
-    /// How long nothing is granted when the stream may have forgotten leases: 60 s if not set. No lease of the namespace should last longer
+    /// Sets the quarantine, during which nothing is granted because the stream may have forgotten leases: 60 s if not set. No lease of the namespace should last longer
     /// from one renewal to the next; one that does is not waited for. See [the crate's page](crate#when-the-stream-forgets).
     ///
     /// It should be the same in all programs that use the namespace: while they differ, the shortest may count. Zero: two may hold one resource after the stream has forgotten something.

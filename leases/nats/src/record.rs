@@ -27,7 +27,7 @@ pub(crate) struct Message {
     /// When it began; `None`: with this message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     since: Option<u64>,
-    /// How long it lasts from this message on.
+    /// Its duration from this message on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     idle: Option<u64>,
     /// And from its beginning.
@@ -150,7 +150,7 @@ pub(crate) struct Tenure {
 }
 
 impl Tenure {
-    /// What is left at this time. `None`: it never ends.
+    /// Returns the time left at this time. `None`: it never expires.
     pub(crate) fn remaining(&self, at: u64) -> Option<Duration> {
         (self.end != NEVER).then(|| Duration::from_nanos(self.end.saturating_sub(at)))
     }

@@ -1,4 +1,4 @@
-//! What time it is on the server, as far as that can be known from here.
+//! The time on the server, as far as it can be known from here.
 //!
 //! The server writes the time on each message that it stores, and there is no other way to ask it. A message was stored after it was sent, and before
 //! the answer: so by a clock of one's own that runs about as fast, the server's time is known between two bounds.

@@ -1,4 +1,4 @@
-//! What connects, moves the connection, and hears what is told.
+//! The driver: it connects, drives the connection, and receives notifications.
 
 use std::{
     future::{Future, poll_fn},

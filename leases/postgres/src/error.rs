@@ -42,14 +42,14 @@ pub enum Error {
     /// The table or its functions are missing, or the connection's `search_path` does not lead to them: see
     /// [`Postgres::create_table`](crate::Postgres::create_table).
     Missing {
-        /// What the server says.
+        /// The message of the server.
         source: Arc<tokio_postgres::Error>,
     },
     /// The server does not let this user in, or do what it has to: a wrong password, a role that may not log in, no line in `pg_hba.conf`, no
     /// such database, a missing right. Operations fail at once, without waiting for a better connection; one is still tried for, again
     /// and again.
     Denied {
-        /// What the server says.
+        /// The message of the server.
         source: Arc<tokio_postgres::Error>,
     },
     /// Something between this program and the server gives each transaction whatever session is free: PgBouncer in transaction or statement
@@ -100,7 +100,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// What the database says, with its code.
+/// The message of the database, with its code.
 fn told(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(told) => format!("{told}, SQLSTATE {}", told.code().code()),
@@ -139,7 +139,7 @@ impl Failure for Error {
     }
 }
 
-/// What an error means for what was asked.
+/// The meaning of an error for the request.
 pub(crate) enum Verdict {
     /// Nothing was done, and the same may well be done if it is asked again.
     Again(Error),
@@ -191,7 +191,7 @@ pub(crate) fn is_pooled(code: &SqlState) -> bool {
     [&SqlState::INVALID_SQL_STATEMENT_NAME, &SqlState::DUPLICATE_PSTATEMENT].contains(&code)
 }
 
-/// What kept a connection from being used.
+/// The reason that a connection cannot be used.
 pub(crate) fn unusable(error: BoxError) -> Error {
     match error.downcast::<tokio_postgres::Error>() {
         Ok(error) if error.code().is_some_and(is_missing) => Error::Missing { source: Arc::new(*error) },

@@ -69,7 +69,7 @@ impl Options {
         }
     }
 
-    /// How long an operation takes at most, the wait for a connection included: 5 s if not set. Then it is an error. The server has
+    /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. After it the operation fails. The server has
     /// half of that for a statement.
     ///
     /// The calls of `Leases` ask up to three times if it may have been done all the same, so that they end after three times as long.
@@ -89,7 +89,7 @@ impl Options {
         self
     }
 
-    /// How long somebody who waits sleeps at most before it asks again, although nobody has told it to: 5 s if not set.
+    /// Sets the longest time that a waiter sleeps before it asks again without being notified: 5 s if not set.
     ///
     /// It matters only where a notification is not sent, or not heard: when a server that does not answer keeps its connections open.
     ///
@@ -108,7 +108,7 @@ impl Options {
         self
     }
 
-    /// How often the driver forgets the leases that ended more than a minute ago, a thousand with each statement: every 60 s if not set.
+    /// Sets how often the driver removes leases that ended more than a minute ago, a thousand with each statement: every 60 s if not set.
     /// `None`: never. Then `Leases::release_expired` is to be called now and then, by whatever program.
     ///
     /// # Panics
@@ -125,7 +125,7 @@ impl Options {
         self
     }
 
-    /// How long nothing is granted when the database may have forgotten leases: 60 s if not set. No lease should last longer
+    /// Sets the quarantine, during which nothing is granted because the database may have forgotten leases: 60 s if not set. No lease should last longer
     /// from one renewal to the next; one that does is not waited for. See [the crate's page](crate#when-the-database-forgets).
     ///
     /// It should be the same in all programs that use the table: while they differ, the shortest may count. Zero: two may hold one resource after the database has forgotten something.

@@ -13,7 +13,7 @@ use crate::{
     session::{Place, SCHEMA, Session, is_guarded, what},
 };
 
-/// How often a statement is sent that the server has rolled back for the sake of another.
+/// The number of times that a statement is sent when the server rolls it back in favour of another.
 const TRIES: u32 = 5;
 
 /// When to ask again for what a guarded transaction keeps.
@@ -72,7 +72,7 @@ impl Postgres {
     /// `DELETE` on the table.
     ///
     /// # Errors
-    /// What the server refuses.
+    /// A refusal by the server.
     ///
     /// # Examples
     /// ```no_run

@@ -17,7 +17,7 @@ use crate::{
     error::{self, is_pooled, unusable},
 };
 
-/// How many rows go at a time.
+/// The number of rows in one statement.
 const AT_A_TIME: i64 = 1000;
 
 /// What this crate needs in the database, for migrations: a table, an index, and functions. It can be run again, on an older version as
@@ -34,7 +34,7 @@ const ACQUIRE: &str = "SELECT *, pg_backend_pid() FROM keylatch_lease_acquire_v2
 const FIND_MARK: &str = "SELECT FROM keylatch_lease_barred_v1($1, $2, $3)";
 const END_QUARANTINE: &str = "UPDATE keylatch_lease SET until = '-infinity'
     WHERE ns = '' AND entity = decode('fe', 'hex') AND key = ''";
-/// What no other database has.
+/// Reads an identifier that no other database has.
 const SYSTEM: &str = "SELECT system_identifier::text FROM pg_control_system()";
 const RENEW: &str = "SELECT *, pg_backend_pid() FROM keylatch_lease_renew_v1($1, $2, $3, $4, $5, $6, $7, $8)";
 const RELEASE: &str = "SELECT *, pg_backend_pid() FROM keylatch_lease_release_v1($1, $2, $3, $4, $5, $6)";
@@ -56,7 +56,7 @@ const OWNED_BY: &str = "WITH clock AS MATERIALIZED (SELECT statement_timestamp()
 pub(crate) struct Place {
     pub(crate) namespace: String,
     pub(crate) channel: String,
-    /// How long nothing is granted when something may have been forgotten, in microseconds.
+    /// The quarantine after the engine may have forgotten leases, in microseconds.
     pub(crate) quarantine: i64,
     /// Whether a failover forgets nothing.
     pub(crate) trusts: bool,
@@ -188,7 +188,7 @@ impl Session {
         self.client.execute(END_QUARANTINE, &[]).await.map(|_| ())
     }
 
-    /// How many leases have been forgotten.
+    /// Returns the number of leases that have been removed.
     pub(crate) async fn sweep(&self, limit: i64) -> Result<i64, Error> {
         let row = self.client.query_one(&self.sweep, &[&self.place.namespace, &limit]).await?;
         Ok(row.get(0))

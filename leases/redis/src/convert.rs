@@ -60,7 +60,7 @@ pub(crate) fn resource(name: &[u8]) -> Option<Resource> {
     Some(Resource::new(entity, key))
 }
 
-/// What a message says: which tenure of which resource has ended, and how.
+/// The contents of a message: which tenure of which resource has ended, and how.
 pub(crate) struct Told {
     pub(crate) resource: Resource,
     pub(crate) token: Token,

@@ -1,4 +1,4 @@
-//! What connects, and hears what is told.
+//! The driver: it connects, and receives notifications.
 
 use std::{
     future::{Future, poll_fn},
@@ -68,7 +68,7 @@ fn config(link: Arc<Link<Session>>, ended: Arc<Ended>) -> AsyncConnectionConfig 
     AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None).set_push_sender(told)
 }
 
-/// What a message says, behind its channel.
+/// The contents of a message, after its channel.
 fn told(message: &[Value]) -> Option<Told> {
     match message {
         [_, Value::BulkString(told)] => convert::told(told),

@@ -14,7 +14,7 @@ use crate::{
     session::{Place, Session, flag},
 };
 
-/// How many leases are renewed in one script. It keeps all others waiting, for a few milliseconds.
+/// The number of leases renewed in one script, which blocks the server for a few milliseconds.
 const AT_A_TIME: usize = 1000;
 
 /// Leases in Redis: see the [crate's page](crate).

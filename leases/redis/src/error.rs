@@ -49,7 +49,7 @@ pub enum Error {
     /// The server does not let this user in, or do what it has to: a wrong password, or a missing right. Operations fail at once, without
     /// waiting for a better connection; one is still tried for, again and again.
     Denied {
-        /// What the server says.
+        /// The message of the server.
         source: Arc<RedisError>,
     },
     /// The server has refused the command, and changed nothing.
@@ -88,7 +88,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// What the server says, with its code.
+/// The message of the server, with its code.
 fn told(error: &RedisError) -> String {
     let text = Causes(error).to_string();
     match error.code() {
@@ -145,7 +145,7 @@ fn is_denied(error: &RedisError) -> bool {
         || error.code().is_some_and(|code| ["NOPERM", "NOAUTH", "WRONGPASS"].contains(&code))
 }
 
-/// What kept a connection from being used.
+/// The reason that a connection cannot be used.
 pub(crate) fn unusable(error: BoxError) -> Error {
     match error.downcast::<RedisError>() {
         Ok(error) if is_denied(&error) => Error::Denied { source: Arc::new(*error) },

@@ -64,7 +64,7 @@ impl Options {
         }
     }
 
-    /// How long an operation takes at most, the wait for a connection included: 5 s if not set. Then it is an error.
+    /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. After it the operation fails.
     ///
     /// The calls of `Leases` ask up to three times if it may have been done all the same, so that they end after three times as long.
     ///
@@ -83,7 +83,7 @@ impl Options {
         self
     }
 
-    /// How long somebody who waits sleeps at most before it asks again, although nobody has told it to: 5 s if not set.
+    /// Sets the longest time that a waiter sleeps before it asks again without being notified: 5 s if not set.
     ///
     /// It matters only where a message is not heard: when a server that does not answer keeps its connections open.
     ///
@@ -102,7 +102,7 @@ impl Options {
         self
     }
 
-    /// How often the driver forgets leases that have ended, a thousand with each request: every 60 s if not set. Each grant forgets two
+    /// Sets how often the driver removes leases that have ended, a thousand with each request: every 60 s if not set. Each grant forgets two
     /// of them as well, so that it matters only where nothing is granted any more.
     /// `None`: never. Then `Leases::release_expired` may be called now and then, by whatever program.
     ///
@@ -120,7 +120,7 @@ impl Options {
         self
     }
 
-    /// How long nothing is granted when the server may have forgotten leases: 60 s if not set. No lease of the namespace should last longer
+    /// Sets the quarantine, during which nothing is granted because the server may have forgotten leases: 60 s if not set. No lease of the namespace should last longer
     /// from one renewal to the next; one that does is not waited for. See [the crate's page](crate#when-the-server-forgets).
     ///
     /// It should be the same in all programs that use the namespace: while they differ, the shortest may count. Zero: two may hold one resource after each restart of the server.

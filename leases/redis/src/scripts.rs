@@ -1,4 +1,4 @@
-//! What runs on the server.
+//! The scripts that run on the server.
 
 use std::sync::LazyLock;
 

@@ -20,7 +20,7 @@ use crate::{
     scripts::{ACQUIRE, LOOK, OPEN, OWNED_BY, RELEASE, RELEASE_ALL, RENEW, SWEEP, Script},
 };
 
-/// How many leases are forgotten at a time.
+/// The number of leases that are removed at a time.
 const AT_A_TIME: usize = 1000;
 
 /// Where the leases are, and under which terms.
@@ -29,7 +29,7 @@ pub(crate) struct Place {
     pub(crate) namespace: String,
     pub(crate) keys: [String; 3],
     pub(crate) channel: String,
-    /// How long nothing is granted when something may have been forgotten, in microseconds.
+    /// The quarantine after the engine may have forgotten leases, in microseconds.
     pub(crate) quarantine: String,
     /// Whether a restart forgets nothing.
     pub(crate) trusts: bool,

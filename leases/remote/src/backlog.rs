@@ -6,7 +6,7 @@ use keylatch_lease::{Owner, Resource};
 
 use crate::tenure::Tenure;
 
-/// How often a tenure is given back in vain.
+/// The number of failed releases of a tenure before it is given up.
 const TRIES: u32 = 100;
 
 /// A tenure to be given back, and how often that was tried in vain.

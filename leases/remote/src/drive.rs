@@ -1,4 +1,4 @@
-//! What connects, and connects again; and does what nobody waits for.
+//! The driver: it connects, reconnects, and does the work that no caller waits for.
 
 use std::{
     future::{Future, poll_fn},
@@ -19,10 +19,10 @@ use crate::{
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// How many tenures are given back at the same time.
+/// The number of tenures released at the same time.
 const TOGETHER: usize = 64;
 
-/// How long after it was given back in vain a tenure is tried again; and between two sweeps, as long as there is more to sweep.
+/// The pause before a failed release is tried again, and between two sweeps while there is more to sweep.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Connects, and again whenever the connection is lost, after 50 ms to 2 s, at random; gives back what was abandoned, and sweeps. Runs until the

@@ -39,7 +39,7 @@ impl Limit {
         Limit { timer: Timer::after(time), is_over: false }
     }
 
-    /// What the future gives; `None` if the limit comes first. The future is polled once at least.
+    /// Returns the output of the future; `None` if the limit is reached first. The future is polled at least once.
     ///
     /// # Examples
     /// See [`Limit`].

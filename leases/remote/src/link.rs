@@ -80,7 +80,7 @@ pub struct Live<S> {
     session: S,
     /// Whether the server has stopped answering.
     is_silent: AtomicBool,
-    /// How many answers there have been.
+    /// The number of answers so far.
     answers: AtomicU64,
 }
 
@@ -177,7 +177,7 @@ impl<S: Session> Link<S> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long an operation may take.
+    /// The time limit of an operation.
     ///
     /// # Examples
     /// See the [crate's page](crate).
@@ -233,7 +233,7 @@ impl<S: Session> Link<S> {
         self.lock().failure.clone().unwrap_or_else(|| S::Error::unconnected(None))
     }
 
-    /// What the server answers; `None` if it does not in time. If it has not answered anybody meanwhile, the connection is given up: it may
+    /// Returns the server's answer; `None` if there is none in time. If it has not answered anybody meanwhile, the connection is given up: it may
     /// only be busy with what others have asked. A question that had less than half of the [timeout](Self::timeout) left says nothing of it.
     ///
     /// # Examples

@@ -24,7 +24,7 @@ pub fn micros(time: Duration) -> Option<i64> {
     if micros < NEVER { i64::try_from(micros).ok() } else { None }
 }
 
-/// So many microseconds. What is below zero is over: zero.
+/// Converts microseconds. A negative value means that the lease is over: zero.
 ///
 /// # Examples
 /// ```
@@ -64,7 +64,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// What is kept of a policy.
+    /// The stored form of a policy.
     ///
     /// # Examples
     /// See [`Policy`].

@@ -1,4 +1,4 @@
-//! Who is to be told when a resource comes free, or a tenure of it has ended.
+//! Subscribers to a resource: they are told when it comes free, or a tenure of it has ended.
 
 use std::{
     collections::HashMap,

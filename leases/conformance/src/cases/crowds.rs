@@ -1,4 +1,4 @@
-//! Those who wait.
+//! The waiters.
 
 use std::{
     pin::pin,

@@ -51,7 +51,7 @@ async fn end<'a, F: Fixture>(
     Ok(None)
 }
 
-/// How long it may take until a holder knows: long before it would renew.
+/// The time within which a holder must know: long before it would renew.
 fn limit<F: Fixture>(trial: &Trial<'_, F>, notice: Duration) -> Duration {
     notice + trial.caps.noise
 }

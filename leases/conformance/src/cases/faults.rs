@@ -57,7 +57,7 @@ async fn renewed<F: Fixture>(trial: &Trial<'_, F>, client: &Client<F>, grant: &G
     Ok(renewed.get())
 }
 
-/// Who has it, once the engine answers.
+/// Returns its owner, once the engine answers.
 async fn holder<F: Fixture>(
     trial: &Trial<'_, F>,
     client: &Client<F>,

@@ -129,7 +129,7 @@ pub(super) async fn a_killed_owner_is_succeeded<F: Fixture>(trial: &Trial<'_, F>
     holder.ask("keep form")?;
     waiter.ask(format_args!("acquire form bob {}", ttl.as_millis()))?;
     trial.pass(ttl / 2).await?;
-    // Who waits in a process that dies keeps nobody out for longer than a lease that it may have got.
+    // A waiter in a process that dies keeps others out only for the duration of a lease that it may have been granted.
     let behind = third.ask(format_args!("visit form dan {}", ttl.as_millis()))?;
     waiter.kill();
     let killed = Instant::now();

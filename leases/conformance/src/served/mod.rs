@@ -91,7 +91,7 @@ struct Shared {
 #[derive(Default)]
 struct Book {
     namespaces: HashMap<String, Memory<StdClock>>,
-    /// Who wants to be told of a resource.
+    /// The subscribers of a resource.
     waiting: HashMap<(String, Resource), Vec<Weak<Connection>>>,
     /// It forgot everything, and grants nothing until then.
     silent_until: Duration,
@@ -148,7 +148,7 @@ impl Served {
         self.address
     }
 
-    /// How many connections it has whose clients use this namespace.
+    /// Returns the number of its connections from clients of this namespace.
     ///
     /// # Examples
     /// ```
@@ -445,7 +445,7 @@ impl Book {
     }
 }
 
-/// What never happens in memory.
+/// The error of the engine in memory, which never occurs.
 fn never<T>(fail: Fail<Infallible>) -> T {
     let (Fail::NotDone(never) | Fail::Unknown(never)) = fail;
     match never {}

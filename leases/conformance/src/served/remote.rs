@@ -41,7 +41,7 @@ impl fmt::Display for Unreachable {
 
 impl Error for Unreachable {}
 
-/// How long it waits for an answer.
+/// The time limit for an answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The engine of a process that uses a [`Served`](super::Served): one connection at a time, and a new one when that breaks.
@@ -65,12 +65,12 @@ impl fmt::Debug for Remote {
 pub(super) struct Link {
     pub(super) stream: TcpStream,
     pub(super) writer: Mutex<TcpStream>,
-    /// Who waits for an answer. `None`: it is broken.
+    /// The tasks that wait for an answer. `None`: the connection is broken.
     pub(super) asked: Mutex<Option<Asked>>,
     pub(super) next: AtomicU64,
 }
 
-/// Who waits for an answer; there is none if the connection breaks.
+/// The task that waits for an answer; there is none if the connection breaks.
 pub(super) type Asked = HashMap<u64, Arc<Slot<Option<String>>>>;
 
 /// Something that will be there.

@@ -63,7 +63,7 @@ macro_rules! leases {
             renewal_queue: Mutex<RenewalQueue>,
             /// Who is to be looked at, on an engine elsewhere.
             doubts: Arc<Doubts>,
-            /// Who is on the wait list, as far as is known without the lock.
+            /// The waiters on the wait list, as far as they are known without the lock.
             attendance: Arc<Attendance>,
         }
     };
@@ -74,7 +74,7 @@ leases!(= Memory<StdClock>);
 #[cfg(not(feature = "std"))]
 leases!();
 
-/// Who has a resource: see [`Leases::status`].
+/// The owner of a resource: see [`Leases::status`].
 ///
 /// # Examples
 /// ```
@@ -98,7 +98,7 @@ pub struct LeaseStatus {
 }
 
 impl LeaseStatus {
-    /// Who has it.
+    /// Its owner.
     #[must_use]
     pub fn owner(&self) -> &Owner {
         &self.owner
@@ -110,26 +110,26 @@ impl LeaseStatus {
         self.token
     }
 
-    /// How long it lasts, if nobody renews or releases it. `None`: it never expires.
+    /// The time left until it expires, if it is not renewed or released; `None` if it never does.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         self.remaining
     }
 
-    /// How many requests of this process wait for it.
+    /// The number of requests of this process that wait for it.
     #[must_use]
     pub fn waiters(&self) -> usize {
         self.waiters
     }
 }
 
-/// How often an engine is asked whose answers get lost.
+/// The number of times a request is sent when its answers are lost.
 const TRIES: u32 = 3;
 
-/// How many expired leases are forgotten at a time.
+/// The number of expired leases that are removed at a time.
 const SWEEP: usize = 1024;
 
-/// What a future gives that is ready when it is first polled.
+/// The output of a future that must be ready on its first poll.
 #[inline]
 pub(crate) fn at_once<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
@@ -138,7 +138,7 @@ pub(crate) fn at_once<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// What is asked for.
+/// The request.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) resource: Resource,
@@ -149,7 +149,7 @@ pub(crate) struct Request {
     pub(crate) is_new: bool,
 }
 
-/// What came of asking.
+/// The outcome of a request.
 pub(crate) enum Asked {
     Granted(GrantInfo),
     /// Somebody has it.
@@ -159,7 +159,7 @@ pub(crate) enum Asked {
     },
 }
 
-/// What a grant says beside what was asked for.
+/// The parts of a grant that the request did not name.
 pub(crate) struct GrantInfo {
     token: Token,
     resumed: bool,
@@ -387,7 +387,7 @@ fn deadline(remaining: Option<Duration>, at: Duration, is_local: bool) -> Option
     at.checked_add(if is_local { remaining } else { remaining - remaining / 100 })
 }
 
-/// How long a lease lasts that is not over; `Some(None)`: it never ends.
+/// The time left of an unexpired lease; `Some(None)`: it never expires.
 #[inline]
 fn remaining(left: Left) -> Option<Option<Duration>> {
     match left {
@@ -407,9 +407,9 @@ fn term_of_renewal(expiry: Option<&Expiry>) -> Option<Term> {
 }
 
 /// Asking the engine.
-/// What the commonest calls do where nobody waits or watches, and the engine is in this process: they ask it, with no future around
+/// The path of the most common calls when nobody waits or watches, and the engine is in this process: they ask it, with no future around
 /// that. They answer if it has said yes. Otherwise nothing has been done, or what can be done again, and the calls above do the rest.
-/// What a custom policy says; of others nobody asks.
+/// The answer of a custom policy; other policies need none.
 fn ask(expiry: &Expiry, held_for: Duration) -> Option<Duration> {
     match expiry {
         Expiry::Custom(policy) => policy.remaining(held_for),

@@ -1,4 +1,4 @@
-//! What the calls do with the wait list: which waiter asks next, and what an answer means for the others.
+//! The calls' use of the wait list: which waiter asks next, and the effect of an answer on the others.
 
 use super::{
     Answer, Ask, Asking, Attending, Deferred, Duration, Engine, Expiry, GrantInfo, Leases, Look, Outcome, Panics,

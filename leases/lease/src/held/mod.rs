@@ -53,7 +53,7 @@ impl<E: Engine> Deref for Table<'_, E> {
     }
 }
 
-/// What keeps an engine telling of the tenures of a resource.
+/// A subscription to the tenures of a resource.
 pub(crate) struct Subscription<'a, E: Engine> {
     table: Table<'a, E>,
     resource: Resource,
@@ -134,7 +134,7 @@ impl<'a, E: Engine> Held<'a, E> {
         Held { table, _subscription: subscription, tenure, ttl, is_left: false, is_releasing: false }
     }
 
-    /// What is leased.
+    /// The leased resource.
     ///
     /// # Examples
     /// ```

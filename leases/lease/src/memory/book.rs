@@ -13,7 +13,7 @@ use crate::{
     wheel::{Links, Nodes, Wheel},
 };
 
-/// What must be dropped where no lock is held: the policies of users.
+/// The policies of users, which must be dropped where no lock is held.
 pub(super) type Dead = Vec<Arc<dyn ExpiryPolicy>>;
 
 /// No owner, or none before or behind in an owner's list.

@@ -32,11 +32,11 @@ use crate::{
     },
 };
 
-/// How many records a call looks at in passing, to forget those that have expired. A record is looked at once for each
+/// The number of records that a call examines in passing, to remove those that have expired. A record is looked at once for each
 /// level of the wheel that it goes through, and once when it is forgotten, so more than it has levels in use is enough.
 const IN_PASSING: u32 = 8;
 
-/// How many records are forgotten at a time: others get at the lock in between.
+/// The number of records that are removed at a time; the lock is released in between.
 const BATCH: usize = 32;
 
 macro_rules! memory {
@@ -59,7 +59,7 @@ macro_rules! memory {
         pub struct Memory<C $($default)*> {
             clock: C,
             book: Mutex<Box<Book>>,
-            /// How many policies are to be dropped, as far as is known without the lock.
+            /// The number of policies to drop, as far as it is known without the lock.
             dead: AtomicUsize,
         }
     };
@@ -159,7 +159,7 @@ impl<C: Clock> Memory<C> {
         swept
     }
 
-    /// How many leases are kept, those that have expired and not been forgotten included.
+    /// Returns the number of leases in memory, including those that have expired and have not been removed.
     pub(crate) fn kept(&self) -> usize {
         self.book.lock().records.len()
     }

@@ -23,7 +23,7 @@ use crate::{
     wheel::{Links, Nodes, Wheel},
 };
 
-/// How many places and watches one step of a `tick` looks at under the lock. Other calls get the lock between two steps.
+/// The number of places and watches that one step of a `tick` examines under the lock, which is released between two steps.
 const AT_A_TIME: u32 = 256;
 
 const NONE: u32 = u32::MAX;
@@ -49,12 +49,12 @@ impl Next {
 pub(crate) struct Place {
     resource: Resource,
     line: Ends,
-    /// How many are in line.
+    /// The number of waiters in line.
     pub(crate) waiting: usize,
     pub(crate) look: Look,
     /// The request whose policy is being asked, with no lock held: until that has answered nobody else is served.
     asked: Option<Asked>,
-    /// How many requests have been served and not been polled since.
+    /// The number of requests that have been served and not polled since.
     unfetched: usize,
     /// The tenure that began when the last of them was served.
     served: Option<Served>,
@@ -430,7 +430,7 @@ impl WaitList {
         self.reschedule(self.waits[id].place);
     }
 
-    /// What became of a request, if it has been served or refused.
+    /// The outcome of a request, if it has been served or refused.
     pub(crate) fn outcome(&self, id: u32) -> Option<&Outcome> {
         match &self.waits[id].state {
             State::InLine => None,

@@ -1,4 +1,4 @@
-//! Who watches a resource.
+//! The watches of a resource.
 
 use super::{Deferred, Duration, Links, NONE, Next, Resource, WaitList, Waker, Watch};
 

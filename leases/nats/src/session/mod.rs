@@ -44,7 +44,7 @@ use crate::{
     subjects::{Subjects, resource},
 };
 
-/// So many requests of one operation are under way at a time.
+/// The number of requests of one operation that are under way at a time.
 const LANES: usize = 64;
 
 /// So many leases are looked at in one go, by what looks at all of them. Each go is an answer of its own: a connection on which there is one now and
@@ -69,9 +69,9 @@ pub(crate) struct Place {
     pub(crate) stream: String,
     pub(crate) namespace: String,
     pub(crate) subjects: Subjects,
-    /// How long after the last sweep of whatever process the next is due.
+    /// The time after the last sweep, by any process, until the next is due.
     pub(crate) sweeps: Option<Duration>,
-    /// How long nothing is granted when something may have been forgotten.
+    /// The quarantine after the engine may have forgotten leases.
     pub(crate) quarantine: Duration,
     /// Whether a restart forgets nothing.
     pub(crate) trusts: bool,
@@ -79,7 +79,7 @@ pub(crate) struct Place {
     pub(crate) before: Mutex<Option<Before>>,
 }
 
-/// What a connection knew of the stream.
+/// The knowledge of a connection about the stream.
 #[derive(Debug)]
 pub(crate) struct Before {
     mark: Mark,
@@ -164,7 +164,7 @@ enum Put {
     Changed,
 }
 
-/// What becomes of a tenure that is to go on.
+/// The outcome of a tenure that should continue.
 enum On {
     /// It lasts so long from then on.
     Goes { tenure: Tenure, at: u64 },
@@ -292,7 +292,7 @@ fn unsuitable(is: &Config, name: &str, is_from: impl Fn(i64, i64, i64) -> bool) 
     wrong.into_iter().find_map(|(is_wrong, setting)| is_wrong.then_some(setting))
 }
 
-/// What kept a connection from being used.
+/// The reason that a connection cannot be used.
 fn unusable(error: Error) -> Error {
     match error {
         Error::Closed => Error::Unconnected { source: None },
