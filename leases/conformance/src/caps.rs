@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-/// What an engine says of itself, and what it is excused from.
+/// The properties that an engine declares, and the cases that it is excused from.
 ///
 /// # Examples
 /// An engine with whole seconds, whose waiters ask every half second:
@@ -36,14 +36,14 @@ pub struct Caps {
     pub notice: Option<Duration>,
     /// The longest quarantine of the engine after it has forgotten everything: see [`Server::forget`](crate::Server::forget).
     pub quarantine: Duration,
-    /// How many processes are to wait in [the case](crate#cases) that has many. 64 by default.
+    /// The number of processes that wait in [the case](crate#cases) that has many. 64 by default.
     pub processes: usize,
-    /// What the engine does not promise.
+    /// The guarantees that the engine does not make.
     pub excuses: Vec<Excuse>,
 }
 
 impl Caps {
-    /// What is usual, with leases of this length where they are to end by themselves.
+    /// The usual properties, with leases of this duration where they should expire.
     ///
     /// # Examples
     /// ```
@@ -102,7 +102,7 @@ impl Excuse {
         Excuse { of: Excused::Case(number), reason: reason.into() }
     }
 
-    /// What is checked for the sake of this guarantee need not hold, whichever case it is in.
+    /// The checks for this guarantee need not hold, in any case.
     ///
     /// # Examples
     /// See [`Excuse`].

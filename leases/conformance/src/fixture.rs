@@ -22,7 +22,7 @@ pub trait Fixture: Send + Sync + 'static {
     /// Returns its name in reports.
     fn name(&self) -> String;
 
-    /// What is to be expected of it.
+    /// The outcome to expect of it.
     fn caps(&self) -> Caps;
 
     /// One more client of this namespace, as another process would have it; it sees the leases of all others. Where there is a proxy, it reaches

@@ -119,7 +119,7 @@ fn later(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
 }
 
 impl State {
-    /// What it may be before an event that happens at `start` at the earliest and at `end` at the latest: with the tenure, or past it.
+    /// The possible states before an event between `start` and `end`: with the tenure, or after it.
     fn at(&self, start: Duration, end: Duration) -> Vec<State> {
         let now = self.now.max(start);
         let mut may = Vec::with_capacity(2);
@@ -293,7 +293,7 @@ pub(crate) fn check(events: &[Event], clocks: Clocks) -> Result<(), String> {
     Ok(())
 }
 
-/// What follows from linearizability, with a plainer message: a tenure that began after another has a greater token.
+/// A consequence of linearizability, with a plainer message: a tenure that began after another has a greater token.
 fn tokens_grow(events: &[&Event]) -> Result<(), String> {
     let mut began: Vec<_> = events
         .iter()
@@ -410,7 +410,7 @@ pub(crate) struct Sure {
 pub(crate) fn no_overlap(holds: &[Sure]) -> Result<(), String> {
     let mut holds: Vec<_> = holds.iter().collect();
     holds.sort_by(|one, other| (&one.resource, one.from).cmp(&(&other.resource, other.from)));
-    // Whoever was sure for longest so far: with each other one must come behind it.
+    // The longest certainty so far: every other tenure must begin after it.
     let mut longest: Option<&Sure> = None;
     for hold in holds {
         let before = longest.filter(|before| before.resource == hold.resource);

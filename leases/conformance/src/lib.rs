@@ -222,7 +222,7 @@ macro_rules! __tests {
 mod tests {
     use crate::cases::CASES;
 
-    /// What is not listed is not run, and what is not described nobody knows of.
+    /// A case that is not listed is not run, and a case that is not described is unknown to users.
     #[test]
     fn each_case_is_listed_and_described() {
         let source = include_str!("lib.rs");

@@ -27,7 +27,7 @@ pub(crate) struct Observed<E> {
     recorder: Option<Recorder>,
 }
 
-/// What many clients write on.
+/// A connection that many clients write to.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recorder(Arc<Mutex<Vec<Event>>>);
 

@@ -56,7 +56,7 @@ struct Shared {
     swallowed: AtomicU64,
 }
 
-/// What becomes of bytes.
+/// The treatment of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Open,
@@ -93,7 +93,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How often a thread that reads looks whether it has been told otherwise.
+/// The interval at which a reading thread checks for new instructions.
 const LOOK: Duration = Duration::from_millis(10);
 
 impl Proxy {
@@ -243,7 +243,7 @@ impl Shared {
         }
     }
 
-    /// What is done now with bytes; whoever holds them waits here.
+    /// The present treatment of bytes; a thread that withholds bytes waits here.
     fn way(&self, link: &Link) -> Way {
         let mut way = lock(&self.way);
         while *way == Way::Held && !link.is_closed.load(SeqCst) {

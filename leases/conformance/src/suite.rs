@@ -39,7 +39,7 @@ pub struct Suite<F> {
 pub enum Outcome {
     /// All was as it must be.
     Passed,
-    /// What is promised was as it must be; this is not promised.
+    /// The guarantees held; this is not a guarantee.
     Weakened(String),
     /// It could not be run, for want of this.
     DoesNotApply(String),

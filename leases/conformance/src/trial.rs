@@ -23,7 +23,7 @@ use crate::{
 
 pub(crate) type Client<F> = Leases<Observed<<F as Fixture>::Engine>>;
 
-/// What a case has.
+/// The context of a case.
 pub(crate) struct Trial<'f, F: Fixture> {
     pub(crate) fixture: &'f F,
     pub(crate) caps: Caps,
@@ -209,12 +209,12 @@ impl<'f, F: Fixture> Trial<'f, F> {
         Ok(passes + self.patience())
     }
 
-    /// What must be ready soon.
+    /// Polls a future that must be ready soon.
     pub(crate) async fn soon<T>(&self, what: &str, future: impl Future<Output = T>) -> Result<T, Failure> {
         self.within(self.patience(), what, future).await
     }
 
-    /// What must be ready in time: in real time, whatever the engine's clock is.
+    /// Polls a future that must be ready in time: in real time, whatever the engine's clock is.
     pub(crate) async fn within<T>(
         &self,
         limit: Duration,

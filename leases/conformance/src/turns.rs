@@ -10,7 +10,7 @@ use std::{
 use futures_lite::future::block_on;
 use keylatch_lease::{Grant, Leases, Owner, Token, engine::Engine};
 
-/// How many turns there must be when the trouble is over.
+/// The number of turns that must follow when the fault is over.
 const AFTER: usize = 8;
 
 /// Lets two owners per client take turns at one resource while `trouble` runs, and until eight more turns have been taken after it. Each owner

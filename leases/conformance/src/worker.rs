@@ -197,7 +197,7 @@ pub(crate) struct Process {
     child: Child,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
-    /// What has come that nobody has asked for yet.
+    /// Answers that have arrived and have not been requested yet.
     early: HashMap<u64, String>,
     asked: u64,
 }

@@ -83,7 +83,7 @@ impl fmt::Debug for Etcd {
 /// The outcome of an attempt to begin a tenure.
 enum Begun {
     Done(Answer),
-    /// What the resource has instead.
+    /// The present state of the resource.
     Not(Option<Lock>),
 }
 
@@ -183,7 +183,7 @@ impl Etcd {
         Ok(answer)
     }
 
-    /// What changes nothing that anybody relies on: it is asked again when the connection broke.
+    /// A request without side effects that matter: it is sent again if the connection breaks.
     async fn read<T, F>(&self, limit: &mut Limit, question: impl Fn(Arc<Live<Session>>) -> F) -> Result<T, Fail<Error>>
     where
         F: Future<Output = Result<T, Trouble>>,
@@ -199,7 +199,7 @@ impl Etcd {
         }
     }
 
-    /// What is done once. `None`: the etcd lease that it needs is gone, and nothing has been done.
+    /// One attempt. `None`: the etcd lease that it needs is gone, and nothing was changed.
     async fn write<T, F>(
         &self,
         limit: &mut Limit,
@@ -220,7 +220,7 @@ impl Etcd {
         self.read(limit, |session| async move { session.find(resource).await }).await
     }
 
-    /// What a tenure has left, and how long it has lasted; nothing, if its time is over and it is about to go.
+    /// The remaining and elapsed time of a tenure; nothing, if it has expired and is about to be removed.
     async fn look_at(
         &self,
         limit: &mut Limit,
@@ -410,7 +410,7 @@ impl Etcd {
             if locks.is_empty() {
                 return Ok(());
             }
-            // What has come meanwhile is there, too: then each one is named.
+            // Messages that arrived meanwhile are included: then each one is named.
             let is_whole = released.is_empty() && locks.len() == listed && listed < MOST;
             if !is_whole {
                 locks.truncate(MOST / 2);
@@ -429,7 +429,7 @@ impl Etcd {
         }
     }
 
-    /// What is about to go, or was changed by somebody else, is looked at again.
+    /// A key that is about to be removed, or was changed by another client, is read again.
     async fn pause(&self, limit: &mut Limit) -> Result<(), Fail<Error>> {
         limit.of(sleep(PAUSE)).await.ok_or(Fail::NotDone(Error::Timeout))
     }
@@ -508,7 +508,7 @@ impl Engine for Etcd {
         loop {
             let this = match token {
                 Some(token) => token,
-                // What arrives late is to end the tenure that there was, and no later one.
+                // A late message must end the tenure that it was sent for, and no later one.
                 None => match self.find(&mut limit, resource).await? {
                     None => return Ok(Gone::NotHeld),
                     Some(lock) if lock.value.owner != *owner => return Ok(Gone::NotOwner(lock.value.owner)),
@@ -556,7 +556,7 @@ impl Engine for Etcd {
         let (locks, _) = self.read(&mut limit, |session| async move { session.owned(owner).await }).await?;
         let looks = locks.into_iter().map(|lock| async move {
             let (mut limit, mut found) = (self.limit(), Some(lock));
-            // What has gone meanwhile is left out; what hangs on another etcd lease is not.
+            // A key that is gone is left out; a key that is attached to another etcd lease is not.
             while let Some(lock) = found.filter(|lock| lock.value.owner == *owner) {
                 if let Some(looked) = self.look_at(&mut limit, &lock).await? {
                     let (resource, expiry) = (lock.resource.clone(), lock.value.policy.expiry());

@@ -35,10 +35,10 @@ const TRIES: u32 = 5;
 const LIMIT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How many may wait to be revoked. The oldest ones, which are the first to expire, make room.
+/// The number of leases that may wait to be revoked. The oldest, which expire first, make room.
 const MOST: usize = 1 << 16;
 
-/// Whoever has the connection revokes them when there is time; if nobody does, they expire.
+/// The owner of the connection revokes them when it has time; otherwise they expire.
 #[derive(Debug, Default)]
 pub(crate) struct Leftovers {
     leases: Mutex<VecDeque<Leftover>>,
@@ -57,7 +57,7 @@ struct Leftover {
     tries: u32,
 }
 
-/// What an etcd lease was asked for.
+/// The request for an etcd lease.
 #[derive(Debug)]
 struct Doubt {
     /// The resource that was to hang on it.
@@ -165,7 +165,7 @@ impl Drop for InHand<'_> {
     }
 }
 
-/// What revokes them.
+/// The task that revokes them.
 pub(crate) struct Revoker {
     place: Arc<Place>,
     kv: KvClient,
@@ -219,7 +219,7 @@ impl Revoker {
             return Ok(());
         };
         let is_settled = if *lease == 0 { Ok(()) } else { self.revoke_unused(*lease, *is_granted, resource).await };
-        // What has left an etcd lease does not come back to it.
+        // A key that was detached from an etcd lease is never attached to it again.
         if *before != 0 {
             if !self.hangs_on(*before, resource).await? {
                 self.revoke_one(*before).await?;

@@ -1,4 +1,4 @@
-//! What makes a namespace the one that it was.
+//! The mark that identifies a namespace.
 
 use std::sync::{
     Arc,
@@ -39,7 +39,7 @@ impl Mark {
     }
 }
 
-/// What a connection knew.
+/// The knowledge of a connection.
 #[derive(Debug)]
 pub(crate) struct Before {
     pub(crate) mark: Mark,

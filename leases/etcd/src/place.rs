@@ -28,7 +28,7 @@ pub(crate) struct Place {
     pub(crate) stopwatch: i64,
     /// The quarantine after the engine may have forgotten leases, in seconds.
     pub(crate) quarantine: i64,
-    /// What the last connection knew.
+    /// The knowledge of the last connection.
     pub(crate) before: Mutex<Option<Before>>,
 }
 

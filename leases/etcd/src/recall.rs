@@ -1,4 +1,4 @@
-//! What is done when a namespace may not be the one that it was.
+//! The recall of leases when a namespace may have been replaced.
 //!
 //! Each transaction that begins a tenure compares the key of the mark. When something may have been forgotten it is written again, with
 //! a greater base of tokens; and with it a key on an etcd lease, until whose end nothing is granted.
@@ -32,7 +32,7 @@ impl Place {
     }
 }
 
-/// What there is.
+/// The existing records.
 struct Found {
     revision: i64,
     cluster: u64,
@@ -57,7 +57,7 @@ impl Session {
         self.mark.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What tokens are greater by than revisions.
+    /// The difference between tokens and revisions.
     pub(crate) fn base(&self) -> i64 {
         self.known_mark().map_or(0, |mark| mark.base)
     }

@@ -30,10 +30,10 @@ use crate::{
 /// The number of operations that etcd accepts in one transaction.
 pub(crate) const MOST: usize = 128;
 
-/// What the stopwatch starts from: 31 years.
+/// The start of the stopwatch: 31 years.
 const STOPWATCH: i64 = 1_000_000_000;
 
-/// What is left of every etcd lease, in seconds, by a leader that has not yet counted: as many as there are nanoseconds of.
+/// The time left of every etcd lease, in seconds, by a leader that has not counted yet: as many as there are nanoseconds of.
 const UNCOUNTED: i64 = i64::MAX / 1_000_000_000;
 
 /// For so long what the stopwatch has shown tells what it shows.
@@ -45,7 +45,7 @@ const AHEAD: Duration = Duration::from_millis(10);
 /// The largest answer: what an owner of very many leases has.
 const LARGEST: usize = 256 << 20;
 
-/// What a resource has: the first that is a lease, and whether there is something else.
+/// The keys of a resource: the first that is a lease, and whether there are others.
 fn lock_of(prefix: &str, kvs: &[KeyValue]) -> Result<Option<Lock>, Trouble> {
     let mut found = None;
     for kv in kvs {
@@ -58,7 +58,7 @@ fn prefixed() -> Option<GetOptions> {
     Some(GetOptions::new().with_prefix())
 }
 
-/// What is to be written of a tenure.
+/// The record of a tenure to be written.
 pub(crate) struct Draft<'a> {
     pub(crate) resource: &'a Resource,
     pub(crate) slot: u8,
@@ -78,7 +78,7 @@ pub(crate) struct Session {
     ended: Arc<Ended>,
     /// The shortest etcd lease that there is, in seconds.
     pub(crate) shortest: i64,
-    /// What the stopwatch has shown, and when.
+    /// The last reading of the stopwatch, and its time.
     shown: Mutex<(i64, Duration)>,
 }
 
@@ -126,7 +126,7 @@ impl Session {
                 session.leftovers.add(id);
                 shortest.store(seconds, SeqCst);
             }
-            // What there is can be renewed and released all the same.
+            // Existing leases can be renewed and released all the same.
             Err(Trouble::Full(_)) => {}
             Err(trouble) => return Err(trouble),
         }
@@ -153,7 +153,7 @@ impl Session {
         Revoker::new(Arc::clone(&self.place), self.kv.clone(), self.lease.clone())
     }
 
-    /// What the stopwatch shows, in seconds.
+    /// The reading of the stopwatch, in seconds.
     pub(crate) async fn clock(&self) -> Result<i64, Trouble> {
         let id = self.place.stopwatch;
         let left = self.time_to_live(id).await?;
@@ -176,7 +176,7 @@ impl Session {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the stopwatch should show, without asking; nothing, if it has not been asked for long: another leader may have begun it anew.
+    /// The expected reading of the stopwatch; nothing, if it has not been read for long: another leader may have begun it anew.
     fn about(&self) -> Option<i64> {
         let (shown, at) = *self.shown();
         let age = StdClock::new().now().saturating_sub(at);
@@ -220,7 +220,7 @@ impl Session {
         lock_of(&self.place.locks(), got.kvs())
     }
 
-    /// What an owner has, and as of which revision.
+    /// The leases of an owner, as of a revision.
     pub(crate) async fn owned(&self, owner: &Owner) -> Result<(Vec<Lock>, i64), Trouble> {
         let prefix = self.place.owned(owner);
         let got = self.kv.clone().get(prefix.clone(), prefixed()).await?;

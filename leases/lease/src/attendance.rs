@@ -73,7 +73,7 @@ impl Attendance {
         self.part(self.hash(resource)).is_none_or(|part| part.load(SeqCst) > 0)
     }
 
-    /// How many have come to wait or to watch, to be read before [`is_at`](Self::is_at).
+    /// The number of waiters and watchers so far, to be read before [`is_at`](Self::is_at).
     pub(crate) fn arrivals(&self) -> usize {
         self.arrivals.load(Acquire)
     }

@@ -1,4 +1,4 @@
-//! What is to be done where no lock is held: wakers run and are dropped there, and what else is the user's is dropped there, for
+//! Work that must be done where no lock is held: wakers run and are dropped there, and so are other values of the user, for
 //! any of it may call us again.
 
 use alloc::vec::Vec;

@@ -97,7 +97,7 @@ pub trait Engine: Send + Sync {
     /// a lock of its own: they must not call the [`Leases`](crate::Leases) that they serve.
     const LOCAL: bool = false;
 
-    /// What this process's clock shows, as [`Clock::now`](crate::Clock::now). Deadlines are reckoned by it; it need not agree with the
+    /// Returns the time of this process's clock, as [`Clock::now`](crate::Clock::now) does. Deadlines are reckoned by it; it need not agree with the
     /// engine's, unless that is [`LOCAL`](Self::LOCAL).
     fn now(&self) -> Duration;
 

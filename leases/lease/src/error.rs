@@ -66,7 +66,7 @@ pub enum AcquireError<X = Infallible> {
     Quarantined {
         /// The request.
         resource: Resource,
-        /// How much longer that takes.
+        /// The additional time that it takes.
         remaining: Duration,
     },
     /// An argument that no call takes: an owner with an empty name, or a name or resource longer than 1,024 bytes.

@@ -227,7 +227,7 @@ pub struct Stale {
 }
 
 impl Stale {
-    /// What was to be written to.
+    /// The target of the write.
     ///
     /// # Examples
     ///

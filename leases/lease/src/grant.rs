@@ -17,7 +17,7 @@ use crate::{Expiry, Owner, Resource, Token};
 /// serialised. The grant that is read back runs to the end it has, but cannot be renewed until its owner has acquired the
 /// lease again.
 ///
-/// What is read back is believed. A grant that was in other hands, in a cookie, say, must have been signed: whoever can
+/// The values read are trusted. A grant that others could change, in a cookie, say, must be signed: anybody who can
 /// change it can make a lease endless.
 ///
 /// # Examples

@@ -35,7 +35,7 @@ impl Index {
         self.part(hash).insert_unique(hash, id, |&id| hash_of(id));
     }
 
-    /// What is taken out must still have its name: others may have to be hashed again.
+    /// A removed record must still have its name, because others may have to be hashed again.
     #[inline]
     pub(crate) fn remove(&mut self, hash: u64, id: u32, hash_of: impl Fn(u32) -> u64) {
         let part = self.part(hash);

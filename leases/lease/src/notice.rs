@@ -30,7 +30,7 @@ pub struct Notice {
 }
 
 struct Told {
-    /// What the Held has, once it has something.
+    /// The lease of the `Held`, once it has one.
     held: Option<Subject>,
     /// All tenures up to this one have ended; and how this one did.
     ended: Option<(Token, Lost)>,
@@ -40,7 +40,7 @@ struct Told {
     last: u64,
 }
 
-/// What a notice is about.
+/// The subject of a notice.
 struct Subject {
     notice: Weak<Notice>,
     /// Without an end: it is renewed.
@@ -149,7 +149,7 @@ impl Notice {
         }
     }
 
-    /// What the Held has, as it was granted, without an end.
+    /// The lease of the `Held` as it was granted, without an end.
     pub(crate) fn grant(&self) -> Option<Grant> {
         self.told.lock().held.as_ref().map(|held| held.grant.clone())
     }

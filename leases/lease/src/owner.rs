@@ -16,7 +16,7 @@ const DIGITS: usize = 16;
 
 /// The holder of a lease: a name, not a task or a thread.
 ///
-/// Whoever uses an equal owner is the same holder, in every task, thread and process that shares the leases: it gets at
+/// Every caller with an equal owner is the same holder, in every task, thread and process that shares the leases: it gets at
 /// once what that owner has already, and can renew and release it. So **two tasks that must exclude each other need two
 /// owners**: one for each worker of a pool, not one for the pool.
 ///

@@ -32,7 +32,7 @@ impl Panics {
                 None
             }
             Err(panic) => {
-                // What it says is lost, and it may panic in turn when it is dropped.
+                // Its message is lost, and it may panic in turn when it is dropped.
                 core::mem::forget(catch_unwind(AssertUnwindSafe(|| drop(panic))));
                 None
             }

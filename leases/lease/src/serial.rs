@@ -1,4 +1,4 @@
-//! What the values look like to serde. By hand, so that nobody needs the derive macros for it.
+//! The serde forms of the values, written by hand, so that no derive macros are needed.
 //!
 //! | value | form |
 //! |---|---|

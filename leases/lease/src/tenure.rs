@@ -24,7 +24,7 @@ pub(crate) struct Tenure {
     pub(crate) owner: Owner,
     pub(crate) token: Token,
     pub(crate) state: Mutex<State>,
-    /// What an engine elsewhere tells of it, if that tells something.
+    /// The subscription at an engine elsewhere, if that engine notifies.
     pub(crate) notice: Option<Arc<Notice>>,
 }
 
@@ -33,9 +33,9 @@ pub(crate) struct State {
     pub(crate) grant: Grant,
     /// When that was asked for.
     pub(crate) renewed: Duration,
-    /// How often somebody else has asked for it since then.
+    /// The number of requests of others since then.
     pub(crate) rides: u32,
-    /// How often that, or its own request, was refused.
+    /// The number of times that this, or its own request, was refused.
     pub(crate) refusals: u32,
     /// The Held has ended, or an engine in another process has said that the lease is lost.
     pub(crate) over: Option<Lost>,

@@ -433,7 +433,7 @@ fn the_next_due_is_not_looked_for_behind_what_is_earlier() {
     nodes.asked.set(0);
     assert_eq!(wheel.next_due(&mut nodes), Some(us(5_200)));
     assert_eq!(nodes.asked.get(), 2);
-    // What it sees spares others a look.
+    // Its result saves others a request.
     wheel.remove(&mut nodes, 60);
     assert_eq!(wheel.next_due(&mut nodes), Some(us(5_700)));
     nodes.asked.set(0);

@@ -15,7 +15,7 @@ use crate::{
     session::{End, Place, Seen, Session, ended, is_forgotten},
 };
 
-/// How often the client tries each server when it has lost one. It is soon dropped: there is a new one for each connection.
+/// The number of times that the client tries each server after it has lost one. It is soon dropped: there is a new one for each connection.
 const TRIES: usize = 32;
 
 /// Runs until nobody has the engine any more.

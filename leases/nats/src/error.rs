@@ -110,7 +110,7 @@ impl Failure for Error {
     }
 }
 
-/// What an error of JetStream means.
+/// Returns the meaning of an error of JetStream.
 pub(crate) fn refused(error: jetstream::Error) -> Error {
     const MISSING: [u64; 3] = [10039, 10059, 10076]; // JetStream for the account, the stream, JetStream
     const UNAVAILABLE: [u64; 3] = [10008, 10009, 10163]; // for now: JetStream, its leader, the order of messages

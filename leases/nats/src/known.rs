@@ -41,7 +41,7 @@ impl Memory {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known. Who takes it is about to change it.
+    /// Locks the known state, in order to change it.
     pub(crate) fn take(&self, resource: &Resource) -> Option<Known> {
         self.lock().remove(resource)
     }

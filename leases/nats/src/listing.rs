@@ -1,7 +1,7 @@
 //! All subjects, of which the server gives a part at a time, in their order, from a place on. Between two parts some come and some go, and the
 //! others have other places then: so each part begins at one that is known, or before it.
 
-/// What has been got so far.
+/// The results so far.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     all: Vec<String>,
@@ -26,7 +26,7 @@ impl Listing {
             (None, _) => true,
         };
         if self.offset > 0 && !is_behind {
-            // What is between may have moved to before this.
+            // An entry in between may have moved to before this one.
             self.offset = self.offset.saturating_sub(self.overlap);
             self.overlap = self.overlap.saturating_mul(2);
             return false;

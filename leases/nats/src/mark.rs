@@ -1,4 +1,4 @@
-//! What makes a namespace the one that it was: a message that goes when the leases go, and is not the same when they are others.
+//! The mark that identifies a namespace: a message that is deleted with the leases, and differs if they are replaced.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! What the messages of a resource say, and who has it by that.
+//! The messages of a resource, and the owner that they imply.
 //!
 //! The last message of a resource's subject decides, and the time at which the server stored it: all durations in it count from there. So everybody
 //! who reads it comes to the same end, and no clock but the server's is in it.
@@ -36,7 +36,7 @@ pub(crate) struct Message {
     /// It does not end before: the end that it had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     least: Option<u64>,
-    /// What was stored later than this came too late, and the tenure is over: again the end that it had.
+    /// A message that was stored later came too late, and the tenure keeps its earlier end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     by: Option<u64>,
     /// The policy.

@@ -39,7 +39,7 @@ impl Reading {
     }
 }
 
-/// What was read last.
+/// The last value read.
 #[derive(Debug, Default)]
 pub(crate) struct ServerTime(Mutex<Option<Reading>>);
 
@@ -128,7 +128,7 @@ mod tests {
         // Stored at 40 s, for 10 s.
         let now = time.now(Duration::from_millis(300)).unwrap();
         assert_eq!(now.is_past(50 * SECOND, 8), None);
-        // What was there before had ended.
+        // The previous tenure had ended.
         assert_eq!(now.is_past(50 * SECOND, 6), Some(true));
     }
 }

@@ -32,7 +32,7 @@ impl Subjects {
         format!("{}.lease.{}.mark", self.stream, self.namespace)
     }
 
-    /// What the stream tells of all leases, and of the mark.
+    /// Notifications of the stream about all leases, and about the mark.
     pub(crate) fn told(&self) -> String {
         format!("{}.told.{}.>", self.stream, self.namespace)
     }
@@ -48,7 +48,7 @@ impl Subjects {
     }
 }
 
-/// What a subject is about, of those of leases and of what is told of them.
+/// The meaning of a subject, among those of leases and of notifications.
 pub(crate) fn resource(subject: &str) -> Option<Resource> {
     let mut tokens = subject.rsplit('.');
     let key = decoded(tokens.next()?.strip_prefix('k')?)?;

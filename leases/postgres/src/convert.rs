@@ -27,7 +27,7 @@ pub(crate) struct Told {
     pub(crate) resource: Resource,
     pub(crate) token: Token,
     pub(crate) how: Lost,
-    /// Those who wait need not know.
+    /// The waiters need not know.
     pub(crate) is_for_holders: bool,
     pub(crate) namespace: Option<String>,
 }

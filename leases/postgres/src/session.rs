@@ -205,7 +205,7 @@ async fn listening(client: &Client) -> Result<(i32, i64), Error> {
     Ok(row.unwrap_or_else(|| unreachable!("two numbers were asked for")))
 }
 
-/// What a function's answer begins with.
+/// The first columns of a function's answer.
 pub(crate) fn what(row: &Row) -> u8 {
     row.get::<_, i8>(0) as u8
 }

@@ -147,7 +147,7 @@ fn owner(id: &[u8]) -> Owner {
     Owner::from_id(&String::from_utf8_lossy(id))
 }
 
-/// What the scripts give out is one: they have seen to that.
+/// The scripts return valid tokens only.
 fn token(text: &[u8]) -> Token {
     let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
     number.and_then(Token::new).unwrap_or_else(|| unreachable!("the scripts have no other tokens"))

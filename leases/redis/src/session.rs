@@ -48,7 +48,7 @@ pub(crate) fn flag(is_set: bool) -> &'static str {
 pub(crate) struct Session {
     pub(crate) place: Arc<Place>,
     connection: MultiplexedConnection,
-    /// What the server calls itself, until it is started anew.
+    /// The identifier of the server, until it is restarted.
     pub(crate) run: String,
     ended: Arc<Ended>,
 }
@@ -114,7 +114,7 @@ impl Session {
         }
     }
 
-    /// What may have been forgotten is noticed now, and not only when somebody wants a lease. `init`: nothing has.
+    /// Detects a loss of leases now, and not only at the next request. `init`: no lease has been lost.
     pub(crate) async fn open_namespace(&self, init: bool) -> RedisResult<i64> {
         let Place { quarantine, channel, .. } = &*self.place;
         self.call(&OPEN, &[&self.run, quarantine, self.place.trusts(), flag(init), channel]).await
@@ -142,7 +142,7 @@ impl Session {
         command
     }
 
-    /// What became of it, and who has the resource. Without an owner it is released whoever's it is.
+    /// The outcome, and the owner of the resource. Without an owner it is released whoever's it is.
     pub(crate) async fn release(
         &self,
         resource: &Resource,

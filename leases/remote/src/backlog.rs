@@ -27,7 +27,7 @@ pub(crate) struct Backlog {
 struct Entry {
     id: u64,
     owner: Owner,
-    /// Who waits until it has been given back.
+    /// The tasks that wait until it has been released.
     waiting: Vec<u64>,
 }
 

@@ -143,7 +143,7 @@ async fn give_back<S: Session>(link: &Link<S>, session: &Live<S>, abandoned: Aba
     }
 }
 
-/// What is being given back. If that fails, or the connection ends meanwhile, it is tried again.
+/// The tenure that is being released. If that fails, or the connection ends meanwhile, it is tried again.
 struct InHand<'a, S: Session> {
     link: &'a Link<S>,
     abandoned: Option<Abandoned>,

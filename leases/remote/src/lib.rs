@@ -1,4 +1,4 @@
-//! What the engines of [`keylatch_lease`] that live on servers have in common. For those who write one; its users do not meet it.
+//! The code that the engines of [`keylatch_lease`] on servers share. It is for authors of engines; users do not need it.
 //!
 //! - [`Link`]: one connection for all tasks, which a driver makes, and makes again when it is lost. Operations wait for it in bounded time, a
 //!   server that says nothing is given up, and what was dropped is given back.

@@ -1,4 +1,4 @@
-//! What an engine and its driver share: the connection, if there is one, and what each wants of the other.
+//! The state that an engine and its driver share: the connection, if there is one, and the requests of each to the other.
 
 use std::{
     collections::HashMap,
@@ -23,7 +23,7 @@ use crate::{
     watch::Watchers,
 };
 
-/// What a way to connect may fail with.
+/// The error of a connection attempt.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
 /// An engine's error, as far as a [`Link`] has to make one.

@@ -399,7 +399,7 @@ async fn join(tasks: Vec<async_executor::Task<Result<(), Failure>>>) -> Result<(
     Ok(())
 }
 
-/// What the engine is asked, and what it must say, without the front end in between.
+/// Requests to the engine, and the answers it must give, without the front end in between.
 pub(super) async fn each_condition_is_kept<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     let client = trial.client().await?;
     let engine = client.engine();

@@ -1,4 +1,4 @@
-//! What ends a tenure before its time, and is not its holder.
+//! Cases in which something other than the holder ends a tenure before its time.
 
 use std::{future::pending, time::Duration};
 
@@ -102,7 +102,7 @@ pub(super) async fn who_is_released_by_another_learns_of_it<F: Fixture>(trial: &
     Ok(())
 }
 
-/// What is told while the connection is broken nobody hears.
+/// Notifications are lost while the connection is broken.
 pub(super) async fn who_holds_outlives_its_connection<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     let proxy = trial.proxy()?;
     let (here, there) = (trial.client_through(&proxy).await?, trial.client().await?);

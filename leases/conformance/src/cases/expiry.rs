@@ -1,4 +1,4 @@
-//! What ends by itself.
+//! Cases in which a lease ends by itself.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering::SeqCst},

@@ -1,4 +1,4 @@
-//! What happens when a server or a network does what it must not.
+//! Cases in which a server or a network misbehaves.
 
 use std::{cell::Cell, future::Future, sync::Arc, time::Duration};
 
@@ -168,7 +168,7 @@ async fn forgets<F: Fixture>(
         if trial.caps.is_ttl_fixed { trial.ttl() } else { trial.caps.quarantine.min(4 * trial.ttl()).max(trial.ttl()) };
     let held = here.hold(form, &ann, long).await?;
     greatest = greatest.max(Some(held.token()));
-    // Who has been away meanwhile may know nothing that the copy has not.
+    // A client that was disconnected meanwhile may know nothing that the copy lacks.
     let known = holder(trial, there, form).await?;
     ensure!(trial, 1, known.as_ref() == Some(&ann), "{ann} has it, and {known:?} is said to");
     match how {

@@ -28,17 +28,17 @@ struct Lane<'a, F: Fixture> {
     random: Random,
     own: Owner,
     shared: Owner,
-    /// What it may go by, of its own owner.
+    /// The information about its own owner that it may use.
     grants: Vec<(Grant, Sure)>,
     /// Some of what it has had, and may try once more.
     stale: Vec<Grant>,
-    /// What it could go by.
+    /// The information that it could use.
     past: &'a RefCell<Vec<Sure>>,
     is_real_time: bool,
 }
 
 impl<F: Fixture> Lane<'_, F> {
-    /// What it goes by now, and what no more.
+    /// The information that it uses now, and the one it no longer uses.
     fn look(&mut self) {
         let now = self.client.engine().now();
         let (client, past) = (self.client, self.past);
@@ -262,7 +262,7 @@ struct Set {
     resource: Resource,
     fence: Option<Fence>,
     stored: RefCell<BTreeSet<u32>>,
-    /// What somebody was told is in it.
+    /// It contains the answers given to callers.
     promised: RefCell<BTreeSet<u32>>,
 }
 

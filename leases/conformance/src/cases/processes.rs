@@ -1,4 +1,4 @@
-//! What happens to processes: many of them, stopped, killed, and with a time of day of their own.
+//! Cases with processes: many of them, stopped, killed, and with a time of day of their own.
 
 use std::{
     env, fs,
@@ -102,7 +102,7 @@ pub(super) async fn a_process_that_was_stopped_does_not_write<F: Fixture>(trial:
     };
     ensure!(trial, 3, new.token() > old, "token {} after {old}", new.token());
     fence.admit(&form, new.token())?;
-    // What it finds when it goes on.
+    // The state it finds when it continues.
     let check = process.ask("check form")?;
     let write = process.ask("write form")?;
     process.go_on()?;

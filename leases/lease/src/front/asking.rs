@@ -86,7 +86,7 @@ impl<E: Engine> Leases<E> {
             let was_attended = self.is_attended(resource);
             let (answer, was_lost) = self.ask_with(Some(resource), at, is_promised, &question, know).await?;
             let is_resumed = matches!(answer, Answer::Granted { resumed: true, .. });
-            // What was seen with the wait list is known there. Otherwise nobody may have come.
+            // An answer that was seen with the wait list is known there. Otherwise there may be no waiters.
             if !E::LOCAL || was_attended || !is_resumed || self.arrivals() == arrived {
                 break (answer, was_lost);
             }
@@ -276,7 +276,7 @@ impl<E: Engine> Leases<E> {
         if E::LOCAL {
             return Some(end);
         }
-        // What this process knows of the end may be later than what it is told now, less one percent: but not later than what it is told.
+        // The end that this process knows may be later than the one it is told now, less one percent: but not later than what it is told.
         let latest = remaining.and_then(|left| self.engine.now().checked_add(left));
         let known = known.into_iter().chain(latest).min();
         Some(known.map_or(end, |known| known.max(end)))

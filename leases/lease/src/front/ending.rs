@@ -205,7 +205,7 @@ impl<E: Engine> Leases<E> {
         });
     }
 
-    /// Those who watch the resource look at it.
+    /// Wakes the watchers of the resource.
     pub(crate) fn wake_watches(&self, resource: &Resource) {
         if self.is_attended(resource) {
             self.with_wait_list(|wait_list, deferred| {

@@ -59,9 +59,9 @@ macro_rules! leases {
             pub(crate) engine: E,
             pub(crate) is_real_time: bool,
             wait_list: Mutex<Box<WaitList>>,
-            /// Who is to be renewed, on an engine elsewhere.
+            /// The leases to be renewed, on an engine elsewhere.
             renewal_queue: Mutex<RenewalQueue>,
-            /// Who is to be looked at, on an engine elsewhere.
+            /// The waiters that should look, on an engine elsewhere.
             doubts: Arc<Doubts>,
             /// The waiters on the wait list, as far as they are known without the lock.
             attendance: Arc<Attendance>,
@@ -370,9 +370,9 @@ impl<E: Engine> Leases<E> {
         self.attendance.is_at(resource)
     }
 
-    /// How many have come to wait or to watch, to be read before [`is_attended`](Self::is_attended).
+    /// The number of waiters and watchers so far, to be read before [`is_attended`](Self::is_attended).
     ///
-    /// Who asks without a look at the wait list, and is told that its owner has the lease, looks whether that is the same still: somebody may
+    /// A call that asks without the wait list, and is told that its owner has the lease, checks whether that is still so: another may
     /// have come meanwhile who was served with that tenure, and who ends it if he goes.
     fn arrivals(&self) -> usize {
         self.attendance.arrivals()

@@ -97,11 +97,11 @@ impl<E: Engine> Leases<E> {
                 wait_list.finish(first, Outcome::AskAlone, deferred);
                 continue;
             };
-            // Who has it, and who asks again in the same name.
+            // The owner of the lease, and another request with the same owner.
             let wait = record.as_ref().map_or(Some(first), |record| wait_list.first_of(place, &record.owner));
             let Some(wait) = wait else {
                 let look = Look::at(record.and_then(|record| at.checked_add(record.remaining?)));
-                // Who has a timer finds out about a later time when it has run down.
+                // A waiter with a timer learns of a later end when the timer fires.
                 let known = wait_list.place(place).look.time();
                 let is_sooner = look.time().is_some_and(|at| known.is_none_or(|known| at < known));
                 wait_list.look(place, look);

@@ -483,7 +483,7 @@ impl<'a, E: Engine> Slot<'a, E> {
         itself.is_some()
     }
 
-    /// Who is taken along with this one, of those who are due a moment later at most.
+    /// Chooses the leases to renew together with this one, among those due a moment later at most.
     fn along(leases: &Leases<E>, one: &Arc<Tenure>, moment: Duration, refusals: u32) -> Vec<Arc<Tenure>> {
         if E::LOCAL {
             return Vec::new();

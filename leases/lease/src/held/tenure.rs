@@ -1,4 +1,4 @@
-//! What a hold and its renewals share.
+//! The state that a hold and its renewals share.
 
 use super::{
     Arc, Duration, Engine, Future, Leases, Lost, Poll, RENEWED_AFTER, RenewError, Ride, SHORTEST, Slot, Tenure, Timer,

@@ -1,4 +1,4 @@
-//! Who waits in this process, and for what: the front end's own state, whatever the engine.
+//! The waiters of this process, by resource: the front end's own state, for every engine.
 //!
 //! A *place* is there for each resource that somebody waits for or watches, and goes with the last of them. It has
 //! - a *line* of requests that wait, in order of arrival. Those of one owner that would resume a tenure are linked with each other, too:
@@ -35,7 +35,7 @@ struct Ends {
     last: u32,
 }
 
-/// What is next to a request in a list.
+/// The neighbours of a request in a list.
 #[derive(Clone, Copy)]
 struct Next {
     before: u32,
@@ -199,7 +199,7 @@ pub(crate) struct WaitList {
     serial: u64,
     /// Whether those in line are served by whoever comes by.
     is_local: bool,
-    /// How many calls attend to what is due, and up to when.
+    /// The number of calls that attend to due work, and their time limit.
     attending: usize,
     attended_until: Duration,
 }
@@ -295,7 +295,7 @@ impl WaitList {
 
     fn reschedule(&mut self, id: u32) {
         let place = &mut self.places[id];
-        // Who comes by next sees to those who are to look now, unless somebody does already.
+        // The next call attends to the waiters that should look now, unless another call already does.
         let now = (self.is_local && place.look == Look::Now && place.asked.is_none()).then_some(Duration::ZERO);
         let look_at = place.look.time().or(now).filter(|_| place.waiting > 0);
         let old = core::mem::replace(&mut place.due, look_at);

@@ -29,7 +29,7 @@ impl Session {
         self.read_time().await?.now(self.clock.now(), Duration::MAX).ok_or(Error::Closed)
     }
 
-    /// What time it is, and whether the tenure has ended that the message of this sequence is of.
+    /// Returns the time, and whether the tenure of the message with this sequence has ended.
     pub(super) async fn is_over(&self, tenure: &Tenure, sequence: u64) -> Result<(bool, Now), Error> {
         let now = self.now().await?;
         match now.is_past(tenure.end, sequence) {

@@ -53,7 +53,7 @@ impl Session {
         Ok(owned)
     }
 
-    /// What this releases it adds, whatever comes of the rest.
+    /// Adds the released leases, whatever the outcome of the rest.
     pub(crate) async fn release_all(
         &self,
         owner: &Owner,

@@ -100,7 +100,7 @@ impl Session {
             if let Some(mark) = self.known_mark() {
                 return Ok(mark);
             }
-            // What is seldom done is in a box: it would make all futures large.
+            // A rare path is boxed: it would make all futures large.
             Box::pin(async { self.recall(self.last_sequence().await?).await }).await?;
         }
     }

@@ -75,7 +75,7 @@ pub(crate) struct Place {
     pub(crate) quarantine: Duration,
     /// Whether a restart forgets nothing.
     pub(crate) trusts: bool,
-    /// What the last connection knew.
+    /// The knowledge of the last connection.
     pub(crate) before: Mutex<Option<Before>>,
 }
 
@@ -133,7 +133,7 @@ pub(crate) struct Session {
     clock: StdClock,
     time: ServerTime,
     memory: Memory,
-    /// What the driver's sweep has still to look at.
+    /// The subjects that the driver's sweep still has to visit.
     unswept: Mutex<Vec<String>>,
 }
 
@@ -157,7 +157,7 @@ impl Last {
     }
 }
 
-/// What became of a message.
+/// The outcome of storing a message.
 enum Put {
     Stored(u64),
     /// Another came first.
@@ -357,7 +357,7 @@ impl Session {
             }
         }
         match session.recall(described.state.last_seq).await {
-            // What there is can be released all the same.
+            // Existing leases can be released all the same.
             Ok(()) | Err(Error::Refused { .. }) => Ok(session),
             Err(error) => Err(unusable(error)),
         }
@@ -423,7 +423,7 @@ impl Session {
                 // It may have been released, and another tenure with a greater token may have begun, in what was forgotten.
                 let is_in_doubt = is_mine && tenure.token <= self.marked().await.map_err(not_done)?.doubt;
                 match (want, term) {
-                    // Those who hold it do not know; and those who wait until it ends may have to wait for less.
+                    // Its holders do not know; and those that wait for its end may have less to wait for.
                     (Want::Fresh, _) if is_mine => frees = Some((tenure.token, Lost::TakenOver)),
                     (Want::Any, Some(_)) if is_in_doubt => frees = Some((tenure.token, Lost::TakenOver)),
                     (Want::Mine, _) if is_in_doubt => return Ok(Answer::Free),
