@@ -62,6 +62,7 @@ impl<T> Slab<T> {
         index
     }
 
+    #[cfg_attr(not(target_has_atomic = "ptr"), allow(dead_code))] // for the detector of deadlocks
     pub(crate) fn remove(&mut self, index: u32) -> T {
         let item = core::mem::replace(&mut self.items[index as usize], Item::Free { prev: NONE, next: NONE });
         self.delete(index);

@@ -11,7 +11,7 @@ use crate::{
 #[cfg(feature = "std")]
 use crate::{Held, engine::Engine};
 
-/// Each call with its two twins, and an example of each.
+/// Each call with its two short forms, and an example of each.
 macro_rules! short_calls {
     ($(
         $call:ident($($name:ident: $type:ty),*) -> $output:ident<$ok:ty> ;

@@ -1,9 +1,17 @@
 //! Acquiring and renewing: the questions to the engine.
 
+use alloc::{sync::Arc, vec::Vec};
+use core::{future::Future, time::Duration};
+
 use super::{
-    AcquireError, Answer, Arc, Ask, Asked, Duration, Ending, Engine, Fail, Future, Grant, GrantInfo, Leases, Left,
-    Lost, Owner, Renewal, Request, Resource, TRIES, Tenure, Term, Tidier, Turn, Vec, WaitList, Want, as_term, ask,
-    at_once, deadline, remaining, term_of_renewal,
+    Asked, Ending, GrantInfo, Leases, Request, TRIES, Tidier, Turn, as_term, ask, at_once, deadline, remaining,
+    term_of_renewal,
+};
+use crate::{
+    AcquireError, Grant, Lost, Owner, Resource, Term,
+    engine::{Answer, Ask, Engine, Fail, Left, Renewal, Want},
+    tenure::Tenure,
+    wait_list::WaitList,
 };
 
 impl<E: Engine> Leases<E> {

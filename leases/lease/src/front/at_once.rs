@@ -1,8 +1,11 @@
 //! The calls that an engine in this process answers at once.
 
-use super::{
-    Ask, Duration, Engine, Gone, Grant, GrantInfo, Leases, Left, Owner, Renewal, Request, Resource, Term, Tidier,
-    Token, Turn, at_once, deadline, remaining, term_of_renewal,
+use core::time::Duration;
+
+use super::{GrantInfo, Leases, Request, Tidier, Turn, at_once, deadline, remaining, term_of_renewal};
+use crate::{
+    Grant, Owner, Resource, Term, Token,
+    engine::{Ask, Engine, Gone, Left, Renewal},
 };
 
 impl<E: Engine> Leases<E> {

@@ -1,9 +1,14 @@
 //! Releasing, looking, and what a lost lease means.
 
-use super::{
-    Arc, Duration, Ending, Engine, Expiry, Gone, Grant, LeaseStatus, Leases, LookError, Lost, Owned, Owner, Panics,
-    Record, ReleaseError, RenewError, Resource, SWEEP, Tenure, Tidier, Token, as_term, at_once, deadline, panics,
-    term_of_renewal,
+use alloc::sync::Arc;
+use core::time::Duration;
+
+use super::{Ending, LeaseStatus, Leases, SWEEP, Tidier, as_term, at_once, deadline, term_of_renewal};
+use crate::{
+    Expiry, Grant, LookError, Lost, Owner, ReleaseError, RenewError, Resource, Token,
+    engine::{Engine, Gone, Owned, Record},
+    panics::{self, Panics},
+    tenure::Tenure,
 };
 
 impl<E: Engine> Leases<E> {
@@ -110,7 +115,7 @@ impl<E: Engine> Leases<E> {
         let release = || self.engine.release_all(&owner, at);
         let released = self.ask(None, at, &release).await;
         if !E::LOCAL && !matches!(released, Ok((_, false))) {
-            // Whatever an answer that got lost may have said.
+            // A lost answer may have said anything.
             self.with_wait_list(|wait_list, deferred| wait_list.wake_all(deferred));
         }
         let (released, _) = released.map_err(LookError::Engine)?;

@@ -14,7 +14,7 @@ mod at_once;
 mod ending;
 mod waiters;
 
-use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use alloc::{boxed::Box, sync::Arc};
 use core::{
     future::Future,
     ops::DerefMut,
@@ -24,16 +24,16 @@ use core::{
 };
 
 use crate::{
-    AcquireError, Expiry, ExpiryPolicy, Grant, LookError, Lost, Owner, ReleaseError, RenewError, Resource, Term, Token,
+    Expiry, ExpiryPolicy, Grant, Owner, Resource, Term, Token,
     attendance::Attendance,
     deferred::Deferred,
-    engine::{Answer, Ask, Engine, Fail, Gone, Left, Owned, Record, Renewal, Want},
+    engine::{Answer, Engine, Left, Want},
     invalid::Invalid,
     notice::Doubts,
-    panics::{self, Panics},
+    panics::Panics,
     sync::Mutex,
-    tenure::{RenewalQueue, Tenure},
-    wait_list::{Due, Look, Outcome, WaitList},
+    tenure::RenewalQueue,
+    wait_list::{Due, WaitList},
 };
 #[cfg(feature = "std")]
 use crate::{Memory, StdClock};

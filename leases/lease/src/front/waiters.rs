@@ -1,8 +1,14 @@
 //! The calls' use of the wait list: which waiter asks next, and the effect of an answer on the others.
 
-use super::{
-    Answer, Ask, Asking, Attending, Deferred, Duration, Engine, Expiry, GrantInfo, Leases, Look, Outcome, Panics,
-    Prepared, Question, Request, Resource, Tidier, Token, WaitList, Want, as_term, at_once, panics,
+use core::time::Duration;
+
+use super::{Asking, Attending, GrantInfo, Leases, Prepared, Question, Request, Tidier, as_term, at_once};
+use crate::{
+    Expiry, Resource, Token,
+    deferred::Deferred,
+    engine::{Answer, Ask, Engine, Want},
+    panics::{self, Panics},
+    wait_list::{Look, Outcome, WaitList},
 };
 
 impl<E: Engine> Leases<E> {

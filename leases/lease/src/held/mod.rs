@@ -15,10 +15,9 @@ use core::{
 
 pub use self::waiting::Waiting;
 use crate::{
-    Grant, Leases, Lost, Owner, ReleaseError, RenewError, Resource, Token,
+    Grant, Leases, Lost, Owner, ReleaseError, Resource, Token,
     engine::{Engine, Notice},
     tenure::{Place, Tenure},
-    timer::{Timer, give_way},
 };
 
 /// A lease is renewed when this part of its time has gone by: two more attempts have room in the rest.

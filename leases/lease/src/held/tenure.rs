@@ -1,8 +1,19 @@
 //! The state that a hold and its renewals share.
 
-use super::{
-    Arc, Duration, Engine, Future, Leases, Lost, Poll, RENEWED_AFTER, RenewError, Ride, SHORTEST, Slot, Tenure, Timer,
-    Watch, give_way, pin, poll_fn,
+use alloc::sync::Arc;
+use core::{
+    future::{Future, poll_fn},
+    pin::pin,
+    task::Poll,
+    time::Duration,
+};
+
+use super::{RENEWED_AFTER, Ride, SHORTEST, Slot, Watch};
+use crate::{
+    Leases, Lost, RenewError,
+    engine::Engine,
+    tenure::Tenure,
+    timer::{Timer, give_way},
 };
 
 impl Tenure {

@@ -1,6 +1,9 @@
 //! The watches of a resource.
 
-use super::{Deferred, Duration, Links, NONE, Next, Resource, WaitList, Waker, Watch};
+use core::{task::Waker, time::Duration};
+
+use super::{NONE, Next, WaitList, Watch};
+use crate::{Resource, deferred::Deferred, wheel::Links};
 
 /// The watches.
 impl WaitList {

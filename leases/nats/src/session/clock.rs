@@ -1,6 +1,15 @@
 //! The time of the server, and whether a lease has expired.
 
-use super::{Clock, Duration, Error, NEVER, Now, Put, Reading, Session, Tenure, stored_at};
+use std::time::Duration;
+
+use keylatch_lease::Clock;
+
+use super::{Put, Session, stored_at};
+use crate::{
+    error::Error,
+    record::{NEVER, Tenure},
+    server_time::{Now, Reading},
+};
 
 impl Session {
     /// Reads the server's clock.

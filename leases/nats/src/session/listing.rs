@@ -1,9 +1,14 @@
 //! Several leases in one call: those of an owner, and those that have expired.
 
-use super::{
-    Deleted, Duration, Error, Fail, Gone, LANES, Last, Listed, Listing, NEVER, Owned, Owner, PART, PoisonError, Put,
-    Resource, Session, Token, is_full, not_done, resource, side_by_side, stored_at,
+use std::{sync::PoisonError, time::Duration};
+
+use keylatch_lease::{
+    Owner, Resource, Token,
+    engine::{Fail, Gone, Owned},
 };
+
+use super::{Deleted, LANES, Last, Listed, PART, Put, Session, is_full, not_done, side_by_side, stored_at};
+use crate::{error::Error, listing::Listing, record::NEVER, subjects::resource};
 
 impl Session {
     /// The subjects of all resources that have a message.

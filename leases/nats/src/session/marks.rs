@@ -1,6 +1,15 @@
 //! The mark of a stream: which stream it is, and what may have been forgotten in it.
 
-use super::*;
+use std::{
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use keylatch_lease::Clock;
+
+use super::{ABOUT, Before, Place, Put, Session};
+use crate::{error::Error, mark::Mark, server_time::FRESH};
 
 impl Session {
     /// Looks at the namespace's mark. If there is none, or it is not that of this stream, or the stream has gone back, something may have been

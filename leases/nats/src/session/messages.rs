@@ -1,6 +1,18 @@
 //! Requests to the server, and the messages that hold leases.
 
-use super::*;
+use std::{pin::pin, sync::Arc};
+
+use async_nats::{HeaderMap, Request, jetstream::stream::RawMessage};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use futures_util::future::{Either, select};
+
+use keylatch_lease::{Lost, Resource};
+
+use super::{Acknowledged, Answered, BEGINS, EXPECTED, FREED, Found, Last, Put, Session, says_full, stored_at};
+use crate::{
+    error::{Error, refused},
+    record::Message,
+};
 
 impl Session {
     pub(super) async fn request(

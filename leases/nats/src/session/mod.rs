@@ -10,37 +10,30 @@ mod messages;
 use std::{
     collections::HashMap,
     future::Future,
-    pin::pin,
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Mutex, Weak,
         atomic::{AtomicU64, Ordering::SeqCst},
     },
     time::Duration,
 };
 
-use async_nats::{Client, HeaderMap, Request, jetstream};
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use futures_util::{
-    StreamExt,
-    future::{Either, select},
-    stream,
-};
+use async_nats::{Client, jetstream};
+use futures_util::{StreamExt, stream};
 use jetstream::stream::{Config, DiscardPolicy, PersistenceMode, RawMessage, RetentionPolicy, StorageType};
 use keylatch_lease::{
     Clock, Expiry, Lost, Owner, Resource, StdClock, Term, Token,
-    engine::{Answer, Ask, Fail, Gone, Left, Owned, Record, Want},
+    engine::{Answer, Ask, Fail, Gone, Left, Record, Want},
 };
 use keylatch_lease_remote::Tenure as Dropped;
 use serde::Deserialize;
 use tokio::sync::watch::{Receiver, Sender};
 
 use crate::{
-    error::{Error, refused},
+    error::Error,
     known::{Known, Memory},
-    listing::Listing,
     mark::Mark,
     record::{Message, NEVER, Tenure},
-    server_time::{FRESH, Now, Reading, ServerTime},
+    server_time::{Reading, ServerTime},
     subjects::{Subjects, resource},
 };
 

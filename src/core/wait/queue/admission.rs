@@ -1,8 +1,18 @@
 //! Which waiters get in when holds change.
 
-use super::{
-    Access, Admitted, Cause, CountKind, FIRST, Fairness, Front, Holds, LINES, NONE, PERMITS, Queue, Queues, READERS,
-    Rules, Ticket, UPGRADABLE, UPGRADE, WRITERS, WaitState, WakeBatch, Waker, Want,
+use core::task::Waker;
+
+use super::{Admitted, FIRST, Front, LINES, PERMITS, Queue, Queues, READERS, Ticket, UPGRADABLE, UPGRADE, WRITERS};
+use crate::{
+    core::{
+        slab::NONE,
+        wait::{
+            policy::{Cause, CountKind, Rules, WaitState},
+            wakers::WakeBatch,
+            word::{Access, Holds, Want},
+        },
+    },
+    fairness::Fairness,
 };
 
 impl Queues {

@@ -1,9 +1,10 @@
 //! Queries and checks of a queue for the tests.
 
-use super::{FIRST, LAST, List, NONE, Queues, Ticket};
+use super::{FIRST, LAST, List, Queues, Ticket};
+use crate::core::slab::NONE;
 
 impl Queues {
-    /// For how many nodes there is memory.
+    /// Returns the number of nodes that memory is allocated for.
     pub(crate) fn memory(&self) -> usize {
         self.nodes.memory()
     }

@@ -1,6 +1,10 @@
 //! The lines of a queue: its waiters by kind, and those of them that sleep.
 
-use super::{FIRST, Kind, LAST, List, NONE, Node, Paged, Queue, Rules};
+use super::{FIRST, Kind, LAST, List, Node, Queue};
+use crate::core::{
+    slab::NONE,
+    wait::{paged::Paged, policy::Rules},
+};
 
 impl Queue {
     /// Puts a waiter that has not been woken into the list that it belongs to now.

@@ -1,8 +1,15 @@
 //! Which waiter is the next one entitled to the hold, and what the queue looks like from outside.
 
-use super::{
-    Access, Cause, CountKind, FIRST, Fairness, Holds, LAST, LINES, NONE, Node, PERMITS, Queue, Queues, READERS, Rules,
-    Ticket, UPGRADABLE, UPGRADE, WRITERS, WaitState,
+use super::{FIRST, LAST, LINES, Node, PERMITS, Queue, Queues, READERS, Ticket, UPGRADABLE, UPGRADE, WRITERS};
+use crate::{
+    core::{
+        slab::NONE,
+        wait::{
+            policy::{Cause, CountKind, Rules, WaitState},
+            word::{Access, Holds},
+        },
+    },
+    fairness::Fairness,
 };
 
 impl Queues {
