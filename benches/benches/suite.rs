@@ -68,8 +68,8 @@ fn main() {
     }
 
     let facts = format!(
-        "{} rounds of {} ms for each case. {} cores, of which two threads had {:.1}: the further from 2, the less do \
-         threads meet. {machine}",
+        "{} rounds of {} ms for each case. {} cores, of which two threads got {:.1}: the further this is below 2, \
+         the less the threads meet. {machine}",
         parallel.len(),
         span.as_millis(),
         thread::available_parallelism().map_or(0, usize::from),

@@ -100,5 +100,5 @@ pub fn wakes() -> String {
     let told = possible.into_iter().map(|one| format!("{:.0} µs ({})", one.round_trip(), one.name()));
     let told = told.collect::<Vec<_>>().join(", ");
     let missing = missing.into_iter().map(|one| format!(" This system cannot have the condition \"{}\".", one.name()));
-    format!("To wake a thread and be woken by it takes {told}.{}", missing.collect::<String>())
+    format!("Waking a thread and being woken by it takes {told}.{}", missing.collect::<String>())
 }

@@ -211,11 +211,16 @@ impl Report {
         table
     }
 
-    /// The same with keylatch and the one that it is compared with only.
-    pub fn short_table<'a>(&self, scenarios: impl IntoIterator<Item = &'a Scenario>) -> String {
+    /// A table in markdown: a row for each comparison in a measure that `is_shown`, with keylatch and the candidate that it
+    /// is compared with.
+    pub fn short_table<'a>(
+        &self,
+        scenarios: impl IntoIterator<Item = &'a Scenario>,
+        is_shown: impl Fn(&Measure) -> bool,
+    ) -> String {
         let mut table =
             header(&["scenario", "measure", "keylatch", "compared with"], &[], &["ratio", "goal", "stretch", "met"]);
-        for line in lines(scenarios) {
+        for line in lines(scenarios).filter(|line| is_shown(line.measure)) {
             let Line { scenario, measure, .. } = line;
             let Some(own) = self.stats(scenario, measure, scenario.subject) else { continue };
             let verdict = self.verdict(line);
@@ -229,6 +234,26 @@ impl Report {
             row(&mut table, title.into_iter().chain(self.judgement(line, verdict.as_ref())));
         }
         table
+    }
+
+    /// A row for each comparison, in CSV: what the short tables show, for every measure.
+    pub fn goals<'a>(&self, scenarios: impl IntoIterator<Item = &'a Scenario>) -> io::Result<String> {
+        let mut text = format!("# {}\n", self.facts).into_bytes();
+        let mut csv = csv::Writer::from_writer(&mut text);
+        csv.write_record(GOAL_COLUMNS)?;
+        for line in lines(scenarios) {
+            let Line { scenario, measure, .. } = line;
+            let Some(own) = self.stats(scenario, measure, scenario.subject) else { continue };
+            let verdict = self.verdict(line);
+            let judgement = self.judgement(line, verdict.as_ref());
+            let (other, theirs) =
+                verdict.map_or_else(Default::default, |verdict| (verdict.other, figure(verdict.figure)));
+            let own = figure(measure.of(&own));
+            let record = [scenario.name.clone(), measure.title(), scenario.subject.to_owned(), own, other, theirs];
+            csv.write_record(record.into_iter().chain(judgement))?;
+        }
+        drop(csv);
+        Ok(String::from_utf8(text).expect("figures are text"))
     }
 
     /// Ratio, goal, stretch, and which of them is met.
@@ -272,6 +297,19 @@ const COLUMNS: [&str; 11] = [
     "rounds",
     "keylatch / candidate",
     "not measured because",
+];
+
+const GOAL_COLUMNS: [&str; 10] = [
+    "scenario",
+    "measure",
+    "form of keylatch",
+    "keylatch",
+    "compared with",
+    "its figure",
+    "ratio",
+    "goal",
+    "stretch",
+    "met",
 ];
 
 impl Measure {

@@ -1,20 +1,20 @@
-//! Makes of `results/suite.csv` what the docs show: the charts in `docs/charts`, and the tables of
-//! `docs/performance.md`.
+//! Makes what the docs show from `results/suite.csv`: the charts in `docs/charts`, the tables of `docs/performance.md`, and
+//! `results/goals.csv`.
 //!
-//! A table stands there between `<!-- table: NAME -->` and `<!-- end -->`. The names are those of the groups of
-//! scenarios, `uncontended`, `contended`, `conditions`, `memory` and `tasks`, for keylatch and whom it is compared
-//! with; the same with `-all` for all candidates; and `facts`, which is some sentences.
+//! A table of the page stands between `<!-- table: NAME -->` and `<!-- end -->`. Its name is that of a group of scenarios
+//! (`uncontended`, `contended`, `memory` or `tasks`), or `facts`, which is a paragraph about the machine. The page has the
+//! measures that a reader decides by; `goals.csv` has them all, with the goals. A test compares both with the results.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use keylatch_benches::chart::{Bar, Chart, Kind, Panel, fill_tables};
 use keylatch_benches::report::{Report, figure};
 use keylatch_benches::scenarios::{Group, Measure, PEERS, SUBJECT, Scenario, scenarios};
 
-/// What decides, for a first look. The first measure of each is shown.
+/// The scenarios of the headline chart. It shows the first measure of each.
 const HEADLINE: [&str; 8] = [
     "one u64 key, blocking",
     "one u64 key, async poll",
@@ -26,11 +26,14 @@ const HEADLINE: [&str; 8] = [
     "1,000,000 keys held at once",
 ];
 
-/// How many peers stand beside keylatch there.
+/// The number of peers beside keylatch in the headline chart.
 const HEADLINE_PEERS: usize = 3;
 
+/// The measures that the page shows of threads that meet.
+const CONTENDED: [&str; 2] = ["rate", "time"];
+
 fn main() -> io::Result<()> {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let docs = docs();
     let (report, scenarios) = (Report::read(&Report::path())?, scenarios());
 
     let charts = docs.join("charts");
@@ -40,26 +43,36 @@ fn main() -> io::Result<()> {
         fs::write(charts.join(format!("{}.svg", group.name())), grouped(&report, &scenarios, group).svg())?;
     }
 
+    fs::write(goals_path(), report.goals(&scenarios)?)?;
     let page = docs.join("performance.md");
-    if page.exists() {
-        let text = fs::read_to_string(&page)?;
-        fs::write(&page, fill_tables(&text, |name| table(&report, &scenarios, name)))?;
-    }
-    Ok(())
+    let text = fs::read_to_string(&page)?;
+    fs::write(&page, filled(&text, &report, &scenarios))
+}
+
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs")
+}
+
+fn goals_path() -> PathBuf {
+    Report::path().with_file_name("goals.csv")
+}
+
+/// The page with its tables replaced by those of the report.
+fn filled(page: &str, report: &Report, scenarios: &[Scenario]) -> String {
+    fill_tables(page, |name| table(report, scenarios, name))
 }
 
 fn table(report: &Report, scenarios: &[Scenario], name: &str) -> String {
     if name == "facts" {
         return report.facts.clone();
     }
-    let (group, all) = name.strip_suffix("-all").map_or((name, false), |group| (group, true));
-    let group = Group::ALL.into_iter().find(|known| known.name() == group);
-    let group = group.unwrap_or_else(|| panic!("there is no table {name}"));
+    let group = Group::ALL.into_iter().find(|known| known.name() == name);
+    let group = group.unwrap_or_else(|| panic!("no group of scenarios is called {name}"));
     let scenarios = scenarios.iter().filter(|scenario| scenario.group == group);
-    if all { report.full_table(scenarios) } else { report.short_table(scenarios) }
+    report.short_table(scenarios, |measure| group != Group::Contended || CONTENDED.contains(&measure.name))
 }
 
-/// keylatch and the best peers, in what decides. A bar is a speed, and that of keylatch is one.
+/// keylatch and the best peers in the scenarios of [`HEADLINE`]. A bar is a speed relative to keylatch's.
 fn headline(report: &Report, scenarios: &[Scenario]) -> Chart {
     let panel = |name: &&str| {
         let scenario = scenarios.iter().find(|scenario| scenario.name == *name).expect("the headlines are scenarios");
@@ -86,7 +99,7 @@ fn headline(report: &Report, scenarios: &[Scenario]) -> Chart {
 fn grouped(report: &Report, scenarios: &[Scenario], group: Group) -> Chart {
     let mut panels = Vec::new();
     for scenario in scenarios.iter().filter(|scenario| scenario.group == group) {
-        // What waiting is like says something about the rate, and stands beside it. Other measures stand alone.
+        // Measures of waiting qualify the rate, so they stand beside its bars. Other measures get a panel of their own.
         let (alone, beside) = match group {
             Group::Contended | Group::Conditions => scenario.measures.split_at(1),
             _ => (&scenario.measures[..], &[][..]),
@@ -135,5 +148,31 @@ fn kind(candidate: &str) -> Kind {
         Kind::Peer
     } else {
         Kind::Reference
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use keylatch_benches::conditions::Condition;
+
+    use super::*;
+
+    const HELP: &str = "run `cargo run --release --bin charts` in benches/";
+
+    #[test]
+    fn the_tables_of_the_page_agree_with_the_results() {
+        let (report, scenarios) = (Report::read(&Report::path()).unwrap(), scenarios());
+        let page = fs::read_to_string(docs().join("performance.md")).unwrap();
+        assert!(filled(&page, &report, &scenarios) == page, "docs/performance.md is not up to date: {HELP}");
+    }
+
+    #[test]
+    fn the_goals_agree_with_the_results() {
+        if !Condition::ALL.into_iter().all(Condition::is_possible) {
+            return; // the results have scenarios that this system does not know
+        }
+        let (report, scenarios) = (Report::read(&Report::path()).unwrap(), scenarios());
+        let goals = fs::read_to_string(goals_path()).unwrap();
+        assert!(report.goals(&scenarios).unwrap() == goals, "results/goals.csv is not up to date: {HELP}");
     }
 }
