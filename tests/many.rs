@@ -26,7 +26,7 @@ const ALL: [Fairness; 5] =
 
 // ---- every form on every table ----------------------------------------------------------------------------------------
 
-/// Tests one form: given a guard that keeps the operation from "b", and its arguments, which contain "a" and "b".
+/// Tests every form of an operation, given a guard that keeps it from "b", and its arguments, which contain "a" and "b".
 macro_rules! every_form {
     (
         $test:ident, $locks:ident = $new:expr, $excluded:expr, ($($given:expr),+),
@@ -138,7 +138,7 @@ every_form! {
     write_many_arc, write_many_arc_blocking, try_write_many_arc, try_write_many_arc_for, try_write_many_arc_until
 }
 every_form! {
-    every_form_of_readers_who_write_as_well,
+    every_form_of_joint_reads_and_writes,
     locks = KeyedRwLock::<String>::new(), locks.try_read("b").unwrap(), (["a", "b"], ["b"]),
     read_write_many, read_write_many_blocking, try_read_write_many, try_read_write_many_for, try_read_write_many_until,
     read_write_many_arc, read_write_many_arc_blocking, try_read_write_many_arc, try_read_write_many_arc_for,
@@ -152,19 +152,19 @@ every_form! {
 }
 // Each key is listed more than once, and more often than there are permits.
 every_form! {
-    every_form_with_duplicate_keys, locks = KeyedMutex::<String>::new(), locks.try_lock("b").unwrap(),
+    every_form_of_a_mutex_with_duplicate_keys, locks = KeyedMutex::<String>::new(), locks.try_lock("b").unwrap(),
     (["b", "a", "b", "b", "a"]),
     lock_many, lock_many_blocking, try_lock_many, try_lock_many_for, try_lock_many_until,
     lock_many_arc, lock_many_arc_blocking, try_lock_many_arc, try_lock_many_arc_for, try_lock_many_arc_until
 }
 every_form! {
-    every_form_of_readers_with_a_key_that_is_named_twice,
+    every_form_of_readers_with_duplicate_keys,
     locks = KeyedRwLock::<String>::new(), locks.try_write("b").unwrap(), (["b", "a", "b", "b", "a"]),
     read_many, read_many_blocking, try_read_many, try_read_many_for, try_read_many_until,
     read_many_arc, read_many_arc_blocking, try_read_many_arc, try_read_many_arc_for, try_read_many_arc_until
 }
 every_form! {
-    every_form_of_a_semaphore_with_a_key_that_is_named_twice,
+    every_form_of_a_semaphore_with_duplicate_keys,
     locks = KeyedSemaphore::<String>::new(2), [locks.try_acquire("b").unwrap(), locks.try_acquire("b").unwrap()].map(Some),
     (["b", "a", "b", "b", "a"]),
     acquire_many, acquire_many_blocking, try_acquire_many, try_acquire_many_for, try_acquire_many_until,

@@ -614,7 +614,7 @@ fn guarantee_3_a_series_of_upgrades_does_not_starve_a_writer() {
     }
 }
 
-/// Beside giving the guard back it leaves the queue; otherwise the hold would become exclusive later.
+/// Besides giving the guard back, it leaves the queue; otherwise the hold would become exclusive later.
 #[test]
 fn an_upgrade_that_times_out_leaves_the_queue() {
     for fairness in ALL {

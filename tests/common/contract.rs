@@ -7,7 +7,7 @@
 
 use keylatch::{Fairness, Status};
 
-/// What a request asks for, or what a holder has. A mutex is modelled as a writer that never meets a reader.
+/// The kind of a request or of a hold. A mutex is modelled as a writer that never meets a reader.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Want {
     Read,
@@ -492,8 +492,8 @@ impl Key {
         }
     }
 
-    /// The hold that an upgradable reader has after its upgrade left the queue with this outcome, and whom the
-    /// release of that hold is for: the same as for any granted request.
+    /// Returns the hold that an upgradable reader has after its upgrade left the queue with this outcome, and the
+    /// request that the release of that hold is meant for, as for any granted request.
     pub fn held_after_upgrade(left: Option<bool>) -> (Want, For) {
         if left == Some(true) { (Write, For::NextWaiter) } else { (Upgradable, For::Anyone) }
     }

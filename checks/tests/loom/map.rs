@@ -525,7 +525,7 @@ fn one_of_two_batches_meets_its_conditions() {
     }
 }
 
-/// A visit or a `clear` claims the entries, and other calls run in between.
+/// `for_each_value` and `retain` claim the entries, and other calls run in between.
 #[test]
 fn values_are_visited_while_they_change() {
     for removes in [false, true] {
