@@ -24,11 +24,11 @@ const OTHERS: [&str; 6] = ["beans", "beets", "chard", "kale", "leek", "peas"];
 
 const CLIENTS: u32 = 12;
 const THREADS: u32 = 4; // clients that are threads; the others are tasks
-const TRIES: u32 = 1000; // of each client to buy a piece
-const RAISES: u32 = 500; // of the prices of all fruit
-const LOOKS: u32 = 2000; // at all fruit
+const TRIES: u32 = 1000; // purchases that each client tries
+const RAISES: u32 = 500; // increases of the prices of all fruit
+const LOOKS: u32 = 2000; // looks at all fruit
 
-const PIECES: u32 = CLIENTS * TRIES; // of each article, so that it never runs out
+const PIECES: u32 = CLIENTS * TRIES; // initial stock of each article, which never runs out
 const PRICE: u32 = 100;
 
 #[derive(Clone, Copy)]

@@ -21,7 +21,7 @@ type Cameras = Arc<KeyedMutex<String>>;
 /// Records with a camera. Returns whether it got the camera before the program ended.
 async fn record(cameras: Cameras, camera: &str, end: CancellationToken) -> bool {
     let got = cameras.lock(camera).until(end.cancelled()).await;
-    yield_now().await; // it records, if it has the camera
+    yield_now().await; // records, if it has the camera
     got.is_ok()
 }
 

@@ -78,7 +78,7 @@ fn account_of(charge: &Charge) -> &str {
 /// Reads a balance, makes an inquiry, and stores: if two charges to one account overlapped, one would be lost.
 async fn charge(balances: Arc<Mutex<HashMap<String, u64>>>, charge: Charge) -> Result<u64, Infallible> {
     let before = balances.lock().unwrap().get(&charge.account).copied().unwrap_or(0);
-    yield_now().await; // an inquiry at a bank
+    yield_now().await; // a request to a bank
     balances.lock().unwrap().insert(charge.account, before + charge.cents);
     Ok(before + charge.cents)
 }
