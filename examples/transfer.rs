@@ -107,7 +107,7 @@ impl Bank {
         match way {
             Way::Detected => loop {
                 let paying = party.acquire(self.accounts.lock(&from)).await;
-                let paying = paying.expect("nobody waits for who holds nothing");
+                let paying = paying.expect("a party that holds nothing cannot deadlock");
                 match party.acquire(self.accounts.lock(&to)).await {
                     Ok(_paid) => return self.make(transfer).await,
                     Err(deadlock) => self.avoided(deadlock),
@@ -131,7 +131,7 @@ impl Bank {
         match way {
             Way::Detected => loop {
                 let paying = party.acquire_blocking(self.accounts.lock(&from));
-                let paying = paying.expect("nobody waits for who holds nothing");
+                let paying = paying.expect("a party that holds nothing cannot deadlock");
                 match party.acquire_blocking(self.accounts.lock(&to)) {
                     Ok(_paid) => return self.make_blocking(transfer),
                     Err(deadlock) => self.avoided(deadlock),

@@ -287,7 +287,7 @@ pub(crate) mod sealed {
     }
 }
 
-macro_rules! several {
+macro_rules! one_list {
     ($($Mode:ident),+) => {$(
         impl ManyMode for $Mode {
             type Guards<P: TablePtr> = Guards<P, $Mode>;
@@ -302,7 +302,7 @@ macro_rules! several {
     )+};
 }
 
-several!(Exclusive, Shared, Permit);
+one_list!(Exclusive, Shared, Permit);
 
 impl ManyMode for ReadOrWrite {
     /// The guards of the keys that are read, and of the keys that are written.

@@ -93,11 +93,17 @@ impl Upgradable {
 impl Permit {
     pub(crate) const NEW: Permit = Permit { amount: 1 };
 
-    /// Makes `n` of the `limit` permits that each key of a table has.
+    /// Makes a hold of `n` of the `limit` permits of a key.
+    ///
+    /// # Panics
+    /// If `n` is 0 or more than `limit`.
     #[inline]
     #[track_caller]
-    pub(crate) fn several(n: usize, limit: usize) -> Permit {
-        assert!((1..=limit).contains(&n), "keylatch: n must be between 1 and {limit}, the table's permits, but is {n}");
+    pub(crate) fn checked(n: usize, limit: usize) -> Permit {
+        assert!(
+            (1..=limit).contains(&n),
+            "keylatch: n must be between 1 and {limit}, the permits of a key, but is {n}"
+        );
         Permit { amount: n as u32 } // `MAX_PERMITS` fits a `u32`
     }
 

@@ -223,7 +223,7 @@ where
     fn observe(&mut self, step: &mut Step<()>) {
         // One that has failed says so when it falls back.
         if !matches!(step, Step::Failed(..)) {
-            self.guard.observe_upgrade();
+            self.guard.report_upgrade();
         }
     }
 
@@ -302,7 +302,7 @@ where
     type Output = Upgraded<P>;
 
     fn contention(&mut self) -> Contention {
-        self.tracked.as_mut().expect(FINISHED).guard.outlook_of_upgrade()
+        self.tracked.as_mut().expect(FINISHED).guard.upgrade_contention()
     }
 
     fn attempt(&mut self) -> Option<Self::Output> {
