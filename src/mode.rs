@@ -193,7 +193,7 @@ impl sealed::ModeInside for Upgradable {
         panics.run(|| ending = told.and_then(|id| core.ending(hold.live(), Want::Upgrade, id)));
         panics.run(|| {
             // Dropped after the batch: it sweeps once the wakers have run.
-            let _settling = core.sweeping(hold.live());
+            let _sweeping = core.sweeping(hold.live());
             let mut batch = WakeBatch::default();
             if core.leave_queue(hold.live(), ticket, &mut batch).is_some() {
                 hold.set_mode(Upgradable { upgrading: Upgrading::Done, told: None });

@@ -28,7 +28,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     /// Polls the upgrade: ready when the hold is exclusive.
     fn poll_upgrade(&mut self, waiter: Waiter<'_>) -> Poll<()> {
         let begins = self.mode().upgrading.is_no();
-        if waiter.presence == Presence::LookingThread && begins && self.core().is_observed() {
+        if waiter.presence == Presence::SpinningThread && begins && self.core().is_observed() {
             // The observer may be slow, so the thread queues as sleeping: a hold handed to a spinning thread must be
             // taken at once.
             if self.poll_upgrade(Waiter { presence: Presence::SleepingThread, ..waiter }).is_ready() {

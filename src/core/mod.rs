@@ -27,7 +27,7 @@
 //! | ticket | a waiter's position in its queue |
 //! | grant, open | to give a waiter its hold; to wake a waiter and leave the key free for the first request |
 //! | bypass | to acquire past the queue |
-//! | due | said of a waiter that is granted its hold as soon as the hold is free |
+//! | hand-off | to grant a freed hold to a waiter that takes it at once, at any position in the queue: a spinning thread, or a waiter that was woken four times without getting in |
 //! | unshared | said of an entry whose only unit is its value's claim: the shard's lock gives exclusive use of it |
 //! | sweep | to return an unused value to the order of eviction, and to evict values beyond the bound |
 //!
@@ -108,7 +108,7 @@ mod wait;
 #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(unused_imports))] // for threads that spin
 pub(crate) use self::wait::Contention;
 pub(crate) use self::{
-    latch::{Kept, LatchWord, Users},
+    latch::{Blocked, LatchWord, Users},
     table::{
         Ask, Busy, Claim, Config, Core, Ending, Hold, Key, Live, Observer, OwnedKey, Payload, Source, Tag, TypedAccess,
         Valued,
@@ -119,5 +119,5 @@ pub(crate) use self::{
 #[cfg(target_has_atomic = "ptr")]
 pub(crate) use self::{
     table::Identity,
-    wait::{Holds, Place, Queued, Stand},
+    wait::{Holds, Place, PlaceState, Queued},
 };

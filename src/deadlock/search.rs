@@ -24,7 +24,7 @@ use hashbrown::{HashMap, HashSet};
 use super::registry::{Record, Registry, Wait, What};
 use super::report::{Deadlock, Link, Reason};
 use crate::core::slab::NONE;
-use crate::core::{Access, Holds, Identity, Queued, Rules, Stand, Ticket, Want};
+use crate::core::{Access, Holds, Identity, PlaceState, Queued, Rules, Ticket, Want};
 use crate::fairness::Fairness;
 
 impl Registry {
@@ -211,7 +211,7 @@ impl Scene {
             let mut waits = 0;
             for (_, record) in registry.of_party(party) {
                 let What::Waits(wait) = &record.what else { continue };
-                if wait.failed.is_some() || wait.place.stand() == Stand::Granted {
+                if wait.failed.is_some() || wait.place.state() == PlaceState::Granted {
                     continue;
                 }
                 waits += 1;
@@ -242,7 +242,7 @@ impl Scene {
             meet(record.party);
             match &record.what {
                 What::Holds(access) => holders.push((record.party, *access)),
-                What::Waits(wait) if wait.place.stand() == Stand::Granted => {
+                What::Waits(wait) if wait.place.state() == PlaceState::Granted => {
                     if wait.failed.is_none() {
                         holders.push((record.party, access_of(wait.want)));
                     }

@@ -14,7 +14,7 @@ use crate::acquire::blocking::{Wait, block, deadline_after};
 use crate::acquire::future::race;
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::core::Contention;
-use crate::core::{Access, Entered, Kept, LatchWord, Presence, Ticket, Waiter, WakeBatch, Want};
+use crate::core::{Access, Blocked, Entered, LatchWord, Presence, Ticket, Waiter, WakeBatch, Want};
 use crate::fairness::Fairness;
 use crate::mode::Mode;
 
@@ -41,8 +41,8 @@ impl<'a, M: Mode> Request<'a, M> {
 
     /// Acquires the latch if it is free for this request. The request must have no claim.
     #[inline]
-    pub(super) fn enter(&mut self) -> Result<LatchGuard<'a, M>, Kept> {
-        let word = self.word.ok_or(Kept::Out)?;
+    pub(super) fn enter(&mut self) -> Result<LatchGuard<'a, M>, Blocked> {
+        let word = self.word.ok_or(Blocked::Held)?;
         word.hold(self.mode.access())?;
         self.word = None;
         Ok(LatchGuard::new(word, self.fairness, self.mode))
@@ -53,8 +53,8 @@ impl<'a, M: Mode> Request<'a, M> {
         if !self.is_claimed {
             match self.enter() {
                 Ok(guard) => return Some(guard),
-                Err(Kept::Out) => return None,
-                Err(Kept::Waiting) => {}
+                Err(Blocked::Held) => return None,
+                Err(Blocked::Queued) => {}
             }
         }
         let word = self.claimed()?;

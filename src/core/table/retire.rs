@@ -111,7 +111,7 @@ impl<K, V: Payload> Core<K, V> {
     /// A holder leaves, and others may have units of the entry.
     #[inline(never)]
     fn leave(&self, hold: UnitOf<K, V>, access: Access, whom: ReleaseFor) {
-        let _settling = self.sweeping(hold.live());
+        let _sweeping = self.sweeping(hold.live());
         self.leave_as(hold, access, |state| self.waits.hand_over(state, access, whom));
     }
 
@@ -142,7 +142,7 @@ impl<K, V: Payload> Core<K, V> {
 
     /// A claim is given up.
     pub(crate) fn withdraw(&self, claim: Claim<K, V>) {
-        let _settling = self.sweeping(claim.live());
+        let _sweeping = self.sweeping(claim.live());
         self.leave_claim(claim.into_unit());
     }
 
@@ -162,7 +162,7 @@ impl<K, V: Payload> Core<K, V> {
     /// and a hold that was already granted, which goes to the next.
     pub(crate) fn cancel<M: TypedAccess>(&self, claim: Claim<K, V>, mode: M, ticket: Ticket) {
         // Dropped last: wakers run when everything is in order.
-        let _settling = self.sweeping(claim.live());
+        let _sweeping = self.sweeping(claim.live());
         let mut batch = WakeBatch::default();
         match self.leave_queue(claim.live(), ticket, &mut batch) {
             // The reservation passes to the next waiter, not to the first newcomer.

@@ -87,7 +87,7 @@ impl Machine {
             self.enter(want);
         } else if how % 2 == 0 && self.waiting.len() < 12 {
             let queue = *self.queue.get_or_insert_with(|| self.queues.open_queue());
-            let presence = if how / 2 % 4 >= self.lookers { Presence::Task } else { Presence::LookingThread };
+            let presence = if how / 2 % 4 >= self.lookers { Presence::Task } else { Presence::SpinningThread };
             self.waiting.push((self.queues.push(queue, want, presence, &self.rules, Waker::noop().clone()), want));
         }
     }
@@ -100,9 +100,9 @@ impl Machine {
         if self.holds().allow(want, self.rules.limit()) && (is_head || self.passes(want)) {
             let holds = self.holds().after(want);
             self.enter(want);
-            self.admit(ticket, holds, Cause::Settled);
+            self.admit(ticket, holds, Cause::QueueChanged);
         } else {
-            let presence = [Presence::Task, Presence::LookingThread, Presence::SleepingThread][usize::from(how) % 3];
+            let presence = [Presence::Task, Presence::SpinningThread, Presence::SleepingThread][usize::from(how) % 3];
             let mut batch = WakeBatch::default();
             batch.fresh = Some(Waker::noop().clone());
             let waiter = Waiter { presence, waker: Waker::noop() };
@@ -144,7 +144,7 @@ impl Machine {
     /// Lets in whoever gets in, when `gone` waits no more.
     fn admit(&mut self, gone: Ticket, holds: Holds, cause: Cause) {
         let Some(queue) = self.queue else { return };
-        let most = self.queues.most_due(queue, gone, holds, &self.rules, cause);
+        let most = self.queues.most_wakers(queue, gone, holds, &self.rules, cause);
         if gone.is_some() {
             drop(self.queues.remove(queue, gone));
             self.waiting.retain(|&(ticket, _)| ticket != gone);

@@ -13,7 +13,7 @@ use crate::core::wait::word::{Access, Holds, Want};
 use crate::core::wait::{CountKind, Presence, Rules, Ticket, Waiter, WakeBatch};
 
 use Access::{Exclusive as W, Shared as R};
-use Presence::{LookingThread as Looks, SleepingThread as Sleeps, Task};
+use Presence::{SleepingThread as Sleeps, SpinningThread as Looks, Task};
 
 const HANDING_OVER: [Fairness; 2] = [Fairness::Adaptive, Fairness::Bounded(999)];
 

@@ -84,8 +84,8 @@ fn fifo_grants_in_order_of_arrival_neighbouring_readers_together() {
     admits(fifo, &[], Cause::WriterLeft, &[W, R, W], &[Granted, Head, Behind]);
     admits(fifo, &[], Cause::WriterLeft, &[R, R, W, R], &[Granted, Granted, Head, Behind]);
     admits(fifo, &[], Cause::WriterLeft, &[R, U, R, U, R], &[Granted, Granted, Granted, Head, Behind]);
-    admits(fifo, &[P, P], Cause::Settled, &[P, P], &[Granted, Head]);
-    admits(fifo, &[R], Cause::Settled, &[W, R], &[Head, Behind]);
+    admits(fifo, &[P, P], Cause::QueueChanged, &[P, P], &[Granted, Head]);
+    admits(fifo, &[R], Cause::QueueChanged, &[W, R], &[Head, Behind]);
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn waiters_that_are_due_pass_the_head_within_the_bound() {
         let queue = queues.open_queue();
         let head = push(&mut queues, queue, Access::Permits(3), Presence::Task, &rules, Waker::noop());
         let due: Vec<Ticket> =
-            (0..20).map(|_| push(&mut queues, queue, P, Presence::LookingThread, &rules, Waker::noop())).collect();
+            (0..20).map(|_| push(&mut queues, queue, P, Presence::SpinningThread, &rules, Waker::noop())).collect();
         // One permit of three is free, again and again.
         for round in 0..due.len() {
             let left = holds(&[P, P]);
@@ -134,11 +134,11 @@ fn waiters_that_are_due_pass_the_head_within_the_bound() {
 #[test]
 fn readers_get_in_when_the_writer_that_kept_them_out_gives_up() {
     for fairness in [Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(4)] {
-        admits(fairness, &[R], Cause::Settled, &[R, R, W, R], &[Granted, Granted, Head, Behind]);
+        admits(fairness, &[R], Cause::QueueChanged, &[R, R, W, R], &[Granted, Granted, Head, Behind]);
     }
     // An upgradable reader whose place is taken keeps no reader out, except in strict order.
-    admits(Fairness::Bounded(4), &[U], Cause::Settled, &[U, R, W, R], &[Head, Granted, Behind, Behind]);
-    admits(Fairness::Fifo, &[U], Cause::Settled, &[U, R, W, R], &[Head, Behind, Behind, Behind]);
+    admits(Fairness::Bounded(4), &[U], Cause::QueueChanged, &[U, R, W, R], &[Head, Granted, Behind, Behind]);
+    admits(Fairness::Fifo, &[U], Cause::QueueChanged, &[U, R, W, R], &[Head, Behind, Behind, Behind]);
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn barging_reserves_nothing() {
     let barging = Fairness::Barging;
     admits(barging, &[], Cause::WriterLeft, &[W, R], &[Head, Behind]);
     admits(barging, &[], Cause::WriterLeft, &[R, R, W], &[Head, Behind, Behind]);
-    admits(barging, &[P], Cause::Settled, &[P, P, P], &[Head, Behind, Behind]);
+    admits(barging, &[P], Cause::QueueChanged, &[P, P, P], &[Head, Behind, Behind]);
 }
 
 #[test]
@@ -178,9 +178,9 @@ fn wakes(fairness: Fairness, left: &[Access], waiting: &[Access], expected: usiz
     let mut holds = holds(left);
     for expected in [expected, 0] {
         let mut bin = WakeBatch::default();
-        let most = queues.most_due(queue, Ticket::NONE, holds, &rules, Cause::Settled);
+        let most = queues.most_wakers(queue, Ticket::NONE, holds, &rules, Cause::QueueChanged);
         bin.reserve(most);
-        holds = queues.admit(queue, holds, &rules, Cause::Settled, &mut bin).holds;
+        holds = queues.admit(queue, holds, &rules, Cause::QueueChanged, &mut bin).holds;
         assert!(bin.count() <= most, "more wakers than announced");
         drop(bin);
         assert_eq!(
@@ -266,7 +266,7 @@ fn memory_is_given_back_when_a_burst_of_waiters_is_over() {
         drop(queues.remove(queue, ticket));
     }
     let admitted =
-        queues.admit(queue, Holds::NONE, &rules(Fairness::Fifo, &[W]), Cause::Settled, &mut WakeBatch::default());
+        queues.admit(queue, Holds::NONE, &rules(Fairness::Fifo, &[W]), Cause::QueueChanged, &mut WakeBatch::default());
     assert!(!admitted.queued && admitted.granted == 0);
     assert!(queues.memory() <= 64);
     assert_eq!(Word::born(Unit::Claim).admit(admitted.holds, 0, admitted.queued), Word::born(Unit::Claim));
@@ -306,7 +306,7 @@ fn permits(waiting: usize) -> (Queues, u32, Vec<Ticket>, Rules) {
 #[track_caller]
 fn admit_wakes(queues: &mut Queues, queue: u32, holds: Holds, rules: &Rules, expected: usize) {
     let mut batch = WakeBatch::default();
-    queues.admit(queue, holds, rules, Cause::Settled, &mut batch);
+    queues.admit(queue, holds, rules, Cause::QueueChanged, &mut batch);
     assert_eq!(batch.count(), expected);
 }
 
