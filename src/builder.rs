@@ -71,6 +71,12 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// shard. If `n` is 0 or more than [`MAX_SHARDS`], [`build`](Builder::build) panics.
     ///
     /// A shard can hold about four billion keys at once; locking one more panics.
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedMutex::<u64>::builder().shards(1).build();
+    /// assert!(locks.is_empty());
+    /// ```
     pub fn shards(mut self, n: usize) -> Self {
         self.shards = Some(n);
         self
@@ -83,12 +89,26 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// [`pool_capacity`](Builder::pool_capacity) is set lower. Keys are spread over the shards at random, so each shard
     /// reserves its share plus six standard deviations, but no more than `n`. With one shard the reservation is exact.
     /// The default is 0. If `n` is more than [`MAX_CAPACITY`], [`build`](Builder::build) panics.
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedMutex::<u64>::builder().capacity(1000).build();
+    /// assert!(locks.is_empty());
+    /// ```
     pub fn capacity(mut self, n: usize) -> Self {
         self.capacity = n;
         self
     }
 
     /// Sets the policy that decides which request acquires a contended key. The default is [`Fairness::Adaptive`].
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::{Fairness, KeyedMutex};
+    ///
+    /// let in_order = KeyedMutex::<u64>::builder().fairness(Fairness::Fifo).build();
+    /// # drop(in_order);
+    /// ```
     pub fn fairness(mut self, fairness: Fairness) -> Self {
         self.rules.fairness = fairness;
         self
@@ -107,6 +127,12 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// that is 6,016. A key that is still in use also keeps its chunk, with at most 15 free entries. Entries that
     /// [`capacity`](Builder::capacity) has reserved beyond the pool are freed in the same way, as keys are locked and
     /// released.
+    ///
+    /// # Examples
+    /// ```
+    /// let frugal = keylatch::KeyedMutex::<u64>::builder().pool_capacity(0).build();
+    /// assert!(frugal.is_empty());
+    /// ```
     pub fn pool_capacity(mut self, n: usize) -> Self {
         self.spares = Some(n);
         self
@@ -121,12 +147,27 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// With `true`, `to_key_into` runs inside an internal lock. It must not use the table, which would deadlock, and it
     /// should be short; it may panic. The same rules apply to everything that it calls: for a key type without its own
     /// [`clone_from`](Clone::clone_from) or `to_key_into`, these are its `clone` and the `drop` of the old key.
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedMutex::<String>::builder().recycle_keys(true).build();
+    /// drop(locks.lock_blocking("a"));
+    /// drop(locks.lock_blocking("b")); // overwrites the old key in place
+    /// ```
     pub fn recycle_keys(mut self, recycle: bool) -> Self {
         self.recycle_keys = recycle;
         self
     }
 
     /// Sets the hasher. The default is hashbrown's: see [`DefaultHashBuilder`].
+    ///
+    /// # Examples
+    /// ```
+    /// use std::hash::RandomState;
+    ///
+    /// let locks = keylatch::KeyedMutex::<String>::builder().hasher(RandomState::new()).build(); // SipHash
+    /// assert!(locks.is_empty());
+    /// ```
     pub fn hasher<S2>(self, hasher: S2) -> Builder<T, K, S2> {
         let Builder { shards, capacity, spares, recycle_keys, values, rules, observer, hasher: _, makes } = self;
         Builder { shards, capacity, spares, recycle_keys, values, rules, observer, hasher, makes }
@@ -193,6 +234,12 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     ///
     /// # Panics
     /// If `shards` is 0 or more than [`MAX_SHARDS`], or if `capacity` is more than [`MAX_CAPACITY`].
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedMutex::<String>::builder().build();
+    /// assert!(locks.try_lock("a").is_some());
+    /// ```
     #[must_use]
     #[track_caller]
     pub fn build(self) -> T::Table<K, S> {

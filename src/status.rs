@@ -58,6 +58,9 @@ macro_rules! counts {
     ($($(#[doc = $doc:literal])+ $name:ident;)+) => {
         impl Status {$(
             $(#[doc = $doc])+
+            ///
+            /// # Examples
+            /// See [`Status`].
             #[must_use]
             pub fn $name(&self) -> usize {
                 self.$name
@@ -133,12 +136,18 @@ impl fmt::Display for Status {
 
 impl Status {
     /// Returns the number of holders of the key, of all kinds.
+    ///
+    /// # Examples
+    /// See [`Status`].
     #[must_use]
     pub fn holders(&self) -> usize {
         self.readers + self.writers + self.upgradable + self.permits
     }
 
     /// Returns the number of waiters for the key, of all kinds.
+    ///
+    /// # Examples
+    /// See [`Status`].
     #[must_use]
     pub fn waiters(&self) -> usize {
         self.waiting_readers

@@ -29,24 +29,36 @@ impl<'a, K: ?Sized> WaitEvent<'a, K> {
     }
 
     /// Returns the key that the request waits for.
+    ///
+    /// # Examples
+    /// See [`WaitEvent`].
     #[must_use]
     pub fn key(&self) -> &'a K {
         self.key
     }
 
     /// Returns the access that the request waits for.
+    ///
+    /// # Examples
+    /// See [`WaitEvent`].
     #[must_use]
     pub fn mode(&self) -> WaitMode {
         self.mode
     }
 
     /// Returns whether the wait begins, or how it has ended.
+    ///
+    /// # Examples
+    /// See [`WaitEvent`].
     #[must_use]
     pub fn phase(&self) -> WaitPhase {
         self.phase
     }
 
     /// Returns the id of the wait. Both events of a wait have the same id.
+    ///
+    /// # Examples
+    /// See [`WaitId`].
     #[must_use]
     pub fn id(&self) -> WaitId {
         self.id
@@ -203,6 +215,14 @@ impl WaitId {
     }
 
     /// Returns the number, for a log.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::KeyedMutex;
+    ///
+    /// let locks = KeyedMutex::<String>::builder().on_wait(|event| println!("wait {}", event.id().get())).build();
+    /// # drop(locks);
+    /// ```
     #[must_use]
     pub fn get(self) -> u64 {
         self.0.get().into()
