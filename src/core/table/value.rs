@@ -1,4 +1,4 @@
-//! Values: what an entry of a map has beside its key, and what its shard knows of them.
+//! The state of values: in the entries of a map, and in their shard.
 
 use alloc::boxed::Box;
 use core::marker::PhantomData;
@@ -12,18 +12,18 @@ use crate::sync::{AtomicU32, Ordering};
 #[allow(unreachable_pub, missing_debug_implementations)] // there are none
 pub struct Valued<T>(PhantomData<T>);
 
-/// The facts about an entry's value that can be read without a hold.
+/// The state of an entry's value that can be read without a hold.
 ///
 /// | bits of `high` | meaning |
 /// |---|---|
 /// | 0 | `PRESENT`: there is a value |
 /// | 1 | `USED`: the value was used since it was last considered for eviction |
-/// | 2 to 7 | how many handles the entry has; 63 of them are as many as there may be |
+/// | 2 to 7 | the number of handles of the entry; 63 means 63 or more |
 /// | 8 to 31 | the high bits of the version, the low ones of which are `low` |
 ///
-/// The version is that of the last value, whether it is still there or not: so it counts on from there. It, and `PRESENT`, change
-/// only by who has the entry alone, and `PRESENT` under the shard lock; the other bits at any time. What orders the version is the
-/// entry's word, or the shard lock.
+/// The version is that of the last value, even if that has been removed: so later versions continue from it. The
+/// version and `PRESENT` change only by a caller with exclusive use of the entry, and `PRESENT` only under the shard
+/// lock; the other bits may change at any time. The entry's word, or the shard lock, orders accesses of the version.
 #[allow(unreachable_pub, missing_debug_implementations)]
 pub struct Marks {
     low: AtomicU32,
@@ -39,7 +39,7 @@ const VERSION_SHIFT: u32 = 8;
 /// The state of a shard of a map.
 #[allow(unreachable_pub, missing_debug_implementations)]
 pub struct Kept {
-    /// No entry of the shard that is gone had a later version.
+    /// The high-water mark: no dead entry of the shard had a later version.
     high_water: u64,
     /// The number of values.
     pub(super) values: usize,
@@ -49,9 +49,9 @@ pub struct Kept {
 
 /// The state of a shard whose number of values is bounded.
 ///
-/// Each value is either in the sieve or *parked*, because its entry is in use, or was when the sieve's hand came by. (So many are
-/// parked as there are more values than in the sieve.) Whoever uses a parked one last puts it in (again). So neither costs more than a constant number of steps for each use, however many
-/// values are in use for however long.
+/// Each value is either in the sieve or *parked*, because its entry is in use, or was when the sieve's hand visited it.
+/// (The number of parked values is the difference.) The last user of a parked value puts it into the sieve. So each use
+/// costs a constant number of steps, however many values are in use.
 pub(super) struct Bound {
     pub(super) most: usize,
     pub(super) sieve: Sieve,
@@ -59,8 +59,8 @@ pub(super) struct Bound {
     exceeds: bool,
 }
 
-/// Which shards of a table have parked values, or more than they should: so a release in another shard need not look. Empty where
-/// values are not bounded.
+/// The shards of a table that have parked values, or too many values: a release in another shard need not sweep. Empty
+/// if values are not bounded.
 #[allow(unreachable_pub, missing_debug_implementations)]
 pub struct Excess(Box<[AtomicU32]>);
 
@@ -104,7 +104,7 @@ impl Marks {
 
     pub(super) fn note_handle(&self, comes: bool) {
         let step = |high: u32| match high & HANDLES {
-            HANDLES => None, // too many to know of the last
+            HANDLES => None, // saturated: the last handle cannot be recognised
             _ if comes => Some(high + HANDLE_ONE),
             _ => Some(high - HANDLE_ONE),
         };
