@@ -59,7 +59,7 @@
 /// | [`read`](crate::KeyedRwLock::read) | its turn, together with the readers next to it | gets in with all readers that wait when a writer leaves, or when no writer waits before it any more | is woken then |
 /// | [`upgradable_read`](crate::KeyedRwLock::upgradable_read) | its turn | with the readers when a writer leaves, if no other upgradable reader holds the key (before a writer that came first only once); else as above | no promise |
 /// | [`upgrade`](crate::Guard::upgrade) | before all others, when the last reader has left | before all waiters; passed by at most 16 readers, or `n`, while others read; then woken under `Adaptive`, handed over under `Bounded` | before all waiters, but not before newcomers |
-/// | [`acquire`](crate::KeyedSemaphore::acquire) | its turn | as above; a request that leaves enough permits for the first waiter passes nobody | no promise |
+/// | [`acquire`](crate::KeyedSemaphore::acquire) | its turn | as above; a request that leaves enough permits for the first waiter does not count as passing it | no promise |
 /// | [`acquire_n`](crate::KeyedSemaphore::acquire_n) | its turn | as above; while it is at the head and too few permits are free, the waiters behind it wait, and newcomers pass it 16 times, or `n` | no promise |
 ///
 /// [`unlock_fair`](crate::Guard::unlock_fair) hands over the hold, with all of its permits, under every policy. Nothing

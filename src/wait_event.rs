@@ -10,7 +10,7 @@ use core::num::NonZeroU32;
 ///
 /// let locks = KeyedMutex::<String>::builder()
 ///     .on_wait(|event| match event.phase() {
-///         WaitPhase::Started => println!("{:?}: somebody waits to {}", event.key(), event.mode()),
+///         WaitPhase::Started => println!("{:?}: a request waits to {}", event.key(), event.mode()),
 ///         phase => println!("{:?}: {phase}", event.key()),
 ///     })
 ///     .build();

@@ -23,7 +23,7 @@ pub(crate) enum Join {
     /// A hold if the entry is new, else a claim, so that a caller of several keys cannot hold one twice.
     Make,
     /// A hold if that is possible without waiting, else a claim.
-    #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for those who block
+    #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for threads that block
     Enter,
     /// A hold if that is possible without waiting; a claim only if the queue has to decide.
     Try,
@@ -204,7 +204,7 @@ impl<K, V: Payload> Core<K, V> {
     /// # Panics
     /// If the entry has [`MAX_UNITS`] units.
     #[inline]
-    #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for those who block
+    #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for threads that block
     pub(crate) fn hold_or_claim<M>(&self, source: &mut impl Source<K, V>, mode: M) -> Result<Hold<K, V, M>, Claim<K, V>>
     where
         M: TypedAccess,

@@ -9,7 +9,7 @@ use super::value::{Excess, Kept, Marks, Valued};
 /// An entry lives with or without a value. The slot contains the value's memory and its *marks*: atomics, readable
 /// without a hold, that tell whether there is a value, and its version. A table of locks pays nothing for this.
 ///
-/// `pub` because sealed traits name it; nobody outside can.
+/// `pub` because sealed traits name it; other crates cannot.
 #[allow(unreachable_pub)]
 pub trait Payload: Sized {
     /// Whether entries can have values.
@@ -107,7 +107,7 @@ pub trait Payload: Sized {
 impl Payload for () {
     const VALUES: bool = false;
 
-    /// Nothing can be one: so what may have one is as small as what has none, and nobody asks whether it has.
+    /// Uninhabited, so that an optional value takes no space, and its checks are optimised away.
     type Value = Infallible;
     type Marks = ();
     type Kept = ();

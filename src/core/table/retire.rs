@@ -148,7 +148,7 @@ impl<K, V: Payload> Core<K, V> {
         self.leave_claim(claim.into_unit());
     }
 
-    /// The same, by somebody who looks after the values.
+    /// Gives up a claim, for a caller that sweeps the values itself.
     #[inline]
     pub(super) fn leave_claim(&self, mut unit: UnitOf<K, V>) {
         let leave = |word: Word| if word.is_only(Unit::Claim) { Err(()) } else { Ok(word.leave(Unit::Claim)) };

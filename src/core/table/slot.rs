@@ -1,7 +1,7 @@
 //! Slots: the memory of entries. The only module with unsafe code.
 //!
-//! Slots are allocated by *chunks* and never move, so that guards can point at them and at their keys. Who may touch a slot is
-//! a matter of *tokens*, none of which can be copied:
+//! Slots are allocated by *chunks* and never move, so that guards can point at them and at their keys. The right to
+//! access a slot is represented by *tokens*, none of which can be copied:
 //!
 //! - [`Spare`]: sole owner of a slot that serves no key. It may still own an old key (`Word::DEAD_KEYED`). A slot that is marked
 //!   free in its chunk belongs to the chunk in the same way.
@@ -21,7 +21,7 @@
 //! 5. A unit is kept only beside a reference or an `Arc` to its table, so it does not outlive the table, whose drop frees
 //!    the slots of forgotten units.
 //! 6. A chunk, and the spares and `SlotRef`s of its slots, stay in one shard. A chunk is dropped when all its slots are
-//!    marked free, or with its shard: then nobody has a token of its slots any more, or uses it (5).
+//!    marked free, or with its shard: then no token of its slots exists any more, or is used (5).
 //! 7. A hold's mode says what the word counts it as; and while the word counts an exclusive hold it counts no other.
 //! 8. A slot's value is initialised while its marks say that it is present, which they do of live slots only. A present
 //!    value comes with a claim of its own, for which there is no token: storing the value consumes a claim, and taking
@@ -418,14 +418,14 @@ impl<'a, K, V: Payload> Live<'a, K, V> {
         &self.slot().state
     }
 
-    /// Whether the two are the same entry. An entry stays where it is while somebody has a unit of it, so where it is tells
-    /// it from all others, whatever their keys.
+    /// Returns whether both are the same entry. An entry does not move while it has a unit, so its address identifies
+    /// it.
     #[inline]
     pub(crate) fn is(self, other: Live<'_, K, V>) -> bool {
         self.0 == other.0
     }
 
-    /// Where the entry is. That orders the entries of a table, as long as somebody has a unit of each that is compared.
+    /// Returns the address of the entry. Addresses order the entries of a table while each of these has a unit.
     #[inline]
     pub(crate) fn address(self) -> usize {
         self.0.addr().get()
@@ -436,26 +436,27 @@ impl<'a, K, V: Payload> Live<'a, K, V> {
         &self.slot().marks
     }
 
-    /// The claim of a value that somebody stores who has an exclusive hold. There is always room for it: see [`Word::keep`].
+    /// Makes the claim of a value that is stored under an exclusive hold. There is always room for it: see
+    /// [`Word::keep`].
     #[inline]
     pub(super) fn claim_for_value(self) -> Claim<K, V> {
         let claimed = self.join(|word| Ok(word.keep()));
         claimed.unwrap_or_else(|_| unreachable!("there is room for the claim of a value")).into_claim()
     }
 
-    /// For who owns the table: whatever units there are have been forgotten (5).
+    /// Returns exclusive use of the entry, for the owner of the table: all units have been forgotten (5).
     pub(super) fn owned(self) -> Option<Unshared<'a, K, V>> {
         V::is_present(self.marks()).then_some(Unshared(self))
     }
 
-    /// Whether nobody uses the entry, which has a value: for who has locked the shard, and asks nobody else.
+    /// Returns exclusive use of the entry, if its only unit is its value's claim. The caller has locked the shard.
     #[inline]
     pub(super) fn unshared(self) -> Option<Unshared<'a, K, V>> {
         let unshared = V::is_present(self.marks()) && self.state().is_sole(Word::born(Unit::Claim));
         unshared.then_some(Unshared(self))
     }
 
-    /// Takes a new unit, as `step` says.
+    /// Makes a new unit, which `step` counts.
     #[inline]
     pub(super) fn join(self, step: impl FnMut(Word) -> Result<Word, Refusal>) -> Result<UnitOf<K, V>, Refusal> {
         self.state().update(step).map(|_| UnitOf(self.0))
@@ -468,19 +469,19 @@ impl<K, V: Payload> UnitOf<K, V> {
         Live(self.0, PhantomData)
     }
 
-    /// Whether this unit is all that keeps the entry alive: all that the word counts is `sole`. Under the shard lock.
+    /// Returns the unit as the last one, if the word is `sole`. Called under the shard lock.
     #[inline]
     pub(super) fn last(self, sole: Word) -> Result<Last<K, V>, UnitOf<K, V>> {
         if self.live().state().is_sole(sole) { Ok(Last(self)) } else { Err(self) }
     }
 
-    /// The word counts it as a claim.
+    /// Makes the token of a claim, as which the word counts the unit.
     #[inline]
     pub(super) fn into_claim(self) -> Claim<K, V> {
         Claim(self)
     }
 
-    /// The word counts it as a hold of this mode.
+    /// Makes the token of a hold of this mode, as which the word counts the unit.
     #[inline]
     pub(super) fn into_hold<M: TypedAccess>(self, mode: M) -> Hold<K, V, M> {
         Hold { unit: self, mode }
@@ -500,7 +501,7 @@ impl<K, V: Payload> Claim<K, V> {
         self.0.live()
     }
 
-    /// The claim has been accepted as a hold of this mode.
+    /// Makes the token of the hold that the claim has become.
     #[inline]
     pub(crate) fn into_hold<M: TypedAccess>(self, _: Entered, mode: M) -> Hold<K, V, M> {
         self.0.into_hold(mode)
@@ -511,7 +512,7 @@ impl<K, V: Payload> Claim<K, V> {
         self.0
     }
 
-    /// Stores the value of an entry that has none, for who owns the table: whatever other units there are have been forgotten (5).
+    /// Stores the value of an entry that has none, for the owner of the table: all other units have been forgotten (5).
     pub(super) fn store_as_owner(self, value: V::Value) {
         Live(self.0.0, PhantomData).store(value, self, false);
     }
@@ -546,7 +547,7 @@ impl<K, V: Payload, M: TypedAccess> Hold<K, V, M> {
         self.mode
     }
 
-    /// Says what the word counts the hold as, or how far a request that continues it has come.
+    /// Sets the mode, which is the access that the word counts, or the progress of an upgrade.
     #[inline]
     pub(crate) fn set_mode(&mut self, mode: M) {
         self.mode = mode;
@@ -566,7 +567,7 @@ impl<K, V: Payload, M: TypedAccess> Hold<K, V, M> {
         self.mode = sum;
     }
 
-    /// The same hold with a mode of another type. The word counts it as that by now.
+    /// Retypes the hold by its new mode, as which the word already counts it.
     #[inline]
     pub(crate) fn into_mode<N: TypedAccess>(self, mode: N) -> Hold<K, V, N> {
         self.unit.into_hold(mode)
@@ -580,7 +581,8 @@ impl<K, V: Payload, M: TypedAccess> Hold<K, V, M> {
     /// The entry's value, if it has one.
     #[inline]
     pub(crate) fn value(&self) -> Option<&V::Value> {
-        // SAFETY: we have a hold, so nobody has the entry alone but us (7, 9), and the value is initialised (8).
+        // SAFETY: we have a hold, so no other caller has exclusive use of the entry (7, 9), and the value is
+        // initialised (8).
         V::is_present(self.live().marks())
             .then(|| self.live().slot().value.with(|value| unsafe { (*value).assume_init_ref() }))
     }
@@ -592,11 +594,12 @@ impl<K, V: Payload, M: TypedAccess> Hold<K, V, M> {
         assert!(self.mode.access() == Access::Exclusive, "a value is changed by an exclusive hold");
     }
 
-    /// The entry's value, if it has one, to be changed. Whoever changes it renews its version.
+    /// Returns the entry's value by mutable reference, if it has one. The caller must renew its version.
     #[inline]
     pub(super) fn value_mut(&mut self) -> Option<&mut V::Value> {
         self.assert_alone();
-        // SAFETY: we have the entry alone (7, 9), for as long as the hold is borrowed, and the value is initialised (8).
+        // SAFETY: we have exclusive use of the entry (7, 9), for as long as the hold is borrowed, and the value is
+        // initialised (8).
         V::is_present(self.live().marks())
             .then(|| self.live().slot().value.with_mut(|value| unsafe { (*value).assume_init_mut() }))
     }
@@ -616,7 +619,7 @@ impl<K, V: Payload, M: TypedAccess> Hold<K, V, M> {
     }
 }
 
-/// For who has the entry alone. Under the shard lock, or for who owns the table (8).
+/// Operations with exclusive use of the entry, under the shard lock or by the owner of the table (8).
 impl<K, V: Payload> Live<'_, K, V> {
     #[inline]
     fn store(self, value: V::Value, claim: Claim<K, V>, sole: bool) {
@@ -625,7 +628,7 @@ impl<K, V: Payload> Live<'_, K, V> {
             "a value is stored once, with a claim of its entry"
         );
         self.slot().value.with_mut(|place| {
-            // SAFETY: the caller has the entry alone (9).
+            // SAFETY: the caller has exclusive use of the entry (9).
             unsafe { (*place).write(value) };
         });
         V::set_present(self.marks(), true, sole);
@@ -637,7 +640,8 @@ impl<K, V: Payload> Live<'_, K, V> {
     fn take(self, sole: bool) -> (V::Value, Claim<K, V>) {
         assert!(V::is_present(self.marks()), "a value is taken out once");
         V::set_present(self.marks(), false, sole);
-        // SAFETY: the caller has the entry alone (9), and the value was initialised (8); the marks say that it is gone now.
+        // SAFETY: the caller has exclusive use of the entry (9), and the value was initialised (8); the marks say that
+        // it is gone now.
         let value = self.slot().value.with_mut(|value| unsafe { (*value).assume_init_read() });
         (value, Claim(UnitOf(self.0)))
     }
@@ -651,13 +655,13 @@ impl<'a, K, V: Payload> Unshared<'a, K, V> {
 
     #[inline]
     pub(super) fn value(&self) -> &V::Value {
-        // SAFETY: we have the entry alone (9), and the value is there.
+        // SAFETY: we have exclusive use of the entry (9), and the value is present.
         self.0.slot().value.with(|value| unsafe { (*value).assume_init_ref() })
     }
 
     #[inline]
     pub(super) fn value_mut(&mut self) -> &mut V::Value {
-        // SAFETY: we have the entry alone (9), and the value is there.
+        // SAFETY: we have exclusive use of the entry (9), and the value is present.
         self.0.slot().value.with_mut(|value| unsafe { (*value).assume_init_mut() })
     }
 

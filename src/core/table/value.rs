@@ -8,7 +8,7 @@ use crate::sync::{AtomicU32, Ordering};
 
 /// The payload of a map: an entry has a value of type `T`, or none.
 ///
-/// `pub` because sealed traits name it; nobody outside can.
+/// `pub` because sealed traits name it; other crates cannot.
 #[allow(unreachable_pub, missing_debug_implementations)] // there are none
 pub struct Valued<T>(PhantomData<T>);
 
@@ -65,12 +65,12 @@ pub(super) struct Bound {
 pub struct Excess(Box<[AtomicU32]>);
 
 impl Marks {
-    /// Of a slot that serves no key.
+    /// Makes the marks of a slot that serves no key.
     pub(super) fn dead() -> Marks {
         Marks { low: AtomicU32::new(0), high: AtomicU32::new(0) }
     }
 
-    /// An entry begins, without a value.
+    /// Begins an entry without a value.
     #[inline]
     pub(super) fn begin(&self, kept: &Kept) {
         self.low.store(kept.high_water as u32, Ordering::Relaxed);
@@ -83,8 +83,8 @@ impl Marks {
         self.high.load(Ordering::Relaxed) & PRESENT != 0
     }
 
-    /// With `sole` the caller has the shard lock, and the value has the entry's only unit: so no other bit changes meanwhile, and a
-    /// plain store does.
+    /// Sets whether there is a value. With `sole` the caller has the shard lock, and the value has the entry's only
+    /// unit: so no other bit can change, and a plain store suffices.
     #[inline]
     pub(super) fn set_present(&self, present: bool, sole: bool) {
         match (present, sole) {
@@ -111,14 +111,14 @@ impl Marks {
         let _ = self.high.fetch_update(Ordering::Relaxed, Ordering::Relaxed, step);
     }
 
-    /// That of the value, if there is one, else of the last one that there was.
+    /// Returns the version of the value, or of the last value if there is none.
     #[inline]
     pub(super) fn version(&self) -> u64 {
         let high = self.high.load(Ordering::Relaxed) >> VERSION_SHIFT;
         u64::from(high) << u32::BITS | u64::from(self.low.load(Ordering::Relaxed))
     }
 
-    /// A change: `by` versions on. For who has the entry alone.
+    /// Raises the version by `by`. The caller has exclusive use of the entry.
     #[inline]
     pub(super) fn renew(&self, by: u64) {
         let version = self.version() + by;
@@ -129,12 +129,12 @@ impl Marks {
         }
     }
 
-    /// Whether the value was used since this was last asked.
+    /// Returns whether the value was used since the last call.
     pub(super) fn take_used(&self) -> bool {
         self.high.load(Ordering::Relaxed) & USED != 0 && self.high.fetch_and(!USED, Ordering::Relaxed) & USED != 0
     }
 
-    /// Whether a handle may be there, if the entry is claimed by somebody or, else, by nobody but the table.
+    /// Returns whether the entry may have a handle. `claimed` tells whether it has units besides its value's claim.
     pub(super) fn has_handle(&self, claimed: bool) -> bool {
         match self.high.load(Ordering::Relaxed) & HANDLES {
             0 => false,
@@ -165,19 +165,19 @@ impl Excess {
 }
 
 impl Kept {
-    /// Of a shard that should have at most so many values, and holds `capacity` of them before anything is allocated.
+    /// Makes the state of a shard with at most `most` values, and memory for `capacity` of them.
     pub(super) fn new(most: Option<usize>, capacity: usize) -> Kept {
         let bound = |most| Box::new(Bound { most, sieve: Sieve::with_capacity(capacity), exceeds: false });
         Kept { high_water: 0, values: 0, bound: most.map(bound) }
     }
 
-    /// An entry dies.
+    /// Ends an entry: raises the high-water mark.
     #[inline]
     pub(super) fn end(&mut self, marks: &Marks) {
         self.high_water = self.high_water.max(marks.version());
     }
 
-    /// Says in the table's [`Excess`] whether there is something to sweep in this shard.
+    /// Records in the table's [`Excess`] whether this shard needs a sweep.
     pub(super) fn note_excess(&mut self, excess: &Excess, shard: usize) {
         let Some(bound) = &mut self.bound else { return };
         let exceeds = self.values > bound.sieve.len() || self.values > bound.most;

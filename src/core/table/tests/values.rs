@@ -85,7 +85,7 @@ fn more_handles_than_fit_the_count_change_only_the_count() {
             assert_eq!((marks.version(), marks.is_present()), (0, true));
         }
     }
-    // Which of them is the last is not known any more, until nobody but the table has a claim.
+    // The last handle cannot be recognised any more, until only the table has a claim.
     assert!(marks.has_handle(true));
     assert!(!marks.has_handle(false) && !marks.has_handle(true));
     marks.note_handle(true);

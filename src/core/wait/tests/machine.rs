@@ -1,5 +1,6 @@
-//! Waiters of one key, tasks and threads, for one permit and for several, in random steps. Who gets in when is told by the contract
-//! (`tests/model`); here it is that the lists say what the waiters are, and that no step hands out more wakers than were announced.
+//! Waiters of one key, tasks and threads, for one permit and for several, in random steps. The model (`tests/model`)
+//! checks which waiters get in; this checks that the lists match the waiters, and that no step hands out more wakers
+//! than were announced.
 
 use alloc::vec::Vec;
 use core::task::Waker;
@@ -19,7 +20,7 @@ struct Machine {
     queues: Queues,
     queue: Option<u32>,
     rules: Rules,
-    /// Of four who come, so many are threads that look.
+    /// The number of spinning threads among four arrivals.
     lookers: u8,
     held: Vec<Access>,
     waiting: Vec<(Ticket, Want)>,
@@ -45,7 +46,7 @@ impl Machine {
         }
     }
 
-    /// Whether the holds and the policy let in who is not at the head.
+    /// Returns whether the holds and the policy admit a request that is not at the head.
     fn passes(&mut self, want: Want) -> bool {
         let holds = self.holds();
         holds.allow(want, self.rules.limit())
@@ -81,7 +82,7 @@ impl Machine {
         }
     }
 
-    /// Somebody new: it gets in, or waits, or goes away.
+    /// Adds a newcomer, which gets in, waits, or fails.
     fn ask(&mut self, want: Want, how: u8) {
         if self.passes(want) {
             self.enter(want);
@@ -141,7 +142,7 @@ impl Machine {
         self.admit(ticket, self.holds(), self.queues.cause_of_giving_up(ticket));
     }
 
-    /// Lets in whoever gets in, when `gone` waits no more.
+    /// Admits waiters after `gone` has left the queue.
     fn admit(&mut self, gone: Ticket, holds: Holds, cause: Cause) {
         let Some(queue) = self.queue else { return };
         let most = self.queues.most_wakers(queue, gone, holds, &self.rules, cause);
