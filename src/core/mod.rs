@@ -59,7 +59,7 @@
 //!    compare-exchanges that refuse a word with `QUEUED`. (Claims are added and removed regardless.) So the next release sees
 //!    every waiter that has set the flag or queued behind it: no wakeup is lost, and no fence is needed.
 //! 4. *A waiter is a unit*: a claim, or a hold that waits for its upgrade. So a release that meets `QUEUED` is never the last
-//!    unit, and the slot outlives the hand-off.
+//!    unit, and the slot outlives the admission.
 //! 5. *A grant is a hold.* When the queue lets a waiter in, one exchange turns the waiter's claim into a hold and gives up the
 //!    releaser's hold. A granted waiter that gives up releases its hold, like any holder.
 //!
@@ -95,7 +95,7 @@
 //!
 //! # Memory ordering
 //! The exchanges on an entry's word order each critical section after the previous one: to leave is a release, to enter is an
-//! acquire, and a hand-off also passes through the queue lock. The shard lock orders the last leave of one entry before the making
+//! acquire, and an admission also passes through the queue lock. The shard lock orders the last leave of one entry before the making
 //! of the next entry for the same key. A retirement loads the word with acquire, so that all uses of the key come before its drop. A
 //! new entry is written by plain stores: no other thread has its address before the shard lock is released. The queue's index in
 //! the state is used only under the queue lock.

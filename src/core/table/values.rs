@@ -337,7 +337,7 @@ enum Eviction<K, V: Payload> {
 type Evicted<K, V> = (Dead<K, V>, Option<(Claim<K, V>, WakeBatch)>);
 
 impl Kept {
-    /// A value has gone that had this slot.
+    /// Forgets the removed value of this slot.
     fn forget(&mut self, number: Option<u32>) {
         self.values -= 1;
         if let (Some(bound), Some(number)) = (&mut self.bound, number) {
@@ -345,7 +345,7 @@ impl Kept {
         }
     }
 
-    /// A value is not in use any more.
+    /// Returns a value to the order, because it is no longer in use.
     fn unpark(&mut self, number: u32) {
         if let Some(bound) = &mut self.bound {
             bound.sieve.push(number);

@@ -21,15 +21,15 @@ struct Machine {
     queue: Option<u32>,
     rules: Rules,
     /// The number of spinning threads among four arrivals.
-    lookers: u8,
+    spinners: u8,
     held: Vec<Access>,
     waiting: Vec<(Ticket, Want)>,
 }
 
 impl Machine {
-    fn new(fairness: Fairness, counted: CountKind, lookers: u8) -> Self {
+    fn new(fairness: Fairness, counted: CountKind, spinners: u8) -> Self {
         let (queues, rules) = (Queues::new(), Rules { fairness, counted });
-        Machine { queues, queue: None, rules, lookers, held: Vec::new(), waiting: Vec::new() }
+        Machine { queues, queue: None, rules, spinners, held: Vec::new(), waiting: Vec::new() }
     }
 
     fn holds(&self) -> Holds {
@@ -88,7 +88,7 @@ impl Machine {
             self.enter(want);
         } else if how % 2 == 0 && self.waiting.len() < 12 {
             let queue = *self.queue.get_or_insert_with(|| self.queues.open_queue());
-            let presence = if how / 2 % 4 >= self.lookers { Presence::Task } else { Presence::SpinningThread };
+            let presence = if how / 2 % 4 >= self.spinners { Presence::Task } else { Presence::SpinningThread };
             self.waiting.push((self.queues.push(queue, want, presence, &self.rules, Waker::noop().clone()), want));
         }
     }
@@ -192,13 +192,13 @@ proptest! {
     fn the_lists_say_what_the_waiters_are_and_no_waker_is_unannounced(
         policy in 0..6_usize,
         permits in 0..9_usize,
-        lookers in 1..5_u8,
+        spinners in 1..5_u8,
         steps in proptest::collection::vec(any::<Step>(), 1..300),
     ) {
         use Fairness::{Adaptive, Barging, Bounded, Fifo};
         let fairness = [Adaptive, Adaptive, Bounded(0), Bounded(3), Fifo, Barging][policy];
         let counted = if permits == 0 { CountKind::Readers } else { CountKind::Permits(permits) };
-        let mut machine = Machine::new(fairness, counted, lookers);
+        let mut machine = Machine::new(fairness, counted, spinners);
         for step in steps {
             machine.step(step);
             machine.check();

@@ -118,16 +118,21 @@ fn hand_offs_pass_the_head_within_the_bound() {
         let mut queues = Queues::new();
         let queue = queues.open_queue();
         let head = push(&mut queues, queue, Access::Permits(3), Presence::Task, &rules, Waker::noop());
-        let due: Vec<Ticket> =
+        let waiters: Vec<Ticket> =
             (0..20).map(|_| push(&mut queues, queue, P, Presence::SpinningThread, &rules, Waker::noop())).collect();
         // One permit of three is free, again and again.
-        for round in 0..due.len() {
+        for round in 0..waiters.len() {
             let left = holds(&[P, P]);
             let admitted = queues.admit(queue, left, &rules, Cause::Released, &mut WakeBatch::default());
             assert_eq!(admitted.granted, usize::from(round < bound), "{fairness:?}, round {round}");
         }
         assert_eq!(position(&queues, queue, head), Head);
-        assert!(due.iter().enumerate().all(|(n, &due)| (position(&queues, queue, due) == Granted) == (n < bound)));
+        assert!(
+            waiters
+                .iter()
+                .enumerate()
+                .all(|(n, &waiters)| (position(&queues, queue, waiters) == Granted) == (n < bound))
+        );
     }
 }
 
