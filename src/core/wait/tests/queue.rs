@@ -128,10 +128,7 @@ fn hand_offs_pass_the_head_within_the_bound() {
         }
         assert_eq!(position(&queues, queue, head), Head);
         assert!(
-            waiters
-                .iter()
-                .enumerate()
-                .all(|(n, &waiters)| (position(&queues, queue, waiters) == Granted) == (n < bound))
+            waiters.iter().enumerate().all(|(n, &waiter)| (position(&queues, queue, waiter) == Granted) == (n < bound))
         );
     }
 }
