@@ -242,7 +242,7 @@ fn a_request_for_zero_or_too_many_permits_panics_at_the_call() {
         let refused = |call: &dyn Fn()| {
             let panic = catch_unwind(AssertUnwindSafe(call)).unwrap_err();
             let message = *panic.downcast::<String>().unwrap();
-            assert_eq!(message, format!("keylatch: n must be between 1 and 3, the table's permits, but is {n}"));
+            assert_eq!(message, format!("keylatch: n must be between 1 and 3, the permits of a key, but is {n}"));
             assert!(hosts.is_empty(), "an entry remained");
         };
         let now = Instant::now();
