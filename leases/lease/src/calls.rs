@@ -13,8 +13,8 @@ use core::{
 use crate::{
     AcquireError, Clock, Expiry, Grant, Held, LeaseStatus, Leases, LookError, Memory, Owner, ReleaseError, RenewError,
     Resource, Token,
-    engine::Engine,
-    front::{Asked, Request, Turn, at_once},
+    engine::{Engine, at_once},
+    front::{Asked, Request, Turn},
     held::{Subscription, Table},
 };
 

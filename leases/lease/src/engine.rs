@@ -14,7 +14,13 @@
 //!   gets it with the same token.
 
 use alloc::{sync::Arc, vec::Vec};
-use core::{error::Error, future::Future, time::Duration};
+use core::{
+    error::Error,
+    future::Future,
+    pin::pin,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
 
 pub use crate::notice::Notice;
 use crate::{Expiry, Owner, Resource, Term, Token};
@@ -78,6 +84,14 @@ use crate::{Expiry, Owner, Resource, Term, Token};
 ///
 ///     async fn sweep(&self, limit: usize, at: Duration) -> Result<usize, Fail<E::Error>> {
 ///         self.0.sweep(limit, at).await
+///     }
+///
+///     fn tidy(&self) {
+///         self.0.tidy();
+///     }
+///
+///     fn abandon(&self, resource: &Resource, owner: &Owner, token: Token) {
+///         self.0.abandon(resource, owner, token);
 ///     }
 /// }
 ///
@@ -210,13 +224,33 @@ pub trait Engine: Send + Sync {
     /// [`Leases`](crate::Leases).
     fn tidy(&self) {}
 
-    /// Ends a tenure as well as can be without waiting for an answer: for what is dropped. By default it does nothing, and the
-    /// lease expires.
+    /// Ends a tenure as far as possible without waiting for an answer: its [`Held`](crate::Held) has been dropped. By default nothing happens,
+    /// and the lease expires.
     ///
-    /// If that takes time, its owner may ask for the resource meanwhile. He is not to be granted this tenure any more, which is about to end:
-    /// [`Want::Any`] and [`Want::Mine`] wait until it has.
+    /// If that takes time, its owner may request the resource before it is done. The engine must not grant this tenure any more, which is about
+    /// to end: [`Want::Any`] and [`Want::Mine`] wait until it has ended.
+    ///
+    /// # Engines in this process
+    /// The front end calls this for each waiter that was handed this tenure ([`Ask::waiting`]) and was dropped before it fetched the grant.
+    /// When the last of them has been dropped the engine ends the tenure, unless the owner knows of it: another request of the owner, without
+    /// `waiting`, was granted the tenure, or the tenure was [renewed or looked at](Self::renew).
+    ///
+    /// By default the first of these waiters ends the tenure, even if the owner knows of it. An engine that wraps another one must pass this
+    /// call on, and any other should count.
     fn abandon(&self, resource: &Resource, owner: &Owner, token: Token) {
-        let _ = (resource, owner, token);
+        if Self::LOCAL {
+            // Whether the lease has expired makes no difference, so the clock need not be read: it is the user's, and may panic.
+            let _ = at_once(self.release(resource, owner, Some(token), Duration::ZERO));
+        }
+    }
+}
+
+/// Returns the output of a future of an engine that is [`LOCAL`](Engine::LOCAL).
+#[inline]
+pub(crate) fn at_once<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("an engine that is LOCAL has a future that is not ready at once"),
     }
 }
 
@@ -234,7 +268,10 @@ pub struct Ask<'a> {
     pub term: Option<Term>,
     /// The policy that the term comes from, for engines that can keep it.
     pub expiry: &'a Expiry,
-    /// Whether the owner goes on waiting if somebody else has it: the engine then sees to it that [`Engine::watch`] is told.
+    /// Whether the owner goes on waiting if another owner has it: the engine then sees to it that [`Engine::watch`] is notified.
+    ///
+    /// In a request to a [`LOCAL`](Engine::LOCAL) engine: whether the lease is handed to a waiter, which may be dropped before it fetches the
+    /// grant: see [`Engine::abandon`].
     pub waiting: bool,
     /// When this was asked, by [`Engine::now`]. An engine that is [`LOCAL`](Engine::LOCAL) counts from here, others by their own clock.
     pub at: Duration,

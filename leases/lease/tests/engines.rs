@@ -714,3 +714,62 @@ fn a_clock_that_panics_keeps_nobody_in_line() {
         assert!(next.await.is_ok());
     });
 }
+
+/// An engine in this process with the required methods alone.
+struct Bare(Memory<ManualClock>);
+
+impl Engine for Bare {
+    type Error = Infallible;
+    const LOCAL: bool = true;
+
+    fn now(&self) -> Duration {
+        self.0.now()
+    }
+
+    async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<Infallible>> {
+        self.0.acquire(ask).await
+    }
+
+    async fn renew(&self, batch: &mut [Renewal<'_>], at: Duration) -> Result<(), Fail<Infallible>> {
+        self.0.renew(batch, at).await
+    }
+
+    async fn release(
+        &self,
+        resource: &Resource,
+        owner: &Owner,
+        token: Option<Token>,
+        at: Duration,
+    ) -> Result<Gone, Fail<Infallible>> {
+        self.0.release(resource, owner, token, at).await
+    }
+
+    async fn release_all(&self, owner: &Owner, at: Duration) -> Result<Vec<Resource>, Fail<Infallible>> {
+        self.0.release_all(owner, at).await
+    }
+
+    async fn look(&self, resource: &Resource, at: Duration) -> Result<Option<Record>, Fail<Infallible>> {
+        self.0.look(resource, at).await
+    }
+
+    async fn owned_by(&self, owner: &Owner, at: Duration) -> Result<Vec<Owned>, Fail<Infallible>> {
+        self.0.owned_by(owner, at).await
+    }
+
+    async fn sweep(&self, limit: usize, at: Duration) -> Result<usize, Fail<Infallible>> {
+        Engine::sweep(&self.0, limit, at).await
+    }
+}
+
+#[test]
+fn a_dropped_waiter_passes_its_lease_on_even_if_a_local_engine_does_not_count_waiters() {
+    let leases = Leases::with_engine(Bare(Memory::new(ManualClock::new())));
+    let [jane, joe, ann] = ["jane", "joe", "ann"].map(Owner::named);
+    let grant = leases.try_acquire_blocking("report", &jane, Expiry::Never).unwrap();
+    let mut second = Box::pin(leases.acquire("report", &joe, Expiry::Never));
+    let mut third = Box::pin(leases.acquire("report", &ann, Expiry::Never));
+    assert!(block_on(poll_once(&mut second)).is_none() && block_on(poll_once(&mut third)).is_none());
+    leases.release_blocking(&grant).unwrap();
+    drop(second);
+    assert_eq!(*block_on(third).unwrap().owner(), ann);
+}
