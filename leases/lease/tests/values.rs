@@ -510,7 +510,10 @@ mod error {
             text(AcquireError::Busy { resource: resource.clone(), owner, remaining: None }),
             "invoice/17 is leased to jane until it is released"
         );
-        assert_eq!(text(AcquireError::Limit { resource: resource.clone() }), "invoice/17 did not come free in time");
+        assert_eq!(
+            text(AcquireError::Limit { resource: resource.clone() }),
+            "gave up waiting for invoice/17: the limit of the wait was reached"
+        );
         assert_eq!(
             text(AcquireError::Refused { resource: resource.clone() }),
             "the expiry policy refused a lease of invoice/17"
@@ -521,7 +524,7 @@ mod error {
         );
         assert_eq!(
             text(AcquireError::Quarantined { resource, remaining: SECOND }),
-            "invoice/17 cannot be leased for another 1s: the engine may have forgotten leases that are still in use, or its namespace is new (then call the engine's `init` once, before the first program)"
+            "invoice/17 cannot be leased for another 1s: the engine may have forgotten leases that are still in use, or its namespace is new (if so, call the engine's `init` once before any program uses it)"
         );
     }
 
@@ -531,14 +534,18 @@ mod error {
         assert_eq!(text(Lost::Expired.into()), "the lease is lost: it has expired");
         assert_eq!(
             text(RenewError::NotRenewable { resource: resource() }),
-            "the lease of invoice/17 cannot be renewed"
+            "the lease of invoice/17 cannot be renewed: its expiry is `Fixed`, or a custom policy that refused or was not \
+             serialised (acquire the lease again to set a new one)"
         );
     }
 
     #[test]
     fn a_release_error_says_who_has_it() {
         let text = |error: ReleaseError| error.to_string();
-        assert_eq!(text(ReleaseError::NotHeld { resource: resource() }), "invoice/17 is not leased to anybody");
+        assert_eq!(
+            text(ReleaseError::NotHeld { resource: resource() }),
+            "invoice/17 was not released: no owner has a lease of it"
+        );
         assert_eq!(
             text(ReleaseError::NotOwner { resource: resource(), owner: Owner::named("jane") }),
             "invoice/17 was not released: jane has it in another tenure"
@@ -637,7 +644,7 @@ mod serde_forms {
     fn a_token_is_a_number_but_zero() {
         assert_eq!(to_value(token(7)).unwrap(), json!(7));
         assert_eq!(from_value::<Token>(json!(7)).unwrap(), token(7));
-        assert_eq!(from_value::<Token>(json!(0)).unwrap_err().to_string(), "a token is not zero");
+        assert_eq!(from_value::<Token>(json!(0)).unwrap_err().to_string(), "a token must not be zero");
     }
 
     #[test]
