@@ -13,7 +13,7 @@
 mod models;
 
 mod checker {
-    #![allow(unsafe_code)] // data that only a lease protects
+    #![allow(unsafe_code)] // what only a lease protects
 
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -22,7 +22,7 @@ mod checker {
     pub(crate) use loom::future::block_on;
     pub(crate) use loom::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-    /// The size of a stack, in words. A table is too large for loom's default stacks, including that of its first thread.
+    /// In words. A table is too large for the stacks that loom makes by itself, and so is its first thread's.
     const STACK: usize = 1 << 14;
 
     pub(crate) mod thread {
@@ -46,7 +46,7 @@ mod checker {
         println!("{}: {} interleavings", name.unwrap_or_default(), runs.load(Relaxed));
     }
 
-    /// The data that the leases protect. Loom reports two accesses at the same time, or without an order between them.
+    /// What the leases protect: loom reports two that are at it at once, or that are not ordered.
     pub(crate) struct Shared(UnsafeCell<usize>);
 
     // SAFETY: loom checks every access.

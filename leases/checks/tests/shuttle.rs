@@ -5,8 +5,8 @@
 //! RUSTFLAGS="--cfg shuttle" cargo test --release --test shuttle
 //! ```
 //!
-//! `KEYLATCH_SCHEDULES` is the number of schedules that each test tries with either scheduler. A test that fails prints its seed,
-//! for `SHUTTLE_RANDOM_SEED`.
+//! `KEYLATCH_SCHEDULES` says how many schedules each test tries with either scheduler. One that fails prints its seed, for
+//! `SHUTTLE_RANDOM_SEED`.
 #![cfg(shuttle)]
 
 mod crowd;
@@ -23,10 +23,10 @@ mod checker {
     use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
     use shuttle::{Config, Runner};
 
-    /// The default number of schedules that each test tries with either scheduler.
+    /// How many schedules each test tries with either scheduler, if nothing else is said.
     const SCHEDULES: usize = if cfg!(debug_assertions) { 300 } else { 4000 };
 
-    /// The number of times that PCT changes the order of the threads, less one.
+    /// How many times PCT changes the order of the threads, less one.
     const DEPTH: usize = 4;
 
     pub(crate) fn explore(model: impl Fn() + Send + Sync + 'static) {
@@ -41,7 +41,7 @@ mod checker {
     fn run(scheduler: impl Scheduler + 'static, model: &Arc<impl Fn() + Send + Sync + 'static>) {
         let mut config = Config::new();
         config.stack_size = 1 << 18;
-        // Shuttle treats every atomic operation as sequentially consistent; loom checks the orderings.
+        // Shuttle takes every atomic operation as sequentially consistent: loom looks at orderings.
         config.silence_warnings = true;
         let model = Arc::clone(model);
         Runner::new(scheduler, config).run(move || model());
@@ -66,7 +66,7 @@ mod checker {
         }
     }
 
-    /// The data that the leases protect. It detects two accesses at the same time.
+    /// What the leases protect: it sees two that are at it at once.
     pub(crate) struct Shared {
         inside: AtomicUsize,
         count: AtomicUsize,

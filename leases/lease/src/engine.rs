@@ -212,10 +212,11 @@ pub trait Engine: Send + Sync {
     /// [`Leases`](crate::Leases).
     fn tidy(&self) {}
 
-    /// Ends a tenure without waiting for the answer, because the caller was dropped. By default it does nothing, and the lease expires.
+    /// Ends a tenure as well as can be without waiting for an answer: for what is dropped. By default it does nothing, and the
+    /// lease expires.
     ///
-    /// The release may still be under way when the owner requests the resource again. The engine must not grant it the tenure that is about
-    /// to end: [`Want::Any`] and [`Want::Mine`] wait until that tenure has ended.
+    /// If that takes time, its owner may ask for the resource meanwhile. He is not to be granted this tenure any more, which is about to end:
+    /// [`Want::Any`] and [`Want::Mine`] wait until it has.
     fn abandon(&self, resource: &Resource, owner: &Owner, token: Token) {
         let _ = (resource, owner, token);
     }
@@ -235,8 +236,7 @@ pub struct Ask<'a> {
     pub term: Option<Term>,
     /// The policy that the term comes from, for engines that can keep it.
     pub expiry: &'a Expiry,
-    /// Whether the request goes on waiting if another owner has the resource. The engine must then make [`Engine::watch`] ready when the
-    /// resource may have become free.
+    /// Whether the owner goes on waiting if somebody else has it: the engine then sees to it that [`Engine::watch`] is told.
     pub waiting: bool,
     /// The time of the request, by [`Engine::now`]. A [`LOCAL`](Engine::LOCAL) engine counts from here, others count by their own clock.
     pub at: Duration,

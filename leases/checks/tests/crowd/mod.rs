@@ -1,4 +1,4 @@
-//! Many tasks that make random calls at the same time, while time passes.
+//! Many at once, who do at random what a table offers, while time passes.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use shuttle::thread;
 use crate::checker::{Shared, explore};
 use crate::models::{Table, close, poll, table};
 
-/// Returns a random number below `n`, which is the same when the schedule is replayed.
+/// A number below `n`, the same when the schedule is replayed.
 fn random(n: usize) -> usize {
     thread_rng().gen_range(0..n)
 }
@@ -25,7 +25,7 @@ async fn after(turns: usize) {
     }
 }
 
-/// The greatest token of each resource that any task has seen.
+/// The greatest token of each resource that anybody has seen.
 struct Tokens([AtomicU64; 2]);
 
 impl Tokens {
@@ -42,7 +42,7 @@ fn resources() -> [Resource; 2] {
     [Resource::new("a", "bc"), Resource::new("ab", "c")]
 }
 
-/// With leases that never expire, a holder is always alone.
+/// Leases that never end by themselves: whoever has one is alone.
 #[test]
 fn a_crowd_and_a_resource() {
     explore(|| {
@@ -51,12 +51,12 @@ fn a_crowd_and_a_resource() {
             .map(|n| {
                 let (table, shared) = (table.clone(), Arc::clone(&shared));
                 spawn(async move {
-                    // The last two tasks share an owner and therefore its tenure, so they do not touch the protected data.
+                    // The last two are one owner, each alone with itself.
                     let owner = Owner::named(["a", "b", "c", "d", "d"][n]);
                     for _ in 0..2 {
                         after(random(3)).await;
                         let mut acquire = Box::pin(table.leases.acquire("r", &owner, Expiry::Never));
-                        // Some tasks give up.
+                        // Some give up.
                         let mut turns = random(6);
                         let grant = std::future::poll_fn(|context| match Pin::new(&mut acquire).poll(context) {
                             Poll::Ready(grant) => Poll::Ready(Some(grant.unwrap())),
@@ -76,7 +76,7 @@ fn a_crowd_and_a_resource() {
                             shared.bump();
                             table.leases.release_now(&grant).unwrap();
                         } else if let Err(error) = table.leases.release_now(&grant) {
-                            // Another request of the same owner had the same tenure, and released it first.
+                            // Its other request had it, too, and was the first to release it.
                             assert!(matches!(error, ReleaseError::NotHeld { .. } | ReleaseError::NotOwner { .. }));
                         }
                     }
@@ -100,9 +100,9 @@ struct Crowd {
 impl Crowd {
     fn saw(&self, r: usize, grant: &Grant, before: u64) {
         let token = grant.token().get();
-        // A token seen before the call is no newer than the one that the call returned.
+        // What was seen before the call is no newer than what it gave.
         assert!(token >= before, "{token} after {before}");
-        assert!(grant.is_resumed() || token > before, "{token} was given out twice");
+        assert!(grant.is_resumed() || token > before, "{token} twice");
         self.tokens.saw(r, token);
     }
 
@@ -140,9 +140,9 @@ impl Crowd {
                     self.tokens.saw(r, held.token().get());
                     after(random(3)).await;
                     let before = self.tokens.greatest(r);
-                    // A valid hold has the greatest token of all.
+                    // A hold that stands has the greatest token that there is.
                     if let Ok(token) = held.check() {
-                        assert!(token.get() >= before, "{token} is still valid, but {before} has been given out");
+                        assert!(token.get() >= before, "{token} stands, and {before} has been given out");
                     }
                 }
                 5 | 6 if !kept.is_empty() => {
@@ -155,7 +155,7 @@ impl Crowd {
                             kept.push((r, renewed));
                         }
                         Err(RenewError::Lost(Lost::Expired | Lost::TakenOver | Lost::Released)) => {}
-                        // The tenure was resumed with a fixed end.
+                        // It was resumed with a fixed end.
                         Err(RenewError::NotRenewable { .. }) => {}
                         Err(other) => panic!("{other:?}"),
                     }
@@ -176,7 +176,7 @@ impl Crowd {
     }
 }
 
-/// While time passes, no task waits for ever, and no task has a lease whose token is not the greatest.
+/// Time passes as well. Nobody waits for ever, and nobody has a lease with a token that is not the greatest.
 #[test]
 fn a_crowd_while_time_passes() {
     explore(|| {
@@ -211,7 +211,7 @@ fn a_crowd_while_time_passes() {
             drop(quitter.await);
         });
         clock.join().unwrap();
-        // Every task that still waits gets in as the leases end.
+        // Everybody gets in who has not yet, as each lease ends.
         let done = Arc::new(AtomicBool::new(false));
         let rest = {
             let (crowd, done) = (Arc::clone(&crowd), Arc::clone(&done));
@@ -230,7 +230,7 @@ fn a_crowd_while_time_passes() {
         });
         done.store(true, SeqCst);
         rest.join().unwrap();
-        // A task that has ended may still have had a lease with time left.
+        // Who quit may have had a lease, with time left.
         crowd.table.leases.release_all_now(&Owner::named("c")).unwrap();
         close(&crowd.table);
     });

@@ -1,6 +1,6 @@
 //! Small models of two and three threads: loom runs them through every interleaving, shuttle through many.
 //!
-//! Every waiter gets in, or the checker reports a deadlock. [`close`] checks that nothing is left.
+//! Everybody who waits gets in, or the checker reports that all sleep; [`close`] says that nothing is left.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -22,8 +22,8 @@ pub(crate) struct Table {
     pub(crate) clock: Time,
 }
 
-/// A clock that the checkers see: they explore whether it is read before or after it advances. They do not see
-/// [`ManualClock`](keylatch_lease::ManualClock).
+/// A clock of which the checkers know: to them it matters whether it is read before it advances or after. Of
+/// [`ManualClock`](keylatch_lease::ManualClock) they do not know.
 #[derive(Clone)]
 pub(crate) struct Time(Arc<AtomicU64>);
 
@@ -48,7 +48,7 @@ pub(crate) fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Checks that nothing is leased, that there are no waiters, and that a new request is granted.
+/// Nobody has anything, and nobody waits: who came would have it.
 pub(crate) fn close(table: &Table) {
     assert_eq!(table.leases.len(), 0, "something is still leased");
     for resource in [Resource::from("r"), Resource::new("a", "bc"), Resource::new("ab", "c")] {
@@ -72,7 +72,7 @@ impl Table {
         self.leases.try_acquire_now("r", &owner(name), expiry).unwrap()
     }
 
-    /// Waits for the lease, uses the protected data, and releases the lease. The lease never expires, because the data must stay protected.
+    /// Waits for it, does something with it, and releases it. What is protected needs a lease that does not end by itself.
     fn visit(&self, name: &str, shared: &Shared) -> u64 {
         let grant = block_on(self.leases.acquire("r", &owner(name), Expiry::Never)).unwrap();
         assert!(!grant.is_resumed());
@@ -123,7 +123,7 @@ fn a_release_meets_who_comes_to_wait() {
     });
 }
 
-/// The waiter may come before or after the end, and before or after the tick.
+/// Whether the waiter comes before the end or after, and before the tick or after.
 #[test]
 fn the_end_and_a_tick_meet_who_comes_to_wait() {
     explore(|| {
@@ -179,7 +179,7 @@ fn a_sweep_of_what_has_expired_meets_who_comes_to_wait() {
     });
 }
 
-/// The only waiter gives up while it is served, or before.
+/// The only waiter gives up as it is served, or before.
 #[test]
 fn a_release_meets_who_gives_up() {
     explore(|| {
@@ -195,7 +195,7 @@ fn a_release_meets_who_gives_up() {
     });
 }
 
-/// If the first of two waiters gives up, the second gets in.
+/// The first of two that wait gives up: the second gets in.
 #[test]
 fn a_release_and_who_gives_up_meet_a_second_waiter() {
     explore(|| {
@@ -216,7 +216,7 @@ fn a_release_and_who_gives_up_meet_a_second_waiter() {
     });
 }
 
-/// The same, with the end of the lease in place of the release.
+/// The same with the end in the place of the release.
 #[test]
 fn the_end_and_who_gives_up_meet_a_second_waiter() {
     explore(|| {
@@ -240,7 +240,7 @@ fn the_end_and_who_gives_up_meet_a_second_waiter() {
     });
 }
 
-/// A waiter that is served has the lease, and passes it on when it leaves, in whatever thread the next one waits.
+/// Whoever is served has the lease, and gives it away by leaving, in whatever thread the next one waits.
 #[test]
 fn two_that_are_served_and_leave_meet_a_third() {
     explore(|| {
@@ -263,7 +263,7 @@ fn two_that_are_served_and_leave_meet_a_third() {
     });
 }
 
-/// Either a renewal is in time or another owner gets in: never both, and never neither.
+/// A renewal is in time, or somebody else gets in: not both, and not neither.
 #[test]
 fn a_renewal_meets_a_take_over() {
     explore(|| {
@@ -291,7 +291,7 @@ fn a_renewal_meets_a_take_over() {
     });
 }
 
-/// A thread that has seen the lease end never sees it valid again.
+/// Whoever has seen that it is over will not see that it is not.
 #[test]
 fn a_renewal_meets_a_look_at_the_end() {
     explore(|| {
@@ -313,7 +313,7 @@ fn a_renewal_meets_a_look_at_the_end() {
     });
 }
 
-/// The same, with a waiter.
+/// The same with somebody who waits for the end.
 #[test]
 fn a_renewal_meets_a_tick_that_serves() {
     explore(|| {
@@ -342,7 +342,7 @@ fn a_renewal_meets_a_tick_that_serves() {
     });
 }
 
-/// All leases of an owner are released as of one instant. A lease that the owner acquires meanwhile is either released too, or new.
+/// Everything that an owner has is released as of one instant: what it acquires is from before, and released, or new.
 #[test]
 fn a_release_of_all_meets_an_acquire() {
     explore(|| {
@@ -362,7 +362,7 @@ fn a_release_of_all_meets_an_acquire() {
     });
 }
 
-/// If two resources are acquired one after the other, the second is not released without the first.
+/// Of two resources that one after the other are acquired, the later is not released without the earlier.
 #[test]
 fn a_release_of_all_meets_two_acquires_of_two_resources() {
     explore(|| {
@@ -402,7 +402,7 @@ fn a_release_of_all_meets_who_comes_to_wait() {
     });
 }
 
-/// Two requests of one owner share one tenure after a release, whether they waited or not.
+/// Two requests of one owner, and a release: they have one tenure, whether they waited or not.
 #[test]
 fn two_requests_of_one_owner_enter_together() {
     explore(|| {
@@ -419,7 +419,7 @@ fn two_requests_of_one_owner_enter_together() {
     });
 }
 
-/// If one of two requests of an owner gives up, the other still gets the lease.
+/// One of them gives up: the other has it all the same.
 #[test]
 fn one_of_two_requests_of_one_owner_gives_up() {
     explore(|| {
@@ -438,8 +438,8 @@ fn one_of_two_requests_of_one_owner_gives_up() {
     });
 }
 
-/// A caller that has been told that it has the lease keeps it, even if another request of its owner was served with the same tenure
-/// and gives up. A renewed tenure is not passed on when the request that was served with it is dropped.
+/// Who has been told that it has the lease keeps it, though another request of its owner was served with it and gives up.
+/// What has been renewed is not passed on because the request that was served with it is dropped.
 #[test]
 fn a_renewal_by_the_owners_list_meets_a_request_that_is_served_and_gives_up() {
     explore(|| {
@@ -462,7 +462,7 @@ fn a_renewal_by_the_owners_list_meets_a_request_that_is_served_and_gives_up() {
     });
 }
 
-/// A waker that counts its wakes.
+/// Counts how often it is woken.
 #[derive(Default)]
 struct Bell(core::sync::atomic::AtomicUsize);
 
@@ -472,7 +472,7 @@ impl std::task::Wake for Bell {
     }
 }
 
-/// Under a checker only one call attends at a time. A call that finds another one attending leaves the due resources to it.
+/// Under a checker one call attends at a time, and leaves what comes due meanwhile to the other, or is left it.
 #[test]
 fn a_tick_meets_a_later_one() {
     explore(|| {
@@ -525,7 +525,7 @@ fn a_try_meets_a_request_of_its_owner_that_is_served_and_gives_up() {
     });
 }
 
-/// Two holds of one owner do not enter together.
+/// Two that hold as one owner do not enter together.
 #[test]
 fn two_holds_of_one_owner_wait_for_each_other() {
     explore(|| {
@@ -536,7 +536,7 @@ fn two_holds_of_one_owner_wait_for_each_other() {
             let token = held.token();
             match held.check() {
                 Ok(checked) => assert_eq!(checked, token),
-                // The other hold did not have to wait, because it has the same owner. It may have finished already.
+                // The other one did not have to wait: it is its owner's. It may be through already.
                 Err(lost) => assert!(matches!(lost, Lost::TakenOver | Lost::Released)),
             }
             token
@@ -588,7 +588,7 @@ fn a_fresh_token_meets_a_release_of_the_old_grant() {
             new.token()
         });
         if let Err(error) = table.leases.release_now(&old) {
-            // The old tenure has ended by then, and perhaps the next one, too.
+            // It has ended by then, and perhaps what followed it.
             assert!(matches!(error, ReleaseError::NotHeld { .. } | ReleaseError::NotOwner { .. }));
         }
         assert!(other.join().unwrap() > old.token());
@@ -617,7 +617,7 @@ fn a_stale_release_meets_who_has_it_now() {
     });
 }
 
-/// Checks that a thread that waits for the loss of a lease learns of it.
+/// Whoever waits for the loss of a lease is told, wherever he is.
 fn loss(lose: impl Fn(&Table) + Send + Sync + 'static, expected: Lost) {
     explore(move || {
         let table = table();
@@ -661,7 +661,7 @@ fn the_end_meets_who_watches_for_the_loss() {
     );
 }
 
-/// The renewal ends with the `Held`, and the waiter then gets the lease.
+/// The renewal ends with the `Held`, and whoever waited has it then.
 #[test]
 fn the_drop_of_a_held_meets_its_renewal() {
     explore(|| {
@@ -680,7 +680,7 @@ fn the_drop_of_a_held_meets_its_renewal() {
     });
 }
 
-/// A renewal that is due while the `Held` is dropped does not revive the lease.
+/// A renewal that is due while the `Held` is dropped revives nothing.
 #[test]
 fn the_drop_of_a_held_meets_a_renewal_that_is_due() {
     explore(|| {
@@ -699,7 +699,7 @@ fn the_drop_of_a_held_meets_a_renewal_that_is_due() {
     });
 }
 
-/// Either the lease is renewed in time or it is lost, and the renewal and the `Held` agree.
+/// It is renewed in time, or it is over: the one says the same as the other.
 #[test]
 fn a_renewal_that_is_due_meets_the_end() {
     explore(|| {
@@ -724,7 +724,7 @@ fn a_renewal_that_is_due_meets_the_end() {
     });
 }
 
-/// The engine in memory, presented as a server.
+/// The engine in memory, as one that is elsewhere.
 struct Far(Memory<Time>);
 
 impl Engine for Far {
@@ -780,7 +780,7 @@ fn far() -> (Arc<Leases<Far>>, Time) {
     (Arc::new(Leases::with_engine(Far(Memory::new(clock.clone())))), clock)
 }
 
-/// Holds a lease. Returns it with its renewal, which waits until it is due.
+/// Held, and what renews it, which waits until it is due.
 fn renewed(leases: &Arc<Leases<Far>>, resource: &str) -> (Held<'static, Far>, Renewing) {
     let held = block_on(leases.hold_arc(resource, &owner("a"), ms(10))).unwrap();
     let mut renewal: Renewing = Box::pin(held.renewal());
@@ -788,7 +788,7 @@ fn renewed(leases: &Arc<Leases<Far>>, resource: &str) -> (Held<'static, Far>, Re
     (held, renewal)
 }
 
-/// Whichever renewal includes the other, both leases are renewed.
+/// Whichever takes the other along, both are renewed.
 #[test]
 fn two_renewals_that_are_due_meet() {
     explore(|| {
@@ -809,7 +809,7 @@ fn two_renewals_that_are_due_meet() {
     });
 }
 
-/// A hold that another renewal includes may be dropped meanwhile. Its resource is then no longer leased.
+/// Who is taken along may go meanwhile: it is not leased any more then.
 #[test]
 fn a_renewal_meets_the_drop_of_who_is_taken_along() {
     explore(|| {
@@ -827,7 +827,7 @@ fn a_renewal_meets_the_drop_of_who_is_taken_along() {
     });
 }
 
-/// A hold that another renewal includes agrees with the engine, however late the answer comes.
+/// Who is taken along sees the same as the engine, however late the answer comes.
 #[test]
 fn a_renewal_of_another_meets_the_end() {
     explore(|| {
