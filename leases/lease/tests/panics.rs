@@ -112,7 +112,7 @@ fn a_policy_that_panics_in_its_drop_does_not_hide_that_a_held_was_dropped_or_tak
 }
 
 #[test]
-fn a_dropped_served_request_is_passed_on_even_if_a_policy_panics_in_its_drop() {
+fn a_served_request_that_is_dropped_is_passed_on_though_a_policy_panics_in_its_drop() {
     let (leases, clock) = table();
     let [ann, bob, cid] = owners();
     let held = leases.try_acquire_now("r", &ann, Expiry::Never).unwrap();
@@ -122,7 +122,7 @@ fn a_dropped_served_request_is_passed_on_even_if_a_policy_panics_in_its_drop() {
     leases.release_now(&held).unwrap();
     leave_a_fragile_lease(&leases, &clock, "of a stranger");
     panics(|| drop(served));
-    assert!(bell.take() > 0, "the resource is free, but cid is not woken");
+    assert!(bell.take() > 0, "it is free, and cid sleeps");
     assert_eq!(*ready(&mut next).unwrap().owner(), cid);
 }
 
