@@ -2,7 +2,7 @@ use std::{fmt, sync::Arc};
 
 use futures_util::stream::{self, Stream, StreamExt};
 use http::uri::PathAndQuery;
-use tokio::sync::RwLock;
+use tokio::sync::{RwLock, oneshot};
 use tonic::{
     client::Grpc,
     metadata::{Ascii, MetadataValue},
@@ -150,7 +150,7 @@ impl Client {
 
     /// Hears of events from now on, until the answers are dropped.
     pub(crate) async fn watch(&self, create: WatchCreateRequest) -> Result<Answers<WatchResponse>, ClientError> {
-        // A stream of requests that ends might end the watch.
+        // The end of the requests might end the watch.
         let requests = stream::iter([WatchRequest { create: Some(create) }]).chain(stream::pending());
         let mut answers = self.stream(requests).await?;
         match answers.next().await? {
@@ -199,8 +199,11 @@ impl Client {
         let mut grpc = self.grpc().await?;
         let codec = ProstCodec::<Q, Q::Answer>::default();
         let path = PathAndQuery::from_static(Q::METHOD);
-        let answers = grpc.streaming(self.request(requests, token.as_ref()), path, codec).await?;
-        Ok(Answers(answers.into_inner()))
+        // Requests that do not end would keep the connection open.
+        let (open, dropped) = oneshot::channel();
+        let request = self.request(requests.take_until(dropped), token.as_ref());
+        let answers = grpc.streaming(request, path, codec).await?.into_inner();
+        Ok(Answers { answers, _open: open })
     }
 
     async fn grpc(&self) -> Result<Grpc<Channel>, ClientError> {
@@ -240,7 +243,11 @@ impl Client {
 
 /// The answers to a [stream](Client::stream) of requests.
 #[derive(Debug)]
-pub struct Answers<A>(tonic::Streaming<A>);
+pub struct Answers<A> {
+    answers: tonic::Streaming<A>,
+    /// Dropped, it ends the requests.
+    _open: oneshot::Sender<()>,
+}
 
 impl<A> Answers<A> {
     /// Waits for the next answer. `None`: the server has ended the stream.
@@ -251,6 +258,6 @@ impl<A> Answers<A> {
     /// # Cancel safety
     /// Dropped, it has lost no answer.
     pub async fn next(&mut self) -> Result<Option<A>, ClientError> {
-        Ok(self.0.message().await?)
+        Ok(self.answers.message().await?)
     }
 }
