@@ -129,7 +129,6 @@ impl ConnectOptions {
     }
 
     #[cfg(not(feature = "tls"))]
-    #[allow(clippy::unused_self, reason = "with TLS it looks")]
     fn has_tls(&self) -> bool {
         false
     }
@@ -147,7 +146,9 @@ impl ConnectOptions {
             _ => (self.has_tls(), url),
         };
         let scheme = if is_secure { "https" } else { "http" };
-        let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))?;
+        let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}")).map_err(|_| {
+            ClientError::options(format!("{url}: must be the URL of an endpoint, such as `http://etcd.example:2379`"))
+        })?;
         if is_secure {
             endpoint = self.secured(url, endpoint)?;
         }
@@ -172,7 +173,6 @@ impl ConnectOptions {
     }
 
     #[cfg(not(feature = "tls"))]
-    #[allow(clippy::unused_self, reason = "with TLS it has the certificates")]
     fn secured(&self, url: &str, _: Endpoint) -> Result<Endpoint, ClientError> {
         Err(ClientError::options(format!("{url}: `https://` needs the feature `tls` of keylatch-lease-etcd")))
     }
@@ -189,8 +189,9 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_none_is_an_error() {
-        assert!(ConnectOptions::new().endpoint("http://a b").is_err());
+    fn what_is_no_url_is_an_error_that_names_it() {
+        let error = ConnectOptions::new().endpoint("http://a b").unwrap_err();
+        assert!(error.to_string().starts_with("http://a b: must be the URL"), "{error}");
     }
 
     #[test]
