@@ -6,11 +6,11 @@ use std::{
     sync::{Arc, atomic::AtomicI64},
 };
 
-use etcd_client::Client;
 use futures_util::future::{Either, select};
 use keylatch_lease_remote::{BoxError, Driving};
 
 use crate::{
+    client::{Client, ClientError},
     error::{Error, Trouble, unusable},
     leftovers::Leftovers,
     place::Place,
@@ -50,6 +50,6 @@ where
     .await;
 }
 
-fn unusable_source(source: Arc<etcd_client::Error>) -> Error {
+fn unusable_source(source: Arc<ClientError>) -> Error {
     Error::Unconnected { source: Some(source) }
 }

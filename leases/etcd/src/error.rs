@@ -2,6 +2,8 @@ use std::{error::Error as StdError, fmt, sync::Arc};
 
 use keylatch_lease_remote::{BoxError, Causes, Failure};
 
+use crate::client::{ClientError, OLD_REVISION};
+
 /// Why the engine could not do what it was asked.
 ///
 /// Its text says what failed, why, and what to do about the commonest mistakes. It may name an address or a user, never a password. What
@@ -35,13 +37,13 @@ pub enum Error {
     /// The connection broke, or the node lost its cluster, before there was an answer.
     Closed {
         /// How.
-        source: Arc<etcd_client::Error>,
+        source: Arc<ClientError>,
     },
     /// etcd has refused the request, for want of permission for example, and nothing was changed. For want of space it says the same, and what
     /// was asked may have been done.
     Refused {
         /// What it says.
-        source: Arc<etcd_client::Error>,
+        source: Arc<ClientError>,
     },
     /// Something else is stored where the lease would be.
     Unreadable,
@@ -112,36 +114,26 @@ pub(crate) enum Trouble {
     NoLease,
 }
 
-/// The message of the server. An error of the connection has a code as well, but does not tell what was done.
-fn code(error: &etcd_client::Error) -> Option<i32> {
-    match error {
-        etcd_client::Error::GRpcStatus(status) if status.source().is_none() => Some(i32::from(status.code())),
-        _ => None,
-    }
-}
-
-impl From<etcd_client::Error> for Trouble {
-    fn from(error: etcd_client::Error) -> Self {
+impl From<ClientError> for Trouble {
+    fn from(error: ClientError) -> Self {
         const NOT_FOUND: i32 = 5;
         const EXHAUSTED: i32 = 8;
         /// Of several things etcd says that they are exhausted. Where it is not space, it is said before anything is done.
         const NO_SPACE: &str = "database space exceeded";
-        const OLD_REVISION: &str = "revision of auth store is old";
         /// Invalid argument, already exists, permission denied, failed precondition, out of range, unimplemented: all of them found before
         /// anything is done.
         const REFUSED: [i32; 7] = [3, 6, 7, EXHAUSTED, 9, 11, 12];
 
-        match code(&error) {
+        match error.code() {
             // Users or roles have changed: another connection logs in again.
-            Some(_) if error.to_string().contains(OLD_REVISION) => {
+            Some(_) if error.message().contains(OLD_REVISION) => {
                 Trouble::Broken(Error::Closed { source: Arc::new(error) })
             }
             Some(NOT_FOUND) => Trouble::NoLease,
-            Some(EXHAUSTED) if error.to_string().contains(NO_SPACE) => {
+            Some(EXHAUSTED) if error.message().contains(NO_SPACE) => {
                 Trouble::Full(Error::Refused { source: Arc::new(error) })
             }
             Some(code) if REFUSED.contains(&code) => Trouble::Refused(Error::Refused { source: Arc::new(error) }),
-            None if matches!(error, etcd_client::Error::LeaseKeepAliveError(_)) => Trouble::NoLease,
             _ => Trouble::Broken(Error::Closed { source: Arc::new(error) }),
         }
     }
@@ -149,7 +141,7 @@ impl From<etcd_client::Error> for Trouble {
 
 /// The reason that a connection cannot be used.
 pub(crate) fn unusable(error: BoxError) -> Error {
-    match error.downcast::<etcd_client::Error>() {
+    match error.downcast::<ClientError>() {
         Ok(error) => match Trouble::from(*error) {
             Trouble::Broken(Error::Closed { source }) => Error::Unconnected { source: Some(source) },
             Trouble::Broken(error) | Trouble::Refused(error) | Trouble::Full(error) => error,

@@ -1,7 +1,10 @@
-use etcd_client::{Compare, CompareOp};
 use keylatch_lease::Grant;
 
-use crate::{Etcd, lock::revision};
+use crate::{
+    Etcd,
+    client::{Compare, CompareOp, Keys},
+    lock::revision,
+};
 
 impl Etcd {
     /// A condition for a transaction of one's own in the same cluster: that this tenure goes on. What the transaction does is then done
@@ -15,11 +18,11 @@ impl Etcd {
     /// # async fn example(
     /// #     leases: keylatch_lease::Leases<keylatch_lease_etcd::Etcd>,
     /// #     grant: keylatch_lease::Grant,
-    /// #     mut client: etcd_client::Client,
+    /// #     client: keylatch_lease_etcd::Client,
     /// # ) -> Result<(), Box<dyn std::error::Error>> {
-    /// use etcd_client::{Txn, TxnOp};
+    /// use keylatch_lease_etcd::client::{Txn, TxnOp};
     ///
-    /// let paid = TxnOp::put("account/7/paid", "yes", None);
+    /// let paid = TxnOp::put("account/7/paid", "yes");
     /// let answer = client.txn(Txn::new().when([leases.engine().guard(&grant)]).and_then([paid])).await?;
     /// if !answer.succeeded() {
     ///     println!("the lease is over, and nothing was written");
@@ -27,10 +30,49 @@ impl Etcd {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use = "a condition alone changes nothing"]
-    pub fn guard(&self, grant: &Grant) -> Compare {
-        // Under the prefix there is one key, or none, of which the create revision is said to be 0.
-        let prefix = self.place().lock(grant.resource());
-        Compare::create_revision(prefix, CompareOp::Equal, revision(grant.token(), self.place().base())).with_prefix()
+    pub fn guard(&self, grant: &Grant) -> Guard {
+        let key_prefix = self.place().lock(grant.resource());
+        Guard { key_prefix, create_revision: revision(grant.token(), self.place().base()) }
+    }
+}
+
+/// The condition that a tenure goes on: see [`Etcd::guard`].
+///
+/// It is a [`Compare`] for this crate's own [`Client`](crate::Client). For any other client of etcd it can be written with the two values
+/// here, as a comparison of the create revision of all keys with the prefix:
+///
+/// ```no_run
+/// # fn example(etcd: keylatch_lease_etcd::Etcd, grant: keylatch_lease::Grant) {
+/// let guard = etcd.guard(&grant);
+/// let (prefix, revision) = (guard.key_prefix(), guard.create_revision());
+/// // With the crate `etcd-client`:
+/// // Compare::create_revision(prefix, CompareOp::Equal, revision).with_prefix()
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "a condition alone changes nothing"]
+pub struct Guard {
+    key_prefix: String,
+    create_revision: i64,
+}
+
+impl Guard {
+    /// Returns the prefix of the resource's keys. There is one key below it while somebody has the resource; otherwise none, of which etcd
+    /// says that the create revision is 0.
+    #[must_use]
+    pub fn key_prefix(&self) -> &str {
+        &self.key_prefix
+    }
+
+    /// Returns the create revision of the key while the tenure goes on.
+    #[must_use]
+    pub fn create_revision(&self) -> i64 {
+        self.create_revision
+    }
+}
+
+impl From<Guard> for Compare {
+    fn from(Guard { key_prefix, create_revision }: Guard) -> Self {
+        Compare::create_revision(Keys::prefix(key_prefix), CompareOp::Equal, create_revision)
     }
 }

@@ -12,7 +12,6 @@ use std::{
     time::Duration,
 };
 
-use etcd_client::{Compare, CompareOp, GetOptions, KvClient, LeaseClient, LeaseGrantOptions, PutOptions, Txn, TxnOp};
 use futures_util::{
     future::{Either, select},
     stream::{FuturesUnordered, StreamExt},
@@ -22,6 +21,10 @@ use keylatch_lease_remote::{Limit, sleep};
 use tokio::sync::Notify;
 
 use crate::{
+    client::{
+        Client, Compare, CompareOp, Keys, Txn, TxnOp,
+        messages::{LeaseGrantRequest, LeaseRevokeRequest},
+    },
     error::{Error, Trouble},
     lock::Changed,
     place::Place,
@@ -168,13 +171,12 @@ impl Drop for InHand<'_> {
 /// The task that revokes them.
 pub(crate) struct Revoker {
     place: Arc<Place>,
-    kv: KvClient,
-    lease: LeaseClient,
+    client: Client,
 }
 
 impl Revoker {
-    pub(crate) fn new(place: Arc<Place>, kv: KvClient, lease: LeaseClient) -> Self {
-        Revoker { place, kv, lease }
+    pub(crate) fn new(place: Arc<Place>, client: Client) -> Self {
+        Revoker { place, client }
     }
 
     /// Until the connection is of no use any more.
@@ -233,7 +235,7 @@ impl Revoker {
     /// Takes the ID of an etcd lease, so that a request for it that is still under way comes too late: for the shortest time, and then it expires.
     /// Whether it was free. Only if nothing that is still under way could come to hang on it.
     async fn take(&self, lease: i64) -> Result<bool, Trouble> {
-        match self.lease.clone().grant(1, Some(LeaseGrantOptions::new().with_id(lease))).await.map_err(Trouble::from) {
+        match self.client.call(LeaseGrantRequest { ttl: 1, id: lease }).await.map_err(Trouble::from) {
             Ok(_) => Ok(true),
             Err(Trouble::Refused(_) | Trouble::Full(_)) => Ok(false),
             Err(trouble) => Err(trouble),
@@ -252,7 +254,7 @@ impl Revoker {
     }
 
     async fn revoke_one(&self, lease: i64) -> Result<(), Trouble> {
-        match self.lease.clone().revoke(lease).await.map_err(Trouble::from) {
+        match self.client.call(LeaseRevokeRequest { id: lease }).await.map_err(Trouble::from) {
             Ok(_) | Err(Trouble::NoLease) => Ok(()),
             Err(trouble) => Err(trouble),
         }
@@ -263,21 +265,21 @@ impl Revoker {
     async fn is_used(&self, lease: i64, resource: &Resource) -> Result<bool, Trouble> {
         let (lock, mark) = (self.place.lock(resource), self.place.revoked(lease));
         // This also holds if there is no key.
-        let is_unused = Compare::lease(lock, CompareOp::NotEqual, lease).with_prefix();
-        let put = TxnOp::put(mark.clone(), "", Some(PutOptions::new().with_lease(lease)));
-        match self.kv.clone().txn(Txn::new().when([is_unused]).and_then([put])).await.map_err(Trouble::from) {
+        let is_unused = Compare::lease(Keys::prefix(lock), CompareOp::NotEqual, lease);
+        let put = TxnOp::put_with_lease(mark.clone(), "", lease);
+        match self.client.txn(Txn::new().when([is_unused]).and_then([put])).await.map_err(Trouble::from) {
             Ok(answer) => Ok(!answer.succeeded()),
             // The mark may be there all the same.
             Err(Trouble::Full(error)) => {
-                let marks = self.kv.clone().get(mark, None).await?;
-                if marks.count() == 0 { Err(Trouble::Full(error)) } else { Ok(false) }
+                let marks = self.client.get(mark).await?;
+                if marks.is_empty() { Err(Trouble::Full(error)) } else { Ok(false) }
             }
             Err(trouble) => Err(trouble),
         }
     }
 
     async fn hangs_on(&self, lease: i64, resource: &Resource) -> Result<bool, Trouble> {
-        let got = self.kv.clone().get(self.place.lock(resource), Some(GetOptions::new().with_prefix())).await?;
-        Ok(got.kvs().iter().any(|kv| kv.lease() == lease))
+        let got = self.client.get(Keys::prefix(self.place.lock(resource))).await?;
+        Ok(got.iter().any(|kv| kv.lease() == lease))
     }
 }

@@ -137,11 +137,15 @@
 //! - **Elsewhere**: the token, as [`keylatch_lease`](keylatch_lease#a-lease-is-not-enough-the-token) says.
 //!
 //! # Building, and runtimes
-//! The client, `etcd-client`, is built with `protoc` (Debian's `protobuf-compiler`; or its path in `PROTOC`). Its connection is on tokio, where
-//! the driver is spawned; operations can be awaited anywhere. For TLS, depend on `etcd-client` with its feature `tls` or `tls-roots`:
-//! [`ConnectOptions`] then have `with_tls`.
+//! Cargo alone builds it. Its [client] is small and its own; [`Etcd::guard`] works with any other client, too. The connection is on tokio,
+//! where the driver is spawned; operations can be awaited anywhere.
+//!
+//! For `https://` there is the feature `tls`, with which [`ConnectOptions`] have `with_tls`, and `tls-roots`, which also trusts the CAs that
+//! the system trusts.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
+pub mod client;
 mod driver;
 mod error;
 mod etcd;
@@ -154,10 +158,10 @@ mod place;
 mod recall;
 mod session;
 
+pub use client::{Client, Compare, ConnectOptions};
 pub use error::Error;
 pub use etcd::Etcd;
-/// The client, for [`Options::connect_with`] and [`Etcd::guard`].
-pub use etcd_client::{Client, Compare, ConnectOptions};
+pub use guard::Guard;
 pub use keylatch_lease_remote::BoxError;
 pub use options::Options;
 

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use etcd_client::KeyValue;
 use keylatch_lease::{Owner, Resource, Token};
 use keylatch_lease_remote::Policy;
 
-use crate::place::{Place, escape, unescape};
+use crate::{
+    client::KeyValue,
+    place::{Place, escape, unescape},
+};
 
 /// Of the values' form.
 const VERSION: &str = "2";

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicI64, Ordering::SeqCst},
 };
 
-use etcd_client::KeyValue;
+use crate::client::KeyValue;
 
 /// Of the mark's form.
 const VERSION: &str = "1";

@@ -7,10 +7,10 @@ use std::{
     time::Duration,
 };
 
-use etcd_client::{Client, ConnectOptions};
 use keylatch_lease_remote::{BoxError, Link};
 
 use crate::{
+    client::{Client, ConnectOptions},
     driver::drive,
     etcd::Etcd,
     leftovers::Leftovers,
@@ -159,7 +159,7 @@ impl Options {
     /// An engine, whose driver is spawned on tokio. It connects to one of these endpoints, and to the next one when the connection is
     /// lost or the node has no leader; this call itself does not wait for it. See [`Etcd::ready`].
     ///
-    /// An endpoint is a URL, `http://` or `https://` [with TLS](crate#building-and-runtimes). User, password and certificates are in the options.
+    /// An endpoint is a URL, `http://` or, with the feature `tls`, `https://`. User, password and certificates are in the options.
     ///
     /// # Panics
     /// If there is no endpoint, or if it is called outside a tokio runtime.

@@ -8,9 +8,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use etcd_client::{Client, Compare, CompareOp, PutOptions, Txn, TxnOp};
-
 use crate::{
+    client::{Client, Compare, CompareOp, Txn, TxnOp, messages::StatusRequest},
     error::{Error, Trouble},
     lock::seconds,
     mark::{Before, Mark},
@@ -63,14 +62,13 @@ impl Session {
     }
 
     async fn find_mark(&self) -> Result<Found, Trouble> {
-        let got = self.kv.clone().get(self.place.mark(), None).await?;
-        let mark = match got.kvs().first() {
+        let got = self.client.range(self.place.mark()).await?;
+        let mark = match got.kvs.first() {
             Some(kv) => Some(Mark::parse(kv).ok_or(Trouble::Refused(Error::Unreadable))?),
             None => None,
         };
-        let header = got.header();
-        let revision = header.map_or(0, |header| header.revision());
-        Ok(Found { revision, cluster: header.map_or(0, |header| header.cluster_id()), mark })
+        let cluster = got.header.as_ref().map_or(0, |header| header.cluster_id);
+        Ok(Found { revision: got.revision(), cluster, mark })
     }
 
     /// Looks whether something may have been forgotten: then there is another mark, and nothing is granted until what was granted has ended.
@@ -78,7 +76,7 @@ impl Session {
         loop {
             let Found { revision, cluster, mark } = self.find_mark().await?;
             // Later than the revision: so it is as far ahead as it was then, or farther.
-            let applied = client.maintenance_client().status().await?.raft_applied_index();
+            let applied = client.call(StatusRequest {}).await?.raft_applied_index;
             let ahead = i64::try_from(applied).unwrap_or(i64::MAX) - revision;
             let has_gone_back = |mark: &Mark| {
                 let before = self.place.before.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,12 +104,9 @@ impl Session {
         let (id, _) = self.grant(0, self.place.quarantine).await?;
         let modified = found.map_or(0, |mark| mark.modified);
         let is_it = Compare::mod_revision(self.place.mark(), CompareOp::Equal, modified);
-        let hangs = PutOptions::new().with_lease(id);
-        let puts = [
-            TxnOp::put(self.place.mark(), mark.to_text(), None),
-            TxnOp::put(self.place.in_quarantine(), "", Some(hangs)),
-        ];
-        let answer = self.kv.clone().txn(Txn::new().when([is_it]).and_then(puts)).await;
+        let puts =
+            [TxnOp::put(self.place.mark(), mark.to_text()), TxnOp::put_with_lease(self.place.in_quarantine(), "", id)];
+        let answer = self.client.txn(Txn::new().when([is_it]).and_then(puts)).await;
         if !answer.as_ref().is_ok_and(|answer| answer.succeeded()) {
             self.leftovers.add(id);
         }
@@ -134,8 +129,8 @@ impl Session {
         if mark.is_none() || mark != self.known_mark() {
             return Err(self.is_another());
         }
-        let got = self.kv.clone().get(self.place.in_quarantine(), None).await?;
-        let Some(kv) = got.kvs().first() else { return Ok(Standing::Sound) };
+        let got = self.client.get(self.place.in_quarantine()).await?;
+        let Some(kv) = got.first() else { return Ok(Standing::Sound) };
         let left = self.left(kv.lease()).await?.unwrap_or(0);
         Ok(Standing::Quarantined(seconds(left.min(self.place.quarantine)) + Duration::from_secs(1)))
     }
@@ -148,11 +143,11 @@ impl Session {
 
     /// Nothing has been forgotten that anybody still goes by.
     pub(crate) async fn end_quarantine(&self) -> Result<(), Trouble> {
-        let got = self.kv.clone().get(self.place.in_quarantine(), None).await?;
-        let Some(kv) = got.kvs().first() else { return Ok(()) };
+        let got = self.client.get(self.place.in_quarantine()).await?;
+        let Some(kv) = got.first() else { return Ok(()) };
         let [is_marked, _] = self.is_sound();
-        let delete = TxnOp::delete(self.place.in_quarantine(), None);
-        let answer = self.kv.clone().txn(Txn::new().when([is_marked]).and_then([delete])).await?;
+        let delete = TxnOp::delete(self.place.in_quarantine());
+        let answer = self.client.txn(Txn::new().when([is_marked]).and_then([delete])).await?;
         if !answer.succeeded() {
             return Err(self.is_another());
         }

@@ -9,17 +9,19 @@ use std::{
     time::Duration,
 };
 
-use etcd_client::{
-    Client, Compare, CompareOp, DeleteOptions, Event, GetOptions, KeyValue, KvClient, LeaseClient, LeaseGrantOptions,
-    LeaseTimeToLiveResponse, PutOptions, Txn, TxnOp, TxnOpResponse, TxnResponse, WatchFilterType, WatchOptions,
-    WatchStream, Watcher,
-};
 use futures_util::future::{Either, join, select, try_join_all};
 use keylatch_lease::{Clock, Lost, Owner, Resource, StdClock, Token};
 use keylatch_lease_remote::{Tenure, Watchers, sleep};
 use tokio::sync::Notify;
 
 use crate::{
+    client::{
+        Answers, Client, Compare, CompareOp, KeyValue, Keys, OpAnswer, Txn, TxnAnswer, TxnOp,
+        messages::{
+            Event, LeaseGrantRequest, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, WatchCreateRequest,
+            WatchResponse,
+        },
+    },
     error::{self, Error, Trouble},
     leftovers::{Granted, Leftovers, Revoker},
     lock::{Changed, Lock, Value, revision},
@@ -42,9 +44,6 @@ const FRESH: Duration = Duration::from_secs(5);
 /// So much earlier a request is asked that another one needs.
 const AHEAD: Duration = Duration::from_millis(10);
 
-/// The largest answer: what an owner of very many leases has.
-const LARGEST: usize = 256 << 20;
-
 /// The keys of a resource: the first that is a lease, and whether there are others.
 fn lock_of(prefix: &str, kvs: &[KeyValue]) -> Result<Option<Lock>, Trouble> {
     let mut found = None;
@@ -52,10 +51,6 @@ fn lock_of(prefix: &str, kvs: &[KeyValue]) -> Result<Option<Lock>, Trouble> {
         found = Some(Lock::new(prefix, kv).ok_or(Trouble::Refused(Error::Unreadable))?);
     }
     Ok(found)
-}
-
-fn prefixed() -> Option<GetOptions> {
-    Some(GetOptions::new().with_prefix())
 }
 
 /// The record of a tenure to be written.
@@ -70,8 +65,7 @@ pub(crate) struct Draft<'a> {
 pub(crate) struct Session {
     pub(crate) place: Arc<Place>,
     pub(crate) leftovers: Arc<Leftovers>,
-    pub(crate) kv: KvClient,
-    lease: LeaseClient,
+    pub(crate) client: Client,
     /// As it was read when the connection was made. `None`: it could not be written.
     pub(crate) mark: Mutex<Option<Mark>>,
     pub(crate) seen: Arc<Seen>,
@@ -91,9 +85,7 @@ pub(crate) struct Ended {
 
 /// What is heard.
 pub(crate) struct Ear {
-    stream: WatchStream,
-    /// With it the watch would end.
-    _watcher: Watcher,
+    watch: Answers<WatchResponse>,
 }
 
 impl Session {
@@ -104,16 +96,11 @@ impl Session {
         leftovers: Arc<Leftovers>,
         shortest: &AtomicI64,
     ) -> Result<(Self, Ear), Trouble> {
-        let options = WatchOptions::new().with_prefix().with_prev_key().with_filters([WatchFilterType::NoPut]);
-        let (watcher, stream) =
-            client.watch_client().max_decoding_message_size(LARGEST).watch(place.locks(), Some(options)).await?;
-        let (kv, lease) = (client.kv_client().max_decoding_message_size(LARGEST), client.lease_client());
         let shown = Mutex::new((0, StdClock::new().now()));
         let mut session = Session {
             place,
             leftovers,
-            kv,
-            lease,
+            client: client.clone(),
             mark: Mutex::default(),
             seen: Arc::default(),
             ended: Arc::default(),
@@ -136,7 +123,11 @@ impl Session {
             Ok(()) | Err(Trouble::Full(_)) => {}
             Err(trouble) => return Err(trouble),
         }
-        Ok((session, Ear { stream, _watcher: watcher }))
+        // The last step: a missing permission has been told by now, more clearly than by a watch that is refused.
+        let Keys { start: key, end: range_end } = Keys::prefix(session.place.locks());
+        let filters = vec![WatchCreateRequest::NO_PUT];
+        let watch = client.watch(WatchCreateRequest { key, range_end, filters, prev_kv: true }).await?;
+        Ok((session, Ear { watch }))
     }
 
     /// It is of no use any more.
@@ -150,7 +141,7 @@ impl Session {
     }
 
     pub(crate) fn revoker(&self) -> Revoker {
-        Revoker::new(Arc::clone(&self.place), self.kv.clone(), self.lease.clone())
+        Revoker::new(Arc::clone(&self.place), self.client.clone())
     }
 
     /// The reading of the stopwatch, in seconds.
@@ -158,11 +149,10 @@ impl Session {
         let id = self.place.stopwatch;
         let left = self.time_to_live(id).await?;
         let mut shows = 0;
-        if left.ttl() >= 0 {
-            shows = left.granted_ttl() - left.ttl();
+        if left.ttl >= 0 {
+            shows = left.granted_ttl - left.ttl;
         } else {
-            let options = LeaseGrantOptions::new().with_id(id);
-            match self.lease.clone().grant(STOPWATCH, Some(options)).await.map_err(Trouble::from) {
+            match self.client.call(LeaseGrantRequest { ttl: STOPWATCH, id }).await.map_err(Trouble::from) {
                 // Somebody else was faster, or there is no space.
                 Ok(_) | Err(Trouble::Refused(_) | Trouble::Full(_)) => {}
                 Err(trouble) => return Err(trouble),
@@ -185,20 +175,19 @@ impl Session {
 
     /// A new etcd lease, and how long it really lasts. With 0 etcd chooses the ID.
     pub(crate) async fn grant(&self, id: i64, seconds: i64) -> Result<(i64, i64), Trouble> {
-        let options = LeaseGrantOptions::new().with_id(id);
-        let granted = self.lease.clone().grant(seconds, Some(options)).await?;
-        Ok((granted.id(), granted.ttl()))
+        let granted = self.client.call(LeaseGrantRequest { ttl: seconds, id }).await?;
+        Ok((granted.id, granted.ttl))
     }
 
     /// So many whole seconds are left of an etcd lease, at least; `None`: it is gone, or about to go. 0: that may be so as well.
     pub(crate) async fn left(&self, lease: i64) -> Result<Option<i64>, Trouble> {
-        let left = self.time_to_live(lease).await?.ttl();
+        let left = self.time_to_live(lease).await?.ttl;
         Ok((left >= 0).then_some(left))
     }
 
     async fn time_to_live(&self, lease: i64) -> Result<LeaseTimeToLiveResponse, Trouble> {
-        let left = self.lease.clone().time_to_live(lease, None).await?;
-        if left.ttl() >= UNCOUNTED {
+        let left = self.client.call(LeaseTimeToLiveRequest { id: lease }).await?;
+        if left.ttl >= UNCOUNTED {
             return Err(Trouble::NoLease); // it is soon asked again
         }
         Ok(left)
@@ -206,8 +195,8 @@ impl Session {
 
     /// Begins the time of an etcd lease anew, unless it is gone. One whose time is over is not revived: etcd answers when it has gone.
     pub(crate) async fn keep_alive(&self, lease: i64) -> Result<bool, Trouble> {
-        match self.lease.clone().keep_alive(lease).await.map_err(Trouble::from) {
-            Ok(_) => Ok(true),
+        match self.client.keep_alive(lease).await.map_err(Trouble::from) {
+            Ok(is_there) => Ok(is_there),
             Err(Trouble::NoLease) => Ok(false),
             Err(trouble) => Err(trouble),
         }
@@ -215,24 +204,23 @@ impl Session {
 
     /// Its owner.
     pub(crate) async fn find(&self, resource: &Resource) -> Result<Option<Lock>, Trouble> {
-        let got = self.kv.clone().get(self.place.lock(resource), prefixed()).await?;
-        self.seen.sees(got.header().map_or(0, |header| header.revision()));
-        lock_of(&self.place.locks(), got.kvs())
+        let got = self.client.range(Keys::prefix(self.place.lock(resource))).await?;
+        self.seen.sees(got.revision());
+        lock_of(&self.place.locks(), &got.kvs)
     }
 
     /// The leases of an owner, as of a revision.
     pub(crate) async fn owned(&self, owner: &Owner) -> Result<(Vec<Lock>, i64), Trouble> {
         let prefix = self.place.owned(owner);
-        let got = self.kv.clone().get(prefix.clone(), prefixed()).await?;
-        let at = got.header().map_or(0, |header| header.revision());
-        let listed: Vec<_> = got.kvs().iter().filter_map(|kv| Lock::new(&prefix, kv)).collect();
+        let got = self.client.range(Keys::prefix(prefix.as_str())).await?;
+        let at = got.revision();
+        let listed: Vec<_> = got.kvs.iter().filter_map(|kv| Lock::new(&prefix, kv)).collect();
         // Of a tenure that was ended by hand there may be half; of one that has ended since, another one in its place.
         let parts = listed.chunks(MOST).map(|part| async move {
-            let keys = part.iter().map(|lock| self.key(lock));
-            let gets: Vec<_> = keys.map(|key| TxnOp::get(key, Some(GetOptions::new().with_keys_only()))).collect();
-            let answer = self.kv.clone().txn(Txn::new().and_then(gets)).await?;
-            let found = answer.op_responses().into_iter().map(|got| match got {
-                TxnOpResponse::Get(got) => got.kvs().first().map_or(0, KeyValue::create_revision),
+            let gets = part.iter().map(|lock| TxnOp::get_keys(self.key(lock)));
+            let answer = self.client.txn(Txn::new().and_then(gets)).await?;
+            let found = answer.answers().iter().map(|got| match got {
+                OpAnswer::Got(kvs) => kvs.first().map_or(0, KeyValue::create_revision),
                 _ => 0,
             });
             Ok::<_, Trouble>(found.collect::<Vec<_>>())
@@ -263,29 +251,28 @@ impl Session {
     }
 
     fn puts(&self, Draft { resource, slot, lease, value }: &Draft<'_>) -> [TxnOp; 2] {
-        let options = || Some(PutOptions::new().with_lease(*lease));
-        self.keys(resource, &value.owner, *slot).map(|key| TxnOp::put(key, value.to_text(), options()))
+        self.keys(resource, &value.owner, *slot).map(|key| TxnOp::put_with_lease(key, value.to_text(), *lease))
     }
 
     async fn change(&self, of: &Resource, when: Vec<Compare>, then: Vec<TxnOp>) -> Result<Changed, Trouble> {
-        let otherwise = [TxnOp::get(self.place.lock(of), prefixed())];
-        self.changed(self.kv.clone().txn(Txn::new().when(when).and_then(then).or_else(otherwise)).await?)
+        let otherwise = [TxnOp::get(Keys::prefix(self.place.lock(of)))];
+        self.changed(self.client.txn(Txn::new().when(when).and_then(then).or_else(otherwise)).await?)
     }
 
     /// Whether one of the branches that write was taken; if not there is one that reads.
-    fn changed(&self, mut answer: TxnResponse) -> Result<Changed, Trouble> {
-        let at = answer.header().map_or(0, |header| header.revision());
+    fn changed(&self, mut answer: TxnAnswer) -> Result<Changed, Trouble> {
+        let at = answer.revision();
         self.seen.sees(at);
         loop {
-            let first = answer.op_responses().into_iter().next();
-            match first {
-                Some(TxnOpResponse::Delete(deleted)) if answer.succeeded() => {
-                    deleted.prev_kvs().iter().for_each(|kv| self.leftovers.add(kv.lease()));
+            let has_succeeded = answer.succeeded();
+            match answer.into_answers().into_iter().next() {
+                Some(OpAnswer::Deleted { previous, .. }) if has_succeeded => {
+                    previous.iter().for_each(|kv| self.leftovers.add(kv.lease()));
                     return Ok(Changed::Yes(at));
                 }
-                _ if answer.succeeded() => return Ok(Changed::Yes(at)),
-                Some(TxnOpResponse::Txn(nested)) => answer = nested,
-                Some(TxnOpResponse::Get(got)) => return Ok(Changed::No(lock_of(&self.place.locks(), got.kvs())?)),
+                _ if has_succeeded => return Ok(Changed::Yes(at)),
+                Some(OpAnswer::Txn(nested)) => answer = nested,
+                Some(OpAnswer::Got(kvs)) => return Ok(Changed::No(lock_of(&self.place.locks(), &kvs)?)),
                 _ => return Ok(Changed::No(None)),
             }
         }
@@ -316,10 +303,10 @@ impl Session {
         new: &mut Draft<'_>,
         is_fresh: bool,
     ) -> Result<Changed, Trouble> {
-        let (lease, seconds, options) = (new.lease, new.value.seconds, LeaseGrantOptions::new().with_id(new.lease));
+        let (lease, seconds) = (new.lease, new.value.seconds);
         let grant = async {
             if lease != 0 {
-                self.lease.clone().grant(seconds, Some(options)).await?;
+                self.grant(lease, seconds).await?;
             }
             Ok(())
         };
@@ -333,13 +320,13 @@ impl Session {
                 shows?
             }
         };
-        let is_free = Compare::create_revision(self.place.lock(new.resource), CompareOp::Equal, 0).with_prefix();
-        let get = TxnOp::get(self.place.lock(new.resource), prefixed());
+        let is_free = Compare::create_revision(Keys::prefix(self.place.lock(new.resource)), CompareOp::Equal, 0);
+        let get = TxnOp::get(Keys::prefix(self.place.lock(new.resource)));
         let otherwise = if is_fresh { self.instead(new, 0, self.instead(new, 1, get)) } else { get };
         let when: Vec<_> = self.is_sound().into_iter().chain([self.is_wanted(new), is_free]).collect();
         let txn = Txn::new().when(when).and_then(self.puts(new)).or_else([otherwise]);
         let ask = || async {
-            let answer = self.kv.clone().txn(txn.clone()).await?;
+            let answer = self.client.txn(txn.clone()).await?;
             self.changed(answer)
         };
         // The transaction does not wait for the etcd lease's answer if that takes its time, or is lost: it need only arrive after the request.
@@ -390,8 +377,7 @@ impl Session {
         let keys = self.keys(new.resource, &new.value.owner, slot);
         let is_held = keys.clone().map(|key| Compare::create_revision(key, CompareOp::Greater, 0));
         let when: Vec<_> = is_held.into_iter().chain(self.is_sound()).chain([self.is_wanted(new)]).collect();
-        let options = DeleteOptions::new().with_prev_key();
-        let deletes = keys.map(|key| TxnOp::delete(key, Some(options.clone())));
+        let deletes = keys.map(TxnOp::take);
         let puts = self.puts(&Draft { slot: 1 - slot, value: new.value.clone(), ..*new });
         let then: Vec<_> = deletes.into_iter().chain(puts).collect();
         TxnOp::txn(Txn::new().when(when).and_then(then).or_else([otherwise]))
@@ -454,11 +440,9 @@ impl Session {
 
     /// The one that began at this revision.
     async fn end_of(&self, resource: &Resource, owner: &Owner, created: i64) -> Result<Changed, Trouble> {
-        let prefixes = [self.place.lock(resource), self.place.owned_lock(owner, resource)];
-        let when =
-            prefixes.clone().map(|prefix| Compare::create_revision(prefix, CompareOp::Equal, created).with_prefix());
-        let options = DeleteOptions::new().with_prefix().with_prev_key();
-        let then = prefixes.map(|prefix| TxnOp::delete(prefix, Some(options.clone())));
+        let keys = [self.place.lock(resource), self.place.owned_lock(owner, resource)].map(Keys::prefix);
+        let when = keys.clone().map(|keys| Compare::create_revision(keys, CompareOp::Equal, created));
+        let then = keys.map(TxnOp::take);
         let ended = self.change(resource, when.to_vec(), then.to_vec()).await?;
         match &ended {
             // Somebody has deleted the owner's key: the other one says whose it is.
@@ -473,28 +457,25 @@ impl Session {
     /// All of these tenures end, or none. They are all that the owner has up to this revision, if there is one; otherwise they are some.
     pub(crate) async fn end_all(&self, owner: &Owner, locks: &[Lock], at: Option<i64>) -> Result<bool, Trouble> {
         // Each key says on which etcd lease it hung: it may have moved since it was read.
-        let delete = |key, options: DeleteOptions| TxnOp::delete(key, Some(options.with_prev_key()));
         let is_it = |lock: &Lock| Compare::create_revision(self.key(lock), CompareOp::Equal, lock.created);
         let mut when: Vec<_> = locks.iter().map(is_it).collect();
         let then: Vec<_> = match at {
             Some(at) => {
-                let owned = self.place.owned(owner);
-                when.push(Compare::create_revision(owned.clone(), CompareOp::Less, at + 1).with_prefix());
-                let all = TxnOp::delete(owned, Some(DeleteOptions::new().with_prefix()));
-                locks.iter().map(|lock| delete(self.key(lock), DeleteOptions::new())).chain([all]).collect()
+                let owned = Keys::prefix(self.place.owned(owner));
+                when.push(Compare::create_revision(owned.clone(), CompareOp::Less, at + 1));
+                locks.iter().map(|lock| TxnOp::take(self.key(lock))).chain([TxnOp::delete(owned)]).collect()
             }
             None => {
                 let keys = locks.iter().map(|lock| self.keys(&lock.resource, &lock.value.owner, lock.slot));
-                keys.flat_map(|[lock, owned]| [delete(lock, DeleteOptions::new()), TxnOp::delete(owned, None)])
-                    .collect()
+                keys.flat_map(|[lock, owned]| [TxnOp::take(lock), TxnOp::delete(owned)]).collect()
             }
         };
-        let answer = self.kv.clone().txn(Txn::new().when(when).and_then(then)).await?;
-        let deleted = answer.op_responses().into_iter().filter_map(|response| match response {
-            TxnOpResponse::Delete(deleted) => Some(deleted),
-            _ => None,
-        });
-        deleted.for_each(|deleted| deleted.prev_kvs().iter().for_each(|kv| self.leftovers.add(kv.lease())));
+        let answer = self.client.txn(Txn::new().when(when).and_then(then)).await?;
+        for answer in answer.answers() {
+            if let OpAnswer::Deleted { previous, .. } = answer {
+                previous.iter().for_each(|kv| self.leftovers.add(kv.lease()));
+            }
+        }
         Ok(answer.succeeded())
     }
 }
@@ -520,8 +501,8 @@ impl keylatch_lease_remote::Session for Session {
 
 /// A key has been deleted, by whoever did it, and the tenure that it was of is over.
 fn tell_end(watchers: &Watchers, prefix: &str, deleted: &Event) {
-    let Some((resource, _)) = deleted.kv().and_then(|kv| Place::resource(prefix, kv.key())) else { return };
-    match deleted.prev_kv().and_then(|kv| Lock::new(prefix, kv)) {
+    let Some((resource, _)) = deleted.kv.as_ref().and_then(|kv| Place::resource(prefix, kv.key())) else { return };
+    match deleted.prev_kv.as_ref().and_then(|kv| Lock::new(prefix, kv)) {
         Some(lock) => watchers.tell_end(&resource, lock.token, Lost::Released),
         // It has been compacted away.
         None => watchers.tell(&resource),
@@ -533,10 +514,10 @@ impl Ear {
     pub(crate) async fn listen(mut self, place: &Place, watchers: &Watchers) -> Error {
         let prefix = place.locks();
         loop {
-            match self.stream.message().await {
-                Ok(Some(heard)) if heard.canceled() => return Error::Unconnected { source: None },
+            match self.watch.next().await {
+                Ok(Some(heard)) if heard.canceled => return Error::Unconnected { source: None },
                 Ok(Some(heard)) => {
-                    heard.events().iter().for_each(|deleted| tell_end(watchers, &prefix, deleted));
+                    heard.events.iter().for_each(|deleted| tell_end(watchers, &prefix, deleted));
                 }
                 Ok(None) => return Error::Unconnected { source: None },
                 Err(error) => return error::unusable(error.into()),

@@ -11,9 +11,9 @@ use std::{
     time::Duration,
 };
 
-use etcd_client::{DeleteOptions, GetOptions};
+use common::api::LeaseRevoke;
 use keylatch_lease_conformance::{ByHand, Caps, Failure, Fixture, Heard, Proxy, Server, worker};
-use keylatch_lease_etcd::Etcd;
+use keylatch_lease_etcd::{Etcd, client::Keys};
 use tokio::runtime::Runtime;
 
 /// What a worker finds in its environment.
@@ -109,16 +109,16 @@ impl Fixture for OnEtcd {
     }
 
     async fn take_away(&self, namespace: &str, what: &str) -> Result<(), Failure> {
-        let mut client = self.server.client().await;
-        let prefix = format!("keylatch-lease/{namespace}/");
+        let client = self.server.client().await;
+        let all = Keys::prefix(format!("keylatch-lease/{namespace}/"));
         if what == "keys" {
-            client.delete(prefix, Some(DeleteOptions::new().with_prefix())).await?;
+            client.delete(all).await?;
             return Ok(());
         }
-        let found = client.get(prefix, Some(GetOptions::new().with_prefix())).await?;
-        for lease in found.kvs().iter().map(|kv| kv.lease()).filter(|lease| *lease != 0) {
+        let found = client.get(all).await?;
+        for id in found.iter().map(|kv| kv.lease()).filter(|id| *id != 0) {
             // Two keys hang on each.
-            let _ = client.lease_revoke(lease).await;
+            let _ = client.call(LeaseRevoke { id }).await;
         }
         Ok(())
     }

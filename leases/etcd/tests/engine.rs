@@ -14,22 +14,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Server, namespace, on_tokio, shared};
-use etcd_client::{
-    Client, ConnectOptions, GetOptions, Permission, PermissionType, Txn, TxnOp, WatchFilterType, WatchOptions,
-};
+use common::{Server, api, namespace, on_tokio, shared};
 use futures_util::future::{Either, join_all, select};
 use keylatch_lease::{
     AcquireError, Expiry, Grant, Leases, LookError, Lost, Owner, ReleaseError, RenewError, Resource, Term, Token,
     engine::{Answer, Ask, Engine, Gone, Left, Record, Renewal, Want},
 };
-use keylatch_lease_etcd::{Error, Etcd};
+use keylatch_lease_etcd::{
+    Client, ConnectOptions, Error, Etcd,
+    client::{Compare, CompareOp, KeyValue, Keys, OpAnswer, Txn, TxnOp},
+};
 
 const LONG: Duration = Duration::from_secs(600);
 const PAUSE: Duration = Duration::from_millis(20);
 
 fn secs(number: u64) -> Duration {
     Duration::from_secs(number)
+}
+
+fn key_of(kv: &KeyValue) -> String {
+    String::from_utf8(kv.key().to_vec()).unwrap()
 }
 
 /// A namespace with two processes' engines, and a client to look behind them.
@@ -54,15 +58,14 @@ impl Desk {
 
     /// The keys of the namespace, which must need no escaping, and their etcd leases.
     async fn keys(&self) -> Vec<(String, i64)> {
-        let prefix = format!("keylatch-lease/{}/", self.namespace);
-        let got = self.client.kv_client().get(prefix, Some(GetOptions::new().with_prefix())).await.unwrap();
-        let all = got.kvs().iter().map(|kv| (kv.key_str().unwrap().to_owned(), kv.lease()));
+        let got = api::list(&self.client, format!("keylatch-lease/{}/", self.namespace)).await;
+        let all = got.iter().map(|kv| (key_of(kv), kv.lease()));
         all.filter(|(key, _)| !key.ends_with("/l/mark")).collect()
     }
 
     async fn leases(&self) -> BTreeSet<i64> {
-        let leases = self.client.lease_client().leases().await.unwrap();
-        leases.leases().iter().map(etcd_client::LeaseStatus::id).collect()
+        let there = self.client.call(api::LeaseLeases {}).await.unwrap();
+        there.leases.iter().map(|lease| lease.id).collect()
     }
 
     /// Waits until there are only those etcd leases on which something hangs, beside those there were before.
@@ -233,8 +236,7 @@ fn what_is_given_up_at_any_point_leaves_no_etcd_lease_that_nothing_hangs_on() {
         let before = desk.leases().await;
         desk.here.try_acquire("form", &ann, LONG).await.unwrap();
         let prefix = format!("keylatch-lease/{}/l/free/", desk.namespace);
-        let options = WatchOptions::new().with_prefix().with_filters([WatchFilterType::NoPut]);
-        let (_watcher, mut deleted) = desk.client.watch_client().watch(prefix.clone(), Some(options)).await.unwrap();
+        let mut deleted = api::watch_deletions(&desk.client, &prefix).await.unwrap();
         // The last goes on to its end, however often it is polled.
         let polls_of = |round: u32| if round % 24 == 23 { u32::MAX } else { round % 24 };
         for round in 0..72 {
@@ -251,8 +253,8 @@ fn what_is_given_up_at_any_point_leaves_no_etcd_lease_that_nothing_hangs_on() {
         assert_eq!(record(&desk.here, "form").await.unwrap().owner, ann);
         // What was begun unheard was found by who asked again: nothing has been deleted before this.
         desk.here.release_as(("free", "7"), &ann).await.unwrap();
-        let first = deleted.message().await.unwrap().unwrap();
-        let keys: Vec<_> = first.events().iter().map(|event| event.kv().unwrap().key_str().unwrap()).collect();
+        let first = deleted.next().await.unwrap().unwrap();
+        let keys: Vec<_> = first.events.iter().map(|event| key_of(event.kv.as_ref().unwrap())).collect();
         assert_eq!(keys, [format!("{prefix}7/0")]);
         for round in 0..24 {
             // It hangs on none then.
@@ -373,14 +375,13 @@ async fn release_all_of(desk: &Desk, owner: &Owner, count: usize) -> (usize, usi
         desk.here.try_acquire(("row", format!("{owner} {at}")), owner, LONG).await.unwrap();
     }
     let prefix = format!("keylatch-lease/{}/l/", desk.namespace);
-    let options = WatchOptions::new().with_prefix();
-    let (_watcher, mut heard) = desk.client.watch_client().watch(prefix, Some(options)).await.unwrap();
+    let mut heard = api::watch_deletions(&desk.client, &prefix).await.unwrap();
     let released = desk.there.release_all(owner).await.unwrap();
     let (mut revisions, mut events) = (BTreeSet::new(), 0);
     while events < released {
-        let message = heard.message().await.unwrap().unwrap();
-        events += message.events().len();
-        revisions.extend(message.events().iter().map(|event| event.kv().unwrap().mod_revision()));
+        let message = heard.next().await.unwrap().unwrap();
+        events += message.events.len();
+        revisions.extend(message.events.iter().map(|event| event.kv.as_ref().unwrap().mod_revision()));
     }
     (released, revisions.len())
 }
@@ -431,12 +432,12 @@ fn what_is_acquired_beside_a_release_all_is_whole() {
 
 #[test]
 fn a_tenure_that_the_owners_key_was_deleted_of_can_be_released() {
-    at_desk(|mut desk| async move {
+    at_desk(|desk| async move {
         let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
         let key = format!("keylatch-lease/{}/o/{}//form/0", desk.namespace, ann.id());
         for is_dropped in [false, true] {
             let held = desk.here.hold("form", &ann, LONG).await.unwrap();
-            assert_eq!(desk.client.delete(key.clone(), None).await.unwrap().deleted(), 1);
+            assert_eq!(desk.client.delete(key.clone()).await.unwrap(), 1);
             let wrong = desk.there.release_as("form", &bob).await;
             assert!(matches!(wrong, Err(ReleaseError::NotOwner { .. })), "{wrong:?}");
             if is_dropped {
@@ -490,12 +491,12 @@ fn a_renewal_beside_a_move_to_a_shorter_etcd_lease_holds_what_it_says() {
 
 #[test]
 fn what_is_left_of_two_slots_is_released_once() {
-    at_desk(|mut desk| async move {
+    at_desk(|desk| async move {
         let ann = Owner::named("ann");
         let root = format!("keylatch-lease/{}", desk.namespace);
         desk.here.try_acquire("form", &ann, LONG).await.unwrap();
         desk.here.try_acquire("form", &ann, LONG).fresh_token().await.unwrap();
-        assert_eq!(desk.client.delete(format!("{root}/l//form/1"), None).await.unwrap().deleted(), 1);
+        assert_eq!(desk.client.delete(format!("{root}/l//form/1")).await.unwrap(), 1);
         desk.here.try_acquire("form", &ann, LONG).await.unwrap();
         assert_eq!(desk.keys().await.len(), 3);
         assert_eq!(desk.there.owned_by(&ann).await.unwrap().len(), 1);
@@ -556,11 +557,11 @@ fn a_namespace_that_is_too_long_panics() {
 
 #[test]
 fn what_others_have_stored_there_is_an_error_and_stays() {
-    at_desk(|mut desk| async move {
+    at_desk(|desk| async move {
         let ann = Owner::named("ann");
         let root = format!("keylatch-lease/{}", desk.namespace);
         for key in [format!("{root}/l//form/0"), format!("{root}/l//other/x"), format!("{root}/l/odd"), root.clone()] {
-            desk.client.put(key, "\u{0}hello", None).await.unwrap();
+            desk.client.put(key, "\u{0}hello").await.unwrap();
         }
         for resource in ["form", "other"] {
             let refused = desk.here.try_acquire(resource, &ann, LONG).await;
@@ -576,12 +577,12 @@ fn what_others_have_stored_there_is_an_error_and_stays() {
 
 #[test]
 fn half_a_tenure_that_was_deleted_by_hand_harms_nobody() {
-    at_desk(|mut desk| async move {
+    at_desk(|desk| async move {
         let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
         let root = format!("keylatch-lease/{}", desk.namespace);
         let old = desk.here.try_acquire("form", &ann, LONG).await.unwrap();
         desk.here.try_acquire("other", &ann, LONG).await.unwrap();
-        desk.client.delete(format!("{root}/l//form/0"), None).await.unwrap();
+        desk.client.delete(format!("{root}/l//form/0")).await.unwrap();
         assert!(matches!(desk.here.renew(&old).await, Err(RenewError::Lost(_))));
         let new = desk.there.try_acquire("form", &bob, LONG).await.unwrap();
         assert!(new.token() > old.token());
@@ -603,8 +604,8 @@ fn revoking_the_etcd_lease_frees_by_force() {
             while there.status("form").await.unwrap().unwrap().waiters() == 0 {
                 tokio::time::sleep(PAUSE).await;
             }
-            let lease = desk.keys().await[0].1;
-            desk.client.lease_client().revoke(lease).await.unwrap();
+            let id = desk.keys().await[0].1;
+            desk.client.call(api::LeaseRevoke { id }).await.unwrap();
         };
         let (new, ()) = futures_lite::future::zip(waiting, force).await;
         assert!(new.unwrap().token() > old.token());
@@ -614,12 +615,12 @@ fn revoking_the_etcd_lease_frees_by_force() {
 
 #[test]
 fn a_guard_lets_a_transaction_pass_under_the_lease_alone() {
-    at_desk(|mut desk| async move {
+    at_desk(|desk| async move {
         let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
         let key = format!("guarded-{}", desk.namespace);
         let grant = desk.here.try_acquire("form", &ann, LONG).await.unwrap();
-        let mut write = async |grant, text| {
-            let put = TxnOp::put(key.clone(), text, None);
+        let write = async |grant, text| {
+            let put = TxnOp::put(key.clone(), text);
             let txn = Txn::new().when([desk.there.engine().guard(grant)]).and_then([put]);
             desk.client.txn(txn).await.unwrap().succeeded()
         };
@@ -638,7 +639,50 @@ fn a_guard_lets_a_transaction_pass_under_the_lease_alone() {
         let engine = desk.here.engine();
         let gone = engine.release(&"form".into(), &bob, Some(beyond), engine.now()).await.unwrap();
         assert_eq!(gone, Gone::NotOwner(bob));
-        assert_eq!(desk.client.get(key.clone(), None).await.unwrap().kvs()[0].value(), b"h");
+        assert_eq!(desk.client.get(key.clone()).await.unwrap()[0].value(), b"h");
+    });
+}
+
+#[test]
+fn a_guard_tells_what_any_other_client_must_compare() {
+    at_desk(|desk| async move {
+        let grant = desk.here.try_acquire("form", &Owner::named("ann"), LONG).await.unwrap();
+        let guard = desk.here.engine().guard(&grant);
+        let is_met = async |revision| {
+            let compare = Compare::create_revision(Keys::prefix(guard.key_prefix()), CompareOp::Equal, revision);
+            desk.client.txn(Txn::new().when([compare])).await.unwrap().succeeded()
+        };
+        assert!(is_met(guard.create_revision()).await);
+        desk.here.release(&grant).await.unwrap();
+        assert!(!is_met(guard.create_revision()).await);
+        assert!(is_met(0).await, "without a tenure there is no key");
+    });
+}
+
+#[test]
+fn a_transaction_answers_each_of_its_operations() {
+    at_desk(|desk| async move {
+        let key = |name: &str| format!("txn-{}/{name}", desk.namespace);
+        let (client, all) = (&desk.client, Keys::prefix(key("")));
+        let puts = ["a", "b"].map(|name| TxnOp::put(key(name), name));
+        let is_new = Compare::version(all.clone(), CompareOp::Equal, 0);
+        assert!(client.txn(Txn::new().when([is_new.clone()]).and_then(puts)).await.unwrap().succeeded());
+        let inner =
+            Txn::new().when([Compare::value(key("a"), CompareOp::Equal, "a")]).and_then([TxnOp::take(key("a"))]);
+        let otherwise =
+            [TxnOp::get(all.clone()), TxnOp::get_keys(key("b")), TxnOp::txn(inner), TxnOp::put(key("c"), "c")];
+        let answer = client.txn(Txn::new().when([is_new]).or_else(otherwise)).await.unwrap();
+        assert!(!answer.succeeded() && answer.revision() > 0);
+        let [OpAnswer::Got(got), OpAnswer::Got(without_values), OpAnswer::Txn(inner), OpAnswer::Put] = answer.answers()
+        else {
+            panic!("{answer:?}")
+        };
+        assert_eq!(got.iter().map(KeyValue::value).collect::<Vec<_>>(), [b"a", b"b"]);
+        assert_eq!((without_values.len(), without_values[0].value()), (1, &b""[..]));
+        assert!(inner.succeeded());
+        let [OpAnswer::Deleted { count: 1, previous }] = inner.answers() else { panic!("{inner:?}") };
+        assert_eq!(previous[0].value(), b"a");
+        assert_eq!(client.delete(all).await.unwrap(), 2);
     });
 }
 
@@ -656,17 +700,17 @@ fn a_held_lease_that_is_dropped_is_given_back() {
 
 #[test]
 fn who_waits_hears_of_a_release_after_a_compaction() {
-    at_desk_of_its_own(|mut desk| async move {
+    at_desk_of_its_own(|desk| async move {
         let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
         let grant = desk.here.try_acquire("form", &ann, LONG).await.unwrap();
-        let (there, client) = (&desk.there, &mut desk.client);
+        let (there, client) = (&desk.there, &desk.client);
         let waiting = there.acquire("form", &bob, LONG);
         let release = async {
             while there.status("form").await.unwrap().unwrap().waiters() == 0 {
                 tokio::time::sleep(PAUSE).await;
             }
-            let put = client.put("something", "else", None).await.unwrap();
-            client.compact(put.header().unwrap().revision(), None).await.unwrap();
+            let revision = client.put("something", "else").await.unwrap();
+            client.call(api::Compact { revision }).await.unwrap();
             desk.here.release(&grant).await.unwrap();
         };
         let (new, ()) = futures_lite::future::zip(waiting, release).await;
@@ -778,16 +822,15 @@ fn without_a_driver_nothing_is_done() {
 
 #[test]
 fn a_role_needs_no_more_than_its_prefix_and_a_wrong_password_is_an_error_at_once() {
-    at_desk_of_its_own(|mut desk| async move {
-        let client = &mut desk.client;
-        client.user_add("root", "secret", None).await.unwrap();
-        client.user_grant_role("root", "root").await.unwrap();
-        client.role_add("shop").await.unwrap();
-        let permission = Permission::new(PermissionType::Readwrite, "keylatch-lease/shop/").with_prefix();
-        client.role_grant_permission("shop", permission).await.unwrap();
-        client.user_add("clerk", "secret", None).await.unwrap();
-        client.user_grant_role("clerk", "shop").await.unwrap();
-        client.auth_enable().await.unwrap();
+    at_desk_of_its_own(|desk| async move {
+        let client = &desk.client;
+        api::add_user(client, "root", "root").await;
+        client.call(api::RoleAdd { name: "shop".into() }).await.unwrap();
+        let (kind, key) = (api::Permission::READ_AND_WRITE, "keylatch-lease/shop/");
+        let permission = Some(api::Permission { kind, key: key.into(), range_end: api::end_of(key) });
+        client.call(api::RoleGrantPermission { name: "shop".into(), permission }).await.unwrap();
+        api::add_user(client, "clerk", "shop").await;
+        client.call(api::AuthEnable {}).await.unwrap();
         let connect = |namespace: &str, password: &str| {
             let options = ConnectOptions::new().with_user("clerk", password);
             let etcd = Etcd::in_namespace(namespace).timeout(secs(60)).connect(desk.server.endpoints(), Some(options));
@@ -820,25 +863,44 @@ fn a_change_of_roles_is_survived_with_tokens_that_tell_a_revision() {
     let key = std::env::temp_dir().join(format!("keylatch-etcd-jwt-{}", std::process::id()));
     std::fs::write(&key, "a secret of no worth").unwrap();
     let flags = format!("--auth-token=jwt,sign-method=HS256,priv-key={}", key.display());
-    at(&Arc::new(Server::start_with(1, flags.leak())), |mut desk| async move {
+    at(&Arc::new(Server::start_with(1, flags.leak())), |desk| async move {
         for user in ["root", "clerk"] {
-            desk.client.user_add(user, "secret", None).await.unwrap();
-            desk.client.user_grant_role(user, "root").await.unwrap();
+            api::add_user(&desk.client, user, "root").await;
         }
-        desk.client.auth_enable().await.unwrap();
+        desk.client.call(api::AuthEnable {}).await.unwrap();
         let user = |name: &str| Some(ConnectOptions::new().with_user(name, "secret"));
-        let mut root = Client::connect(desk.server.endpoints(), user("root")).await.unwrap();
+        let root = Client::connect(desk.server.endpoints(), user("root")).await.unwrap();
         let clerk = Etcd::in_namespace("shop").connect(desk.server.endpoints(), user("clerk"));
         let (ann, leases) = (Owner::named("ann"), Leases::with_engine(clerk));
         leases.engine().init().await.unwrap();
         let grant = leases.try_acquire("form", &ann, LONG).await.unwrap();
-        root.role_add("another").await.unwrap();
+        let another = || "another".to_owned();
+        root.call(api::RoleAdd { name: another() }).await.unwrap();
         leases.renew(&grant).await.unwrap();
-        let root = Client::connect(desk.server.endpoints(), user("root")).await;
-        root.unwrap().role_delete("another").await.unwrap();
+        // Its token is of before the change, too: the client logs in again.
+        root.call(api::RoleDelete { role: another() }).await.unwrap();
         leases.release(&grant).await.unwrap();
     });
     std::fs::remove_file(key).unwrap();
+}
+
+#[test]
+fn a_client_whose_token_is_no_longer_known_logs_in_again() {
+    at_desk_of_its_own(|desk| async move {
+        api::add_user(&desk.client, "root", "root").await;
+        desk.client.call(api::AuthEnable {}).await.unwrap();
+        let user = ConnectOptions::new().with_user("root", "secret");
+        let root = Client::connect(desk.server.endpoints(), Some(user)).await.unwrap();
+        root.put("a", "b").await.unwrap();
+        // Tokens of the default kind are in the node's memory alone.
+        desk.server.run("kill");
+        desk.server.run("start");
+        let start = Instant::now();
+        while let Err(error) = root.put("a", "c").await {
+            assert!(error.code().is_none() && start.elapsed() < secs(20), "{error}");
+            tokio::time::sleep(PAUSE).await;
+        }
+    });
 }
 
 #[test]
@@ -887,9 +949,9 @@ fn a_leader_that_is_killed_is_succeeded_and_leases_go_on() {
 async fn leader(server: &Server) -> usize {
     for _ in 0..500 {
         for (node, endpoint) in server.endpoints().into_iter().enumerate() {
-            let Ok(mut client) = Client::connect([endpoint], None).await else { continue };
-            let Ok(status) = client.status().await else { continue };
-            if status.leader() != 0 && status.leader() == status.header().unwrap().member_id() {
+            let Ok(client) = Client::connect([endpoint], None).await else { continue };
+            let Ok(status) = client.call(api::Status {}).await else { continue };
+            if status.leader != 0 && status.leader == status.header.unwrap().member_id {
                 return node;
             }
         }
@@ -951,7 +1013,7 @@ fn each_want_is_one_decision() {
 #[test]
 fn without_space_leases_are_renewed_and_released_over_a_new_connection() {
     let server = Arc::new(Server::start_with(1, "--quota-backend-bytes=4194304"));
-    at(&Arc::clone(&server), |mut desk| async move {
+    at(&Arc::clone(&server), |desk| async move {
         let ann = Owner::named("ann");
         let (kept, other) = (
             desk.here.try_acquire("kept", &ann, LONG).await.unwrap(),
@@ -959,7 +1021,7 @@ fn without_space_leases_are_renewed_and_released_over_a_new_connection() {
         );
         let text = "x".repeat(1 << 20);
         for at in 0..20 {
-            if desk.client.put(format!("fill-{at}"), text.as_str(), None).await.is_err() {
+            if desk.client.put(format!("fill-{at}"), text.as_str()).await.is_err() {
                 break;
             }
         }
@@ -1033,7 +1095,7 @@ fn a_cluster_that_is_put_back_to_an_older_copy_is_noticed_by_who_knew_it() {
         let (here, there) = (connected(), connected());
         let kept = here.try_acquire("kept", &ann, LONG).await.unwrap();
         let guard = here.engine().guard(&kept);
-        assert!(desk.client.kv_client().txn(Txn::new().when([guard])).await.unwrap().succeeded());
+        assert!(desk.client.txn(Txn::new().when([guard])).await.unwrap().succeeded());
         server.run("copy");
         let mut old = insist(&here, "form", &ann).await;
         for _ in 0..20 {
@@ -1066,7 +1128,7 @@ fn a_tenure_of_before_can_be_released() {
         let kept = desk.here.try_acquire("kept", &ann, LONG).await.unwrap();
         let all = desk.here.try_acquire("all", &ann, LONG).await.unwrap();
         let mark = format!("keylatch-lease/{}/l/mark", desk.namespace);
-        desk.client.kv_client().delete(mark, None).await.unwrap();
+        desk.client.delete(mark).await.unwrap();
         is_quarantined(desk.there.try_acquire("form", &ann, LONG).await);
         desk.there.release(&kept).await.unwrap();
         assert_eq!(desk.there.owned_by(&ann).await.unwrap()[0].token(), all.token());
@@ -1080,13 +1142,14 @@ fn a_cluster_that_was_restored_from_a_snapshot_is_noticed_by_all() {
     at_desk(|desk| async move {
         let ann = Owner::named("ann");
         let key = format!("keylatch-lease/{}/l/mark", desk.namespace);
-        let mut kv = desk.client.kv_client();
+        let client = &desk.client;
         let grant = desk.here.try_acquire("form", &ann, LONG).await.unwrap();
         for at in [1, 2] {
-            let got = kv.get(key.as_str(), None).await.unwrap();
-            let mut words: Vec<String> = got.kvs()[0].value_str().unwrap().split(' ').map(str::to_owned).collect();
+            let got = client.get(key.as_str()).await.unwrap();
+            let text = std::str::from_utf8(got[0].value()).unwrap();
+            let mut words: Vec<String> = text.split(' ').map(str::to_owned).collect();
             words[at] = if at == 1 { "1".into() } else { "1000000".into() };
-            kv.put(key.as_str(), words.join(" "), None).await.unwrap();
+            client.put(key.as_str(), words.join(" ")).await.unwrap();
             let new = desk.server.leases(Etcd::in_namespace(desk.namespace.as_str()));
             is_quarantined(new.try_acquire("other", &ann, LONG).await);
             is_quarantined(desk.here.try_acquire("other", &ann, LONG).await);
@@ -1117,13 +1180,13 @@ fn a_cluster_that_is_compacted_and_defragmented_all_the_time_goes_on() {
                 }
             }
         });
-        let mut client = desk.client.clone();
+        let client = &desk.client;
         let (mut rounds, mut work) = (0, pin!(join_all(workers)));
         loop {
             let harm = async {
-                let put = client.put("elsewhere", "x", None).await.unwrap();
-                client.compact(put.header().unwrap().revision(), None).await.unwrap();
-                client.defragment().await.unwrap();
+                let revision = client.put("elsewhere", "x").await.unwrap();
+                client.call(api::Compact { revision }).await.unwrap();
+                client.call(api::Defragment {}).await.unwrap();
             };
             // Both go on side by side, until the work is done.
             if let Either::Left(_) = select(work.as_mut(), pin!(harm)).await {

@@ -120,9 +120,9 @@ impl Subject for InEtcd {
 
     async fn start() -> Result<Running, Error> {
         let server = Private::start(Self::NAME)?;
-        let mut client = Client::connect([&server.address], None).await?;
-        let status = client.status().await?;
-        Ok(Running::of(server, status.version()))
+        let client = Client::connect([&server.address], None).await?;
+        let version = client.version().await?;
+        Ok(Running::of(server, &version))
     }
 
     async fn connect(address: &str, namespace: &str) -> Result<Etcd, Error> {

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses some of it")]
 
+pub(crate) mod api;
+
 use std::{
     env,
     ffi::OsStr,
@@ -16,9 +18,8 @@ use std::{
     time::Duration,
 };
 
-use etcd_client::DeleteOptions;
 use keylatch_lease::Leases;
-use keylatch_lease_etcd::{Client, Etcd, Options};
+use keylatch_lease_etcd::{Client, Etcd, Options, client::Keys};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../servers/run");
 
@@ -109,8 +110,7 @@ impl Server {
             let done = scope.spawn(|| {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
                 runtime.block_on(async {
-                    let all = Some(DeleteOptions::new().with_all_keys());
-                    self.client().await.kv_client().delete("", all).await.unwrap();
+                    self.client().await.delete(Keys::prefix("")).await.unwrap();
                 });
             });
             done.join().unwrap();

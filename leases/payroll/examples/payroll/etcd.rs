@@ -32,8 +32,8 @@ impl Server {
         let private = Private::start("etcd")?;
         let endpoints: Vec<_> = private.address.split(',').collect();
         let version = runtime()?.block_on(async {
-            let mut client = Client::connect(&endpoints[..1], None).await?;
-            Ok::<_, Error>(client.status().await?.version().to_owned())
+            let client = Client::connect(&endpoints[..1], None).await?;
+            Ok::<_, Error>(client.version().await?)
         })?;
         // The server is new, so no lease can exist.
         let (runtime, engine) = connect(&private.address)?;
