@@ -140,138 +140,173 @@ impl State {
 
     /// Takes the event's place in line, if its answer is the right one.
     fn apply(mut self, resource: &Resource, event: &Event, clocks: Clocks) -> Option<State> {
-        let Clocks { percent, delta } = clocks;
-        let (now, end) = (self.now, event.end);
-        let early = |term, began| ends(term, began, now, |time| time - time / 100 * percent);
-        // Without an answer nobody knows when it was done.
-        let late = |term, began| {
-            ends(term, began, end?, |time| time.saturating_add(time / 100 * percent).saturating_add(delta))
-        };
-        let extend = |tenure: &mut Tenure, term: Option<Term>| {
-            if let Some(term) = term {
-                tenure.from = later(tenure.from, early(term, tenure.began.0));
-                tenure.until = later(tenure.until, late(term, tenure.began.1));
-            }
-        };
-        let knows = |tenure: &mut Tenure, token: Token| *tenure.token.get_or_insert(token) == token;
-        match (&event.asked, &event.said) {
-            (Asked::Acquire { owner, want, term, .. }, said) => {
-                let is_mine = self.tenure.as_ref().is_some_and(|tenure| tenure.owner == *owner);
-                let resumes = is_mine && matches!(want, Want::Any | Want::Mine);
-                let begins = term.is_some()
-                    && match want {
-                        Want::Any | Want::New => self.tenure.is_none(),
-                        Want::Fresh => is_mine || self.tenure.is_none(),
-                        Want::Mine => false,
-                    };
-                match said {
-                    Said::Acquired(Answer::Granted { token, resumed: true, .. }) if resumes => {
-                        let tenure = self.tenure.as_mut()?;
-                        if !knows(tenure, *token) || self.last.is_some_and(|last| *token < last) {
-                            return None;
-                        }
-                        self.last = self.last.max(Some(*token));
-                        extend(tenure, *term);
-                    }
-                    Said::Acquired(Answer::Granted { token, resumed: false, .. }) if begins => {
-                        if self.last.is_some_and(|last| *token <= last) {
-                            return None;
-                        }
-                        self.last = Some(*token);
-                        self.begin(owner, Some(*token), end, (*term)?, early, late);
-                    }
-                    Said::Acquired(Answer::Busy { owner: holder, .. }) if !resumes && !begins => {
-                        if self.tenure.as_ref()?.owner != *holder {
-                            return None;
-                        }
-                    }
-                    Said::Acquired(Answer::Free)
-                        if self.tenure.is_none() && (*want == Want::Mine || term.is_none()) => {}
-                    // It says nothing of the resource.
-                    Said::Acquired(Answer::TooShort { .. } | Answer::Quarantined { .. }) => {}
-                    Said::Nothing if resumes => extend(self.tenure.as_mut()?, *term),
-                    Said::Nothing if begins => self.begin(owner, None, end, (*term)?, early, late),
-                    Said::Nothing => {}
-                    _ => return None,
-                }
-            }
-            (Asked::Renew { owner, token, term, .. }, said) => {
-                let known = self.tenure.as_mut().filter(|tenure| tenure.owner == *owner);
-                let is_it = known.is_some_and(|tenure| tenure.token.is_none_or(|known| known == *token));
-                match said {
-                    Said::Renewed(Left::Nothing) if !is_it || self.tenure.as_ref()?.token.is_none() => {}
-                    Said::Renewed(Left::For(_) | Left::Forever) | Said::Nothing if is_it => {
-                        let tenure = self.tenure.as_mut()?;
-                        if *said != Said::Nothing {
-                            tenure.token = Some(*token);
-                        }
-                        extend(tenure, *term);
-                    }
-                    Said::Nothing => {}
-                    _ => return None,
-                }
-            }
-            (Asked::Release { owner, token, .. }, said) => {
-                let ends = self.tenure.as_ref().is_some_and(|tenure| {
-                    tenure.owner == *owner && token.is_none_or(|token| tenure.token.is_none_or(|known| known == token))
-                });
-                match said {
-                    Said::Released(Gone::Released) | Said::Nothing if ends => self.tenure = None,
-                    Said::Released(Gone::NotHeld) if self.tenure.is_none() => {}
-                    Said::Released(Gone::NotOwner(holder)) => {
-                        let tenure = self.tenure.as_ref()?;
-                        if tenure.owner != *holder || ends && (token.is_none() || tenure.token.is_some()) {
-                            return None;
-                        }
-                    }
-                    Said::Nothing => {}
-                    _ => return None,
-                }
-            }
-            (Asked::ReleaseAll { owner }, said) => {
-                let is_mine = self.tenure.as_ref().is_some_and(|tenure| tenure.owner == *owner);
-                match said {
-                    Said::ReleasedAll(gone) if gone.contains(resource) != is_mine => return None,
-                    _ if is_mine => self.tenure = None,
-                    _ => {}
-                }
-            }
-            (Asked::Look { .. }, Said::Looked(None)) if self.tenure.is_none() => {}
-            (Asked::Look { .. }, Said::Looked(Some(record))) => {
-                let tenure = self.tenure.as_mut()?;
-                if tenure.owner != record.owner || !knows(tenure, record.token) {
-                    return None;
-                }
-            }
+        let times = Times { now: self.now, end: event.end, clocks };
+        let is_right = match (&event.asked, &event.said) {
+            (Asked::Acquire { owner, want, term, .. }, said) => self.acquire(owner, *want, *term, said, &times),
+            (Asked::Renew { owner, token, term, .. }, said) => self.renew(owner, *token, *term, said, &times),
+            (Asked::Release { owner, token, .. }, said) => self.release(owner, *token, said),
+            (Asked::ReleaseAll { owner }, said) => self.release_all(resource, owner, said),
+            (Asked::Look { .. }, Said::Looked(looked)) => self.look(looked.as_ref()),
             (Asked::OwnedBy { owner }, Said::Owned(owned)) => {
-                let mine = self.tenure.as_mut().filter(|tenure| tenure.owner == *owner);
-                match (mine, owned.iter().find(|(of, _)| of == resource)) {
-                    (None, None) => {}
-                    (Some(tenure), Some((_, token))) => {
-                        if !knows(tenure, *token) {
-                            return None;
-                        }
-                    }
-                    _ => return None,
-                }
+                self.owned(owner, owned.iter().find(|(of, _)| of == resource).map(|(_, token)| *token))
             }
-            _ => return None,
-        }
-        Some(self)
+            _ => false,
+        };
+        is_right.then_some(self)
     }
 
-    fn begin(
-        &mut self,
-        owner: &Owner,
-        token: Option<Token>,
-        end: Option<Duration>,
-        term: Term,
-        early: impl Fn(Term, Duration) -> Option<Duration>,
-        late: impl Fn(Term, Duration) -> Option<Duration>,
-    ) {
-        let began = (self.now, end.unwrap_or(Duration::MAX));
-        let (from, until) = (early(term, began.0), late(term, began.1));
-        self.tenure = Some(Tenure { owner: owner.clone(), token, began, from, until });
+    /// Whether the resource is this owner's.
+    fn is_of(&self, owner: &Owner) -> bool {
+        self.tenure.as_ref().is_some_and(|tenure| tenure.owner == *owner)
+    }
+
+    /// Acquires, and returns whether that can have been the answer.
+    fn acquire(&mut self, owner: &Owner, want: Want, term: Option<Term>, said: &Said, times: &Times) -> bool {
+        let is_mine = self.is_of(owner);
+        let resumes = is_mine && matches!(want, Want::Any | Want::Mine);
+        let begins = term.filter(|_| match want {
+            Want::Any | Want::New => self.tenure.is_none(),
+            Want::Fresh => is_mine || self.tenure.is_none(),
+            Want::Mine => false,
+        });
+        match (said, &mut self.tenure, begins) {
+            (Said::Acquired(Answer::Granted { token, resumed: true, .. }), Some(tenure), _) if resumes => {
+                let is_right = tenure.has(*token) && self.last.is_none_or(|last| *token >= last);
+                self.last = self.last.max(Some(*token));
+                tenure.extend(term, times);
+                is_right
+            }
+            (Said::Acquired(Answer::Granted { token, resumed: false, .. }), _, Some(term)) => {
+                let is_right = self.last.is_none_or(|last| *token > last);
+                self.last = Some(*token);
+                self.tenure = Some(Tenure::begin(owner, Some(*token), term, times));
+                is_right
+            }
+            (Said::Acquired(Answer::Busy { owner: holder, .. }), Some(tenure), None) if !resumes => {
+                tenure.owner == *holder
+            }
+            (Said::Acquired(Answer::Free), None, _) => want == Want::Mine || term.is_none(),
+            // It says nothing of the resource.
+            (Said::Acquired(Answer::TooShort { .. } | Answer::Quarantined { .. }), ..) => true,
+            (Said::Nothing, Some(tenure), _) if resumes => {
+                tenure.extend(term, times);
+                true
+            }
+            (Said::Nothing, _, begins) => {
+                if let Some(term) = begins {
+                    self.tenure = Some(Tenure::begin(owner, None, term, times));
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Renews, and returns whether that can have been the answer.
+    fn renew(&mut self, owner: &Owner, token: Token, term: Option<Term>, said: &Said, times: &Times) -> bool {
+        let known = self.tenure.as_mut().filter(|tenure| tenure.owner == *owner);
+        let it = known.filter(|tenure| tenure.token.is_none_or(|known| known == token));
+        match (said, it) {
+            (Said::Renewed(Left::Nothing), it) => it.is_none_or(|tenure| tenure.token.is_none()),
+            (Said::Renewed(Left::For(_) | Left::Forever), Some(tenure)) => {
+                tenure.token = Some(token);
+                tenure.extend(term, times);
+                true
+            }
+            (Said::Nothing, it) => {
+                if let Some(tenure) = it {
+                    tenure.extend(term, times);
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Releases, and returns whether that can have been the answer.
+    fn release(&mut self, owner: &Owner, token: Option<Token>, said: &Said) -> bool {
+        let is_it = |tenure: &Tenure| token.is_none_or(|token| tenure.token.is_none_or(|known| known == token));
+        let ends = self.tenure.as_ref().is_some_and(|tenure| tenure.owner == *owner && is_it(tenure));
+        match (said, &self.tenure) {
+            (Said::Released(Gone::Released) | Said::Nothing, _) if ends => {
+                self.tenure = None;
+                true
+            }
+            (Said::Released(Gone::NotHeld), None) | (Said::Nothing, _) => true,
+            (Said::Released(Gone::NotOwner(holder)), Some(tenure)) => {
+                tenure.owner == *holder && !(ends && (token.is_none() || tenure.token.is_some()))
+            }
+            _ => false,
+        }
+    }
+
+    /// Releases all leases of an owner, and returns whether that can have been the answer.
+    fn release_all(&mut self, resource: &Resource, owner: &Owner, said: &Said) -> bool {
+        let is_mine = self.is_of(owner);
+        self.tenure = self.tenure.take().filter(|_| !is_mine);
+        !matches!(said, Said::ReleasedAll(gone) if gone.contains(resource) != is_mine)
+    }
+
+    /// Returns whether this can be what the resource is.
+    fn look(&mut self, looked: Option<&Record>) -> bool {
+        match (&mut self.tenure, looked) {
+            (None, None) => true,
+            (Some(tenure), Some(record)) => tenure.owner == record.owner && tenure.has(record.token),
+            _ => false,
+        }
+    }
+
+    /// Returns whether the owner can have the resource with this token, or not at all.
+    fn owned(&mut self, owner: &Owner, token: Option<Token>) -> bool {
+        let mine = self.tenure.as_mut().filter(|tenure| tenure.owner == *owner);
+        match (mine, token) {
+            (None, None) => true,
+            (Some(tenure), Some(token)) => tenure.has(token),
+            _ => false,
+        }
+    }
+}
+
+/// The times of an event.
+struct Times {
+    /// The earliest at which it can have happened.
+    now: Duration,
+    /// When its answer arrived; `None`: never.
+    end: Option<Duration>,
+    clocks: Clocks,
+}
+
+impl Times {
+    /// The earliest end of a tenure that began then.
+    fn early(&self, term: Term, began: Duration) -> Option<Duration> {
+        ends(term, began, self.now, |time| time - time / 100 * self.clocks.percent)
+    }
+
+    /// The latest end of a tenure that began then. Without an answer nobody knows when it was done.
+    fn late(&self, term: Term, began: Duration) -> Option<Duration> {
+        let Clocks { percent, delta } = self.clocks;
+        ends(term, began, self.end?, |time| time.saturating_add(time / 100 * percent).saturating_add(delta))
+    }
+}
+
+impl Tenure {
+    fn begin(owner: &Owner, token: Option<Token>, term: Term, times: &Times) -> Self {
+        let began = (times.now, times.end.unwrap_or(Duration::MAX));
+        let (from, until) = (times.early(term, began.0), times.late(term, began.1));
+        Tenure { owner: owner.clone(), token, began, from, until }
+    }
+
+    /// Moves the end to that of a term, unless it is earlier.
+    fn extend(&mut self, term: Option<Term>, times: &Times) {
+        if let Some(term) = term {
+            self.from = later(self.from, times.early(term, self.began.0));
+            self.until = later(self.until, times.late(term, self.began.1));
+        }
+    }
+
+    /// Whether the token is this, which is known from then on.
+    fn has(&mut self, token: Token) -> bool {
+        *self.token.get_or_insert(token) == token
     }
 }
 

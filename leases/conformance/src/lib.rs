@@ -60,6 +60,8 @@
 //!
 //! [`served`] is an engine with all of that, for tests and demonstrations: the one in memory, behind a server.
 //!
+//! With the feature `servers` there is a fixture for engines on real servers, which a script starts: the module `servers`.
+//!
 //! # What comes of it
 //! A case has an [`Outcome`]. It *passed*, or it *failed*. It was *weakened*, if something was wrong that the engine does not promise: see below.
 //! Or it *does not apply*, since the fixture lacks the means. The tests of [`conformance!`] pass in these two cases, and say on the standard
@@ -134,6 +136,8 @@ mod history;
 mod observed;
 mod proxy;
 pub mod served;
+#[cfg(feature = "servers")]
+pub mod servers;
 mod suite;
 mod trial;
 mod turns;

@@ -2,7 +2,9 @@
 //!
 //! - [`Link`]: one connection for all tasks, which a driver makes, and makes again when it is lost. Operations wait for it in bounded time, a
 //!   server that says nothing is given up, and what was dropped is given back.
-//! - [`Watchers`]: who is to be told when a resource comes free, or a tenure has ended.
+//! - [`Core`], [`Settings`] and the macros [`core_methods!`], [`setters!`] and [`failure!`]: the parts of an engine, its options and its error
+//!   that do not depend on the server.
+//! - [`Watchers`]: the waiters and holders to tell when a resource comes free, or a tenure has ended; [`Told`]: a message that says so.
 //! - [`Limit`] and [`sleep`]: timers that need no runtime, those of `async-io`.
 //! - [`Policy`], [`micros`], [`from_micros`]: policies and durations as plain numbers.
 //!
@@ -57,17 +59,28 @@
 
 mod backlog;
 mod causes;
+mod core;
 mod drive;
+mod failure;
 mod limit;
 mod link;
+mod settings;
 mod tenure;
+mod told;
 mod values;
 mod watch;
 
+pub use self::core::Core;
 pub use causes::Causes;
 pub use drive::drive;
 pub use limit::{Limit, sleep};
 pub use link::{BoxError, Driving, Failure, Handle, Link, Live, Session};
+pub use settings::Settings;
 pub use tenure::Tenure;
+pub use told::Told;
 pub use values::{Policy, from_micros, micros};
 pub use watch::{Watch, Watchers};
+
+/// For the macros.
+#[doc(hidden)]
+pub use keylatch_lease as __lease;

@@ -12,7 +12,7 @@ use futures_lite::{FutureExt, future::yield_now};
 use keylatch_lease::{Fence, Grant, Owner, Resource, engine::Engine};
 
 use crate::{
-    Failure, Fixture,
+    Failure, Fixture, Proxy,
     history::{Clocks, Sure, check, no_overlap},
     trial::{Client, Random, Trial, ensure},
 };
@@ -20,6 +20,7 @@ use crate::{
 const KEYS: u64 = 4;
 const LANES: usize = 8;
 const STEPS: usize = 120;
+const SEED: u64 = 29;
 
 /// One of those who ask, with an owner of its own and one that it shares with others.
 struct Lane<'a, F: Fixture> {
@@ -84,7 +85,7 @@ impl<F: Fixture> Lane<'_, F> {
         }
     }
 
-    /// What fails is as it is: it is written down.
+    /// Makes one call, whichever chance has it. Whether it fails does not matter: all that is asked and answered is recorded.
     async fn step(&mut self) {
         let ttl = match self.trial.caps.is_ttl_fixed {
             true => self.trial.ttl(),
@@ -100,46 +101,16 @@ impl<F: Fixture> Lane<'_, F> {
                     self.keep(grant);
                 }
             }
-            30..36 => {
-                if owner == self.own {
-                    self.let_go(Some(&resource));
-                }
-                if let Ok(grant) = client.try_acquire(&resource, &owner, ttl).fresh_token().await {
-                    self.keep(grant);
-                }
-            }
-            36..52 => {
-                let longest = Duration::from_millis(1 + self.random.next(30));
-                let limit = async {
-                    Timer::after(longest).await;
-                };
-                if let Ok(grant) = client.acquire(&resource, &owner, ttl).until(limit).await {
-                    self.keep(grant);
-                }
-            }
-            52..56 => {
-                // Dropped at any moment, it may have been done.
-                let longest = Duration::from_micros(self.random.next(500));
-                let acquire = async { client.try_acquire(&resource, &self.shared, ttl).await.ok() };
-                drop(
-                    acquire
-                        .or(async {
-                            Timer::after(longest).await;
-                            None
-                        })
-                        .await,
-                );
-            }
+            30..36 => self.begin_anew(&resource, &owner, ttl).await,
+            36..52 => self.wait(&resource, &owner, ttl).await,
+            52..56 => self.give_up(&resource, ttl).await,
             56..70 if !self.grants.is_empty() => {
-                let at = usize::try_from(self.random.next(self.grants.len() as u64)).unwrap_or(0);
-                let grant = self.grants[at].0.clone();
-                if let Ok(grant) = client.renew(&grant).await {
+                if let Ok(grant) = client.renew(&self.one_of_its_own()).await {
                     self.keep(grant);
                 }
             }
             70..84 if !self.grants.is_empty() => {
-                let at = usize::try_from(self.random.next(self.grants.len() as u64)).unwrap_or(0);
-                let grant = self.grants[at].0.clone();
+                let grant = self.one_of_its_own();
                 self.let_go(Some(grant.resource()));
                 drop(client.release(&grant).await);
             }
@@ -152,25 +123,101 @@ impl<F: Fixture> Lane<'_, F> {
             86..90 => drop(client.status(&resource).await),
             90..92 => drop(client.owned_by(&owner).await),
             92..94 => drop(client.release_as(&resource, &self.shared).await),
-            94..97 if !self.stale.is_empty() => {
-                let at = usize::try_from(self.random.next(self.stale.len() as u64)).unwrap_or(0);
-                let grant = self.stale.swap_remove(at);
-                if self.random.next(2) == 0 {
-                    drop(client.renew(&grant).await);
-                } else {
-                    self.let_go(Some(grant.resource())); // it may be the present one after all
-                    drop(client.release(&grant).await);
-                }
-            }
-            _ if self.is_real_time => {
-                Timer::after(Duration::from_millis(self.random.next(20))).await;
-            }
-            _ => {
-                let part = u32::try_from(self.random.next(8)).unwrap_or(0);
-                let _ = self.trial.pass(self.trial.ttl() * part / 16).await;
-            }
+            94..97 if !self.stale.is_empty() => self.use_a_stale_grant().await,
+            _ => self.pause().await,
         }
         yield_now().await;
+    }
+
+    async fn begin_anew(&mut self, resource: &Resource, owner: &Owner, ttl: Duration) {
+        if *owner == self.own {
+            self.let_go(Some(resource));
+        }
+        if let Ok(grant) = self.client.try_acquire(resource, owner, ttl).fresh_token().await {
+            self.keep(grant);
+        }
+    }
+
+    async fn wait(&mut self, resource: &Resource, owner: &Owner, ttl: Duration) {
+        let longest = Duration::from_millis(1 + self.random.next(30));
+        let limit = async {
+            Timer::after(longest).await;
+        };
+        if let Ok(grant) = self.client.acquire(resource, owner, ttl).until(limit).await {
+            self.keep(grant);
+        }
+    }
+
+    /// Drops a request at any moment: it may have been done.
+    async fn give_up(&mut self, resource: &Resource, ttl: Duration) {
+        let longest = Duration::from_micros(self.random.next(500));
+        let acquire = async { self.client.try_acquire(resource, &self.shared, ttl).await.ok() };
+        let limit = async {
+            Timer::after(longest).await;
+            None
+        };
+        drop(acquire.or(limit).await);
+    }
+
+    /// One of the grants that it may use, of which there must be one.
+    fn one_of_its_own(&mut self) -> Grant {
+        let at = usize::try_from(self.random.next(self.grants.len() as u64)).unwrap_or(0);
+        self.grants[at].0.clone()
+    }
+
+    async fn use_a_stale_grant(&mut self) {
+        let at = usize::try_from(self.random.next(self.stale.len() as u64)).unwrap_or(0);
+        let grant = self.stale.swap_remove(at);
+        if self.random.next(2) == 0 {
+            drop(self.client.renew(&grant).await);
+        } else {
+            self.let_go(Some(grant.resource())); // it may be the present one after all
+            drop(self.client.release(&grant).await);
+        }
+    }
+
+    async fn pause(&mut self) {
+        if self.is_real_time {
+            Timer::after(Duration::from_millis(self.random.next(20))).await;
+        } else {
+            let part = u32::try_from(self.random.next(8)).unwrap_or(0);
+            let _ = self.trial.pass(self.trial.ttl() * part / 16).await;
+        }
+    }
+
+    /// Makes many calls; in real time, for at least as long as it takes for some leases to expire.
+    async fn run(mut self) {
+        let start = Instant::now();
+        let least = if self.is_real_time { 3 * self.trial.ttl() } else { Duration::ZERO };
+        let mut steps = 0;
+        while steps < STEPS || start.elapsed() < least && steps < 3 * STEPS {
+            self.step().await;
+            steps += 1;
+            if steps % 40 == 0 && self.is_real_time {
+                // Silence, past the end of what it has.
+                self.look();
+                Timer::after(self.trial.ttl() / 2).await;
+            }
+        }
+        self.let_go(None);
+    }
+}
+
+/// Makes a proxy misbehave, in all ways, without end. Without a proxy it does nothing.
+#[expect(clippy::infinite_loop, reason = "it is dropped when the load ends")]
+async fn inflict_faults(proxy: Option<&Proxy>) {
+    let Some(proxy) = proxy else { return std::future::pending().await };
+    let mut random = Random(SEED);
+    loop {
+        Timer::after(Duration::from_millis(50 + random.next(100))).await;
+        match random.next(4) {
+            0 => proxy.cut(),
+            1 => proxy.hold(),
+            2 => proxy.swallow_answers(),
+            _ => proxy.delay(Duration::from_millis(2)),
+        }
+        Timer::after(Duration::from_millis(5 + random.next(20))).await;
+        proxy.pass();
     }
 }
 
@@ -183,13 +230,12 @@ pub(super) async fn a_random_load_is_linearizable<F: Fixture>(trial: &Trial<'_, 
     }
     let is_real_time = trial.is_real_time().await?;
     let past = RefCell::new(Vec::new());
-    let seed = 29;
     let executor = LocalExecutor::new();
     let lanes = (0..LANES).map(|at| {
-        let mut lane = Lane {
+        let lane = Lane {
             trial,
             client: &clients[at % clients.len()],
-            random: Random(seed + at as u64),
+            random: Random(SEED + at as u64),
             own: Owner::named(format!("lane {at}")),
             shared: Owner::named(format!("shared {}", at % 2)),
             grants: Vec::new(),
@@ -197,46 +243,16 @@ pub(super) async fn a_random_load_is_linearizable<F: Fixture>(trial: &Trial<'_, 
             past: &past,
             is_real_time,
         };
-        executor.spawn(async move {
-            // In real time, at least as long as it takes for some to expire.
-            let start = Instant::now();
-            let least = if is_real_time { 3 * trial.ttl() } else { Duration::ZERO };
-            let mut steps = 0;
-            while steps < STEPS || start.elapsed() < least && steps < 3 * STEPS {
-                lane.step().await;
-                steps += 1;
-                if steps % 40 == 0 && is_real_time {
-                    // Silence, past the end of what it has.
-                    lane.look();
-                    Timer::after(trial.ttl() / 2).await;
-                }
-            }
-            lane.let_go(None);
-        })
+        executor.spawn(lane.run())
     });
     let lanes: Vec<_> = lanes.collect();
-    let faults = async {
-        let Some(proxy) = &proxy else { return std::future::pending().await };
-        let mut random = Random(seed);
-        loop {
-            Timer::after(Duration::from_millis(50 + random.next(100))).await;
-            match random.next(4) {
-                0 => proxy.cut(),
-                1 => proxy.hold(),
-                2 => proxy.swallow_answers(),
-                _ => proxy.delay(Duration::from_millis(2)),
-            }
-            Timer::after(Duration::from_millis(5 + random.next(20))).await;
-            proxy.pass();
-        }
-    };
     let all = async {
         for lane in lanes {
             lane.await;
         }
     };
     let limit = 10 * trial.ttl() + 4 * trial.patience();
-    trial.within(limit, "the load", executor.run(all.or(faults))).await?;
+    trial.within(limit, "the load", executor.run(all.or(inflict_faults(proxy.as_ref())))).await?;
     if let Some(proxy) = &proxy {
         proxy.pass();
     }

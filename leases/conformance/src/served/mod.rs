@@ -322,7 +322,7 @@ struct Freed {
 }
 
 impl Book {
-    /// One action of the engine.
+    /// Answers a question of this connection. What ends with that is added to `freed`.
     fn answer(
         &mut self,
         namespace: &str,
@@ -330,119 +330,149 @@ impl Book {
         connection: &Arc<Connection>,
         freed: &mut Vec<Freed>,
     ) -> String {
-        let clock = StdClock::new();
-        let memory = self.namespaces.entry(namespace.to_owned()).or_insert_with(|| Memory::new(StdClock::new()));
+        let Book { namespaces, waiting, silent_until } = self;
+        let memory = namespaces.entry(namespace.to_owned()).or_insert_with(|| Memory::new(StdClock::new()));
         let mut fields = Fields(question.split('\t'));
-        let at = clock.now();
-        match fields.word() {
-            "acquire" => {
-                let (resource, owner) = (fields.resource(), fields.owner());
-                let want = match fields.word() {
-                    "any" => Want::Any,
-                    "fresh" => Want::Fresh,
-                    "mine" => Want::Mine,
-                    _ => Want::New,
-                };
-                let (term, waiting) = (fields.term(), fields.word() == "waiting");
-                if at < self.silent_until {
-                    return format!("quarantined\t{}", time(Some(self.silent_until - at)));
-                }
-                let expiry = &Expiry::Never; // the term says it all
-                let before = block_on(memory.look(&resource, at)).unwrap_or_else(never);
-                let ask = Ask { resource: &resource, owner: &owner, want, term, expiry, waiting, at };
-                match block_on(memory.acquire(ask)).unwrap_or_else(never) {
-                    Answer::Granted { token, resumed, held_for, remaining } => {
-                        // It may end earlier than the one before, and those who wait do not know.
-                        let before = before.filter(|before| before.token != token);
-                        freed.extend(before.map(|Record { token, .. }| Freed {
-                            resource,
-                            token,
-                            how: "taken over",
-                            by_holder: false,
-                        }));
-                        let (held, left) = (time(Some(held_for)), time(remaining));
-                        format!("granted\t{token}\t{}\t{held}\t{left}", if resumed { "resumed" } else { "new" })
-                    }
-                    Answer::Busy { owner, remaining } => {
-                        if waiting {
-                            let who = self.waiting.entry((namespace.to_owned(), resource)).or_default();
-                            who.retain(|other| other.upgrade().is_some_and(|other| !Arc::ptr_eq(&other, connection)));
-                            who.push(Arc::downgrade(connection));
-                        }
-                        format!("busy\t{}\t{}", text(owner.id()), time(remaining))
-                    }
-                    Answer::Free => "free".to_owned(),
-                    Answer::Quarantined { .. } | Answer::TooShort { .. } => "unthinkable".to_owned(),
-                }
-            }
-            "renew" => {
-                let mut said = Vec::new();
-                for _ in 0..fields.number() {
-                    let (resource, owner) = (fields.resource(), fields.owner());
-                    let (token, term) = (fields.token(), fields.term());
-                    let Some(token) = token else { return "unthinkable".to_owned() };
-                    let mut batch = [Renewal { resource: &resource, owner: &owner, token, term, left: Left::Nothing }];
-                    block_on(memory.renew(&mut batch, at)).unwrap_or_else(never);
-                    said.push(match batch[0].left {
-                        Left::Nothing => "nothing".to_owned(),
-                        Left::For(left) => time(Some(left)),
-                        Left::Forever => "-".to_owned(),
-                    });
-                }
-                said.join("\t")
-            }
-            asked @ ("release" | "release token") => {
-                let (resource, owner, token) = (fields.resource(), fields.owner(), fields.token());
-                let before = block_on(memory.look(&resource, at)).unwrap_or_else(never);
-                let gone = match token.filter(|_| asked == "release token") {
-                    Some(token) => block_on(memory.release_token(&resource, token, at)),
-                    None => block_on(memory.release(&resource, &owner, token, at)),
-                };
-                match gone.unwrap_or_else(never) {
-                    Gone::Released => {
-                        let by_holder = asked == "release" && token.is_some();
-                        freed.extend(before.map(|Record { token, .. }| Freed {
-                            resource,
-                            token,
-                            how: "released",
-                            by_holder,
-                        }));
-                        "released".to_owned()
-                    }
-                    Gone::NotHeld => "not held".to_owned(),
-                    Gone::NotOwner(owner) => format!("not owner\t{}", text(owner.id())),
-                }
-            }
-            "release all" => {
-                let owner = fields.owner();
-                let before = block_on(memory.owned_by(&owner, at)).unwrap_or_else(never);
-                let released = block_on(memory.release_all(&owner, at)).unwrap_or_else(never);
-                let said: Vec<_> = released.iter().map(name).collect();
-                freed.extend(before.into_iter().map(|Owned { resource, record, .. }| Freed {
-                    resource,
-                    token: record.token,
-                    how: "released",
-                    by_holder: false,
-                }));
-                format!("{}\t{}", said.len(), said.join("\t"))
-            }
-            "look" => match block_on(memory.look(&fields.resource(), at)).unwrap_or_else(never) {
-                Some(found) => format!("found\t{}", record(&found)),
-                None => "free".to_owned(),
-            },
-            "owned" => {
-                let owned = block_on(memory.owned_by(&fields.owner(), at)).unwrap_or_else(never);
-                let said: Vec<_> =
-                    owned.iter().map(|owned| format!("{}\t{}", name(&owned.resource), record(&owned.record))).collect();
-                format!("{}\t{}", said.len(), said.join("\t"))
-            }
-            "sweep" => {
-                let limit = usize::try_from(fields.number()).unwrap_or(0);
-                block_on(Engine::sweep(&*memory, limit, at)).unwrap_or_else(never).to_string()
-            }
-            _ => "unthinkable".to_owned(),
+        let what = fields.word();
+        let mut question = Question { memory, fields, at: StdClock::new().now(), freed };
+        match what {
+            "acquire" => question.acquire(*silent_until, |resource| {
+                let who = waiting.entry((namespace.to_owned(), resource)).or_default();
+                who.retain(|other| other.upgrade().is_some_and(|other| !Arc::ptr_eq(&other, connection)));
+                who.push(Arc::downgrade(connection));
+            }),
+            "renew" => question.renew(),
+            "release" => question.release(false),
+            "release token" => question.release(true),
+            "release all" => question.release_all(),
+            "look" => question.look(),
+            "owned" => question.owned(),
+            "sweep" => question.sweep(),
+            _ => UNTHINKABLE.to_owned(),
         }
     }
+}
+
+/// The answer to what no client of ours asks.
+const UNTHINKABLE: &str = "unthinkable";
+
+/// A question whose first word has been read: one action of the engine in memory.
+struct Question<'a> {
+    memory: &'a Memory<StdClock>,
+    fields: Fields<'a>,
+    at: Duration,
+    /// The tenures that end with it.
+    freed: &'a mut Vec<Freed>,
+}
+
+impl Question<'_> {
+    fn acquire(&mut self, silent_until: Duration, waits: impl FnOnce(Resource)) -> String {
+        let (resource, owner) = (self.fields.resource(), self.fields.owner());
+        let want = match self.fields.word() {
+            "any" => Want::Any,
+            "fresh" => Want::Fresh,
+            "mine" => Want::Mine,
+            _ => Want::New,
+        };
+        let (term, waiting, at) = (self.fields.term(), self.fields.word() == "waiting", self.at);
+        if at < silent_until {
+            return format!("quarantined\t{}", time(Some(silent_until - at)));
+        }
+        let expiry = &Expiry::Never; // the term says it all
+        let before = block_on(self.memory.look(&resource, at)).unwrap_or_else(never);
+        let ask = Ask { resource: &resource, owner: &owner, want, term, expiry, waiting, at };
+        match block_on(self.memory.acquire(ask)).unwrap_or_else(never) {
+            Answer::Granted { token, resumed, held_for, remaining } => {
+                // It may end earlier than the one before, and those who wait do not know.
+                if let Some(before) = before.filter(|before| before.token != token) {
+                    self.frees(resource, before.token, "taken over", false);
+                }
+                let (held, left) = (time(Some(held_for)), time(remaining));
+                format!("granted\t{token}\t{}\t{held}\t{left}", if resumed { "resumed" } else { "new" })
+            }
+            Answer::Busy { owner, remaining } => {
+                if waiting {
+                    waits(resource);
+                }
+                format!("busy\t{}\t{}", text(owner.id()), time(remaining))
+            }
+            Answer::Free => "free".to_owned(),
+            Answer::Quarantined { .. } | Answer::TooShort { .. } => UNTHINKABLE.to_owned(),
+        }
+    }
+
+    fn frees(&mut self, resource: Resource, token: Token, how: &'static str, by_holder: bool) {
+        self.freed.push(Freed { resource, token, how, by_holder });
+    }
+
+    fn renew(&mut self) -> String {
+        let mut said = Vec::new();
+        for _ in 0..self.fields.number() {
+            let (resource, owner) = (self.fields.resource(), self.fields.owner());
+            let (token, term) = (self.fields.token(), self.fields.term());
+            let Some(token) = token else { return UNTHINKABLE.to_owned() };
+            let mut batch = [Renewal { resource: &resource, owner: &owner, token, term, left: Left::Nothing }];
+            block_on(self.memory.renew(&mut batch, self.at)).unwrap_or_else(never);
+            said.push(match batch[0].left {
+                Left::Nothing => "nothing".to_owned(),
+                Left::For(left) => time(Some(left)),
+                Left::Forever => "-".to_owned(),
+            });
+        }
+        said.join("\t")
+    }
+
+    fn release(&mut self, by_token_alone: bool) -> String {
+        let (resource, owner, token) = (self.fields.resource(), self.fields.owner(), self.fields.token());
+        let before = block_on(self.memory.look(&resource, self.at)).unwrap_or_else(never);
+        let gone = match token.filter(|_| by_token_alone) {
+            Some(token) => block_on(self.memory.release_token(&resource, token, self.at)),
+            None => block_on(self.memory.release(&resource, &owner, token, self.at)),
+        };
+        match gone.unwrap_or_else(never) {
+            Gone::Released => {
+                if let Some(Record { token: ended, .. }) = before {
+                    self.frees(resource, ended, "released", !by_token_alone && token.is_some());
+                }
+                "released".to_owned()
+            }
+            Gone::NotHeld => "not held".to_owned(),
+            Gone::NotOwner(owner) => format!("not owner\t{}", text(owner.id())),
+        }
+    }
+
+    fn release_all(&mut self) -> String {
+        let owner = self.fields.owner();
+        let before = block_on(self.memory.owned_by(&owner, self.at)).unwrap_or_else(never);
+        let released = block_on(self.memory.release_all(&owner, self.at)).unwrap_or_else(never);
+        for Owned { resource, record, .. } in before {
+            self.frees(resource, record.token, "released", false);
+        }
+        counted(&released.iter().map(name).collect::<Vec<_>>())
+    }
+
+    fn look(&mut self) -> String {
+        match block_on(self.memory.look(&self.fields.resource(), self.at)).unwrap_or_else(never) {
+            Some(found) => format!("found\t{}", record(&found)),
+            None => "free".to_owned(),
+        }
+    }
+
+    fn owned(&mut self) -> String {
+        let owned = block_on(self.memory.owned_by(&self.fields.owner(), self.at)).unwrap_or_else(never);
+        let said = owned.iter().map(|owned| format!("{}\t{}", name(&owned.resource), record(&owned.record)));
+        counted(&said.collect::<Vec<_>>())
+    }
+
+    fn sweep(&mut self) -> String {
+        let limit = usize::try_from(self.fields.number()).unwrap_or(0);
+        block_on(Engine::sweep(self.memory, limit, self.at)).unwrap_or_else(never).to_string()
+    }
+}
+
+/// Writes a list, with its length first.
+fn counted(all: &[String]) -> String {
+    format!("{}\t{}", all.len(), all.join("\t"))
 }
 
 /// The error of the engine in memory, which never occurs.
