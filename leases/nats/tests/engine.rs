@@ -247,15 +247,20 @@ fn a_stream_that_is_made_anew_under_a_connection_grants_nothing_until_all_is_ove
         for fill in [0, 100] {
             context.create_stream(Nats::stream("anew")).await.unwrap();
             let connected = |time| desk.server.leases(options("x").stream("anew").quarantine(time));
-            let (here, there) = (connected(2 * SECOND), connected(2 * SECOND));
+            // Longer than a busy machine needs from the first notice of the new stream to the last assertion of a quarantine.
+            let (here, there) = (connected(10 * SECOND), connected(10 * SECOND));
             here.engine().init().await.unwrap();
             there.engine().ready().await.unwrap();
             let mut old = here.try_acquire("report", &desk.jane, MINUTE).await.unwrap();
             old = here.try_acquire("report", &desk.jane, MINUTE).fresh_token().await.unwrap_or(old);
             context.delete_stream("anew").await.unwrap();
             context.create_stream(Nats::stream("anew")).await.unwrap();
+            let mut stored = Vec::new();
             for _ in 0..fill {
-                context.publish("anew.clock.y.z", "".into()).await.unwrap().await.unwrap();
+                stored.push(context.publish("anew.clock.y.z", "".into()).await.unwrap());
+            }
+            for stored in stored {
+                stored.await.unwrap();
             }
             assert!(is_quarantined(&there.try_acquire("report", &desk.joe, MINUTE).await));
             assert!(is_quarantined(&here.try_acquire("other", &desk.joe, MINUTE).await));
