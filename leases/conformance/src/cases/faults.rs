@@ -365,7 +365,8 @@ pub(super) async fn a_lost_answer_to_an_acquire_is_made_good<F: Fixture>(trial: 
     let grant = match grant {
         Ok(grant) => grant,
         Err(error) => {
-            return trial.wrong(4, format!("the acquire was not sent again, or was refused the second time: {error:?}"));
+            return trial
+                .wrong(4, format!("the acquire was not sent again, or was refused the second time: {error:?}"));
         }
     };
     let is_right = Some(grant.token()) == token.get();
