@@ -73,7 +73,8 @@ where
     Ok(())
 }
 
-/// Carries out the suite's commands from the standard input, until that ends, for an engine that needs no runtime.
+/// Carries out the suite's commands from the standard input, until that ends. This is for an engine that needs no
+/// runtime; see [`serve_on`] for others.
 ///
 /// # Errors
 /// The input cannot be read, or the output cannot be written.

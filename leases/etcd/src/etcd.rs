@@ -244,7 +244,7 @@ impl Etcd {
         Ok(left.map(|left| (left, lock.held_for(now))))
     }
 
-    /// Returns the time after which a tenure has ended, as another owner is told it: never too short.
+    /// Returns the remaining time of a tenure for the answer to another owner. It is never too short.
     async fn busy(&self, limit: &mut Limit, lock: &Lock) -> Result<Option<Duration>, Fail<Error>> {
         if lock.lease == 0 {
             return Ok(None);

@@ -113,7 +113,7 @@
 //! | release, and the node is gone without closing its connections | the fallback and the timeout, 10 s |
 //! | any of them, in a quarantine | an error |
 //!
-//! # How late a holder may learn that its lease was ended by somebody else
+//! # How late a holder may learn that another call has ended its lease
 //! Its [`check`](keylatch_lease::Held::check) fails from then on, and [`lost`](keylatch_lease::Held::lost) is ready.
 //! Without a message, the next renewal notices it, within a third of the lease's time; if nobody renews the lease, its
 //! end does.

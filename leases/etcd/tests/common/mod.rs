@@ -61,7 +61,7 @@ impl Server {
         server
     }
 
-    /// `start`, `stop`, `kill`, `pause`, `resume`, `forget`, `copy` or `restore`.
+    /// Runs an action of the script: `start`, `stop`, `kill`, `pause`, `resume`, `forget`, `copy` or `restore`.
     pub(crate) fn run(&self, action: &str) {
         self.run_on(None, action);
     }
