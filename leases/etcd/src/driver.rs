@@ -17,7 +17,7 @@ use crate::{
     session::Session,
 };
 
-/// Runs until nobody has the engine any more.
+/// Runs until all clones of the engine have been dropped.
 pub(crate) async fn drive<C, F>(driving: Driving<Session>, place: Arc<Place>, leftovers: Arc<Leftovers>, mut dial: C)
 where
     C: FnMut() -> F,

@@ -7,11 +7,12 @@ use crate::{
 };
 
 impl Etcd {
-    /// A condition for a transaction of one's own in the same cluster: that this tenure goes on. What the transaction does is then done
-    /// under the lease or not at all, however long the process has slept before.
+    /// Returns a condition for your own transaction in the same cluster: that this tenure goes on. The transaction is
+    /// then done under the lease or not at all, however long the process was suspended before.
     ///
-    /// It needs no fence and no token. The engine must have been connected: see [`Etcd::ready`]. A tenure that began before [something was
-    /// forgotten](crate#when-the-cluster-forgets) guards nothing. Whether the lease is over by time is decided by etcd alone, which ends it.
+    /// It needs no fence and no token. The engine must have been connected: see [`Etcd::ready`]. A tenure that began
+    /// before [the cluster forgot something](crate#when-the-cluster-forgets) never meets the condition. Only etcd
+    /// decides whether the lease has expired.
     ///
     /// # Examples
     /// ```no_run
@@ -25,7 +26,7 @@ impl Etcd {
     /// let paid = TxnOp::put("account/7/paid", "yes");
     /// let answer = client.txn(Txn::new().when([leases.engine().guard(&grant)]).and_then([paid])).await?;
     /// if !answer.succeeded() {
-    ///     println!("the lease is over, and nothing was written");
+    ///     println!("the lease has ended, and nothing was written");
     /// }
     /// # Ok(())
     /// # }
@@ -38,8 +39,8 @@ impl Etcd {
 
 /// The condition that a tenure goes on: see [`Etcd::guard`].
 ///
-/// It is a [`Compare`] for this crate's own [`Client`](crate::Client). For any other client of etcd it can be written with the two values
-/// here, as a comparison of the create revision of all keys with the prefix:
+/// It converts into a [`Compare`] for this crate's own [`Client`](crate::Client). For any other client of etcd, build
+/// the condition from its two values: a comparison of the create revision of all keys with the prefix:
 ///
 /// ```no_run
 /// # fn example(etcd: keylatch_lease_etcd::Etcd, grant: keylatch_lease::Grant) {
@@ -57,14 +58,14 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Returns the prefix of the resource's keys. There is one key below it while somebody has the resource; otherwise none, of which etcd
-    /// says that the create revision is 0.
+    /// Returns the prefix of the resource's keys. There is one key below it while the resource is held, and otherwise
+    /// none: then etcd compares a create revision of 0.
     #[must_use]
     pub fn key_prefix(&self) -> &str {
         &self.key_prefix
     }
 
-    /// Returns the create revision of the key while the tenure goes on.
+    /// Returns the create revision that the key has while the tenure goes on.
     #[must_use]
     pub fn create_revision(&self) -> i64 {
         self.create_revision

@@ -15,9 +15,11 @@ use crate::{
     watch::Watch,
 };
 
-/// The part of an engine that does not depend on its server: a [`Link`] to it, the settings, a clock. Clones share it.
+/// The part of an engine that does not depend on its server: a [`Link`] to the server, the settings, and a clock.
+/// Clones share it.
 ///
-/// [`core_methods!`](crate::core_methods) makes those methods of [`Engine`](keylatch_lease::engine::Engine) that need nothing else.
+/// [`core_methods!`](crate::core_methods) implements the methods of [`Engine`](keylatch_lease::engine::Engine) that
+/// need nothing else.
 ///
 /// # Examples
 /// An operation, on any session:
@@ -26,7 +28,7 @@ use crate::{
 /// use keylatch_lease_remote::{Core, Session};
 ///
 /// async fn ping<S: Session>(core: &Core<S>) -> Result<(), Fail<S::Error>> {
-///     core.ask(&mut core.limit(), |_session| async { /* a question to the server */ }).await
+///     core.ask(&mut core.limit(), |_session| async { /* a request to the server */ }).await
 /// }
 /// ```
 pub struct Core<S: Session>(Arc<Shared<S>>);
@@ -51,7 +53,8 @@ impl<S: Session> fmt::Debug for Core<S> {
 }
 
 impl<S: Session> Core<S> {
-    /// Returns the core of an engine that is not connected yet, and the end of its link for [`drive`](crate::drive()).
+    /// Returns the core of an engine that is not connected yet, and the driver's end of its link for
+    /// [`drive`](crate::drive()).
     ///
     /// # Examples
     /// See [`core_methods!`](crate::core_methods).
@@ -71,7 +74,7 @@ impl<S: Session> Core<S> {
         &self.0.namespace
     }
 
-    /// Returns the limit of an operation that begins now.
+    /// Returns the time limit of an operation that begins now.
     ///
     /// # Examples
     /// See [`Core`].
@@ -83,7 +86,7 @@ impl<S: Session> Core<S> {
     /// Waits until there is a connection.
     ///
     /// # Errors
-    /// Why there is none within the timeout.
+    /// The reason that there is no connection within the timeout.
     ///
     /// # Examples
     /// See [`core_methods!`](crate::core_methods).
@@ -91,10 +94,11 @@ impl<S: Session> Core<S> {
         self.0.link.session(&mut self.limit()).await.map(|_| ())
     }
 
-    /// Asks the server, as soon as there is a connection, and returns its answer.
+    /// Sends a request to the server, as soon as there is a connection, and returns the answer.
     ///
     /// # Errors
-    /// [`NotDone`](Fail::NotDone) if there is no connection within the limit, [`Unknown`](Fail::Unknown) if there is no answer within it.
+    /// [`NotDone`](Fail::NotDone) if there is no connection within the limit, [`Unknown`](Fail::Unknown) if there is no
+    /// answer within it.
     ///
     /// # Examples
     /// See [`Core`].
@@ -109,10 +113,10 @@ impl<S: Session> Core<S> {
         answer.ok_or_else(|| Fail::Unknown(S::Error::timeout()))
     }
 
-    /// Waits until an acquire may be sent, as [`Link::settled`] does, and returns its limit.
+    /// Waits until an acquire may be sent, as [`Link::settled`] does, and returns the acquire's time limit.
     ///
     /// # Errors
-    /// Why the owner's earlier tenure could not be given back.
+    /// The reason that the owner's earlier tenure could not be released.
     ///
     /// # Examples
     /// ```
@@ -130,7 +134,7 @@ impl<S: Session> Core<S> {
         Ok(limit)
     }
 
-    /// Does what [`Engine::now`](keylatch_lease::engine::Engine::now) has to do.
+    /// Implements [`Engine::now`](keylatch_lease::engine::Engine::now).
     ///
     /// # Examples
     /// See [`core_methods!`](crate::core_methods).
@@ -139,16 +143,16 @@ impl<S: Session> Core<S> {
         self.0.clock.now()
     }
 
-    /// Does what [`Engine::watch`](keylatch_lease::engine::Engine::watch) has to do.
+    /// Implements [`Engine::watch`](keylatch_lease::engine::Engine::watch).
     ///
     /// # Examples
     /// See [`core_methods!`](crate::core_methods).
-    #[must_use = "dropped, it watches no more"]
+    #[must_use = "a watch ends when it is dropped"]
     pub fn watch(&self, resource: &Resource) -> Watch<'_> {
         self.0.link.watchers().watch(resource)
     }
 
-    /// Does what [`Engine::subscribe`](keylatch_lease::engine::Engine::subscribe) has to do.
+    /// Implements [`Engine::subscribe`](keylatch_lease::engine::Engine::subscribe).
     ///
     /// # Examples
     /// See [`core_methods!`](crate::core_methods).
@@ -156,7 +160,7 @@ impl<S: Session> Core<S> {
         self.0.link.watchers().subscribe(resource, notice);
     }
 
-    /// Does what [`Engine::unsubscribe`](keylatch_lease::engine::Engine::unsubscribe) has to do.
+    /// Implements [`Engine::unsubscribe`](keylatch_lease::engine::Engine::unsubscribe).
     ///
     /// # Examples
     /// See [`core_methods!`](crate::core_methods).
@@ -164,7 +168,7 @@ impl<S: Session> Core<S> {
         self.0.link.watchers().unsubscribe(resource, notice);
     }
 
-    /// Returns the longest time that a waiter sleeps before it asks again.
+    /// Returns the longest time that a waiter sleeps before it asks again without being notified.
     ///
     /// # Examples
     /// See [`core_methods!`](crate::core_methods).
@@ -173,7 +177,8 @@ impl<S: Session> Core<S> {
         self.0.fallback
     }
 
-    /// Does what [`Engine::abandon`](keylatch_lease::engine::Engine::abandon) has to do: the driver gives the tenure back when it can.
+    /// Implements [`Engine::abandon`](keylatch_lease::engine::Engine::abandon): the driver releases the tenure when it
+    /// can.
     ///
     /// # Examples
     /// See [`core_methods!`](crate::core_methods).
@@ -182,8 +187,9 @@ impl<S: Session> Core<S> {
     }
 }
 
-/// Makes those methods of [`Engine`](keylatch_lease::engine::Engine) that need the engine's [`Core`](crate::Core) alone, which is in the field that is
-/// named: `now`, `is_real_time`, `watch`, `subscribe`, `unsubscribe`, `fallback` and `abandon`.
+/// Implements the methods of [`Engine`](keylatch_lease::engine::Engine) that need only the engine's
+/// [`Core`](crate::Core): `now`, `is_real_time`, `watch`, `subscribe`, `unsubscribe`, `fallback` and `abandon`. The
+/// argument names the field that contains the core.
 ///
 /// # Examples
 /// ```
@@ -222,7 +228,7 @@ impl<S: Session> Core<S> {
 ///         let mut limit = self.core.settled(&ask).await?;
 ///         self.core.ask(&mut limit, |_session| async { Answer::Free /* says the server */ }).await
 ///     }
-///     // The other operations
+///     // The other operations.
 /// #     async fn renew(&self, _: &mut [Renewal<'_>], _: Duration) -> Result<(), Fail<Failed>> { Ok(()) }
 /// #     async fn release(&self, _: &Resource, _: &Owner, _: Option<Token>, _: Duration) -> Result<Gone, Fail<Failed>> { Ok(Gone::NotHeld) }
 /// #     async fn release_all(&self, _: &Owner, _: Duration) -> Result<Vec<Resource>, Fail<Failed>> { Ok(vec![]) }

@@ -1,8 +1,9 @@
-/// Implements [`Error`](std::error::Error) and [`Failure`](crate::Failure) for an engine's error. Its text is the engine's.
+/// Implements [`Error`](std::error::Error) and [`Failure`](crate::Failure) for an engine's error. The engine itself
+/// implements [`Display`](std::fmt::Display).
 ///
-/// The error has the variants `Unconnected`, with `source: Option<Arc<dyn Error + Send + Sync>>`, `Timeout` and `Stopped`. Those that are named
-/// behind `sources` have another `source`, in an `Arc`; those behind `lasting` make operations fail at once:
-/// [`is_lasting`](crate::Failure::is_lasting).
+/// The error must have the variants `Unconnected`, with `source: Option<Arc<dyn Error + Send + Sync>>`, `Timeout` and
+/// `Stopped`. The variants after `sources` have a `source` of another type, in an `Arc`. The variants after `lasting`
+/// make operations fail at once: see [`is_lasting`](crate::Failure::is_lasting).
 ///
 /// # Examples
 /// ```

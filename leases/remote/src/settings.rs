@@ -5,12 +5,13 @@ use std::time::Duration;
 /// The longest name of a namespace, in bytes.
 const LONGEST_NAME: usize = 255;
 
-/// The longest quarantine, a century: no server's numbers overflow with it.
+/// The longest quarantine: a century, with which no server's numbers overflow.
 const LONGEST_QUARANTINE: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// The settings that all engines on servers have.
 ///
-/// An engine's options have one of these, and the settings that only its server has. [`setters!`](crate::setters) makes the options' methods.
+/// An engine's options contain a `Settings` and the settings that only its server has. [`setters!`](crate::setters)
+/// makes the options' methods.
 ///
 /// # Examples
 /// ```
@@ -25,7 +26,7 @@ const LONGEST_QUARANTINE: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 6
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Settings {
-    /// The set of leases that the engine sees.
+    /// The name of the set of leases that the engine works on.
     pub namespace: String,
     /// The time limit of an operation.
     pub timeout: Duration,
@@ -38,7 +39,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns the defaults: a timeout and a fallback of 5 s, a quarantine of 60 s, and sweeps as they are given.
+    /// Returns the defaults: a timeout and a fallback of 5 s, a quarantine of 60 s, and the given time between sweeps.
     ///
     /// # Panics
     /// If the name is longer than 255 bytes.
@@ -72,7 +73,7 @@ impl Settings {
         Settings { timeout, ..self }
     }
 
-    /// Sets the longest time that a waiter sleeps before it asks again.
+    /// Sets the longest time that a waiter sleeps before it asks again without being notified.
     ///
     /// # Panics
     /// If it is zero.
@@ -96,7 +97,7 @@ impl Settings {
         Settings { sweeps, ..self }
     }
 
-    /// Sets the quarantine. One of more than a century is one of a century.
+    /// Sets the quarantine. A longer one than a century is shortened to a century.
     ///
     /// # Examples
     /// ```
@@ -112,7 +113,8 @@ impl Settings {
     }
 }
 
-/// Makes methods of an engine's options that set what its [`Settings`](crate::Settings) have. Each has the documentation that it is given.
+/// Makes the methods of an engine's options that set its [`Settings`](crate::Settings). Each method gets the
+/// documentation written before it.
 ///
 /// # Examples
 /// ```
@@ -128,7 +130,7 @@ impl Settings {
 ///     setters! { settings;
 ///         /// Sets the longest time that a waiter sleeps.
 ///         pub fn fallback(time: Duration);
-///         /// Sets how often ended leases are removed.
+///         /// Sets the interval at which ended leases are removed.
 ///         pub fn sweeps(every: Option<Duration>);
 ///     }
 /// }
@@ -156,7 +158,7 @@ mod tests {
     use std::{panic::catch_unwind, time::Duration};
 
     #[test]
-    fn a_time_of_zero_is_refused_where_it_makes_no_sense() {
+    fn a_timeout_fallback_or_sweep_interval_of_zero_is_refused() {
         let refused = |set: fn(Settings) -> Settings| catch_unwind(|| set(Settings::new("shop", None))).is_err();
         assert!(refused(|settings| settings.timeout(Duration::ZERO)));
         assert!(refused(|settings| settings.fallback(Duration::ZERO)));

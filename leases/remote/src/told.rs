@@ -2,7 +2,7 @@ use keylatch_lease::{Lost, Resource, Token};
 
 use crate::watch::Watchers;
 
-/// A message of a server: which tenure of which resource has ended, and how.
+/// A server's message that a tenure has ended.
 ///
 /// # Examples
 /// ```
@@ -20,17 +20,18 @@ use crate::watch::Watchers;
 pub struct Told {
     /// The resource.
     pub resource: Resource,
-    /// The token of the tenure. All tenures before it have ended, too.
+    /// The token of the tenure. All earlier tenures of the resource have ended too.
     pub token: Token,
-    /// How it has ended.
+    /// The way in which the tenure has ended.
     pub how: Lost,
-    /// Whether the message concerns the holder alone: the resource has not come free, nor will it earlier than before.
+    /// Whether only holders need to know: the resource has not come free, and will not come free earlier than before.
     pub is_for_holders: bool,
 }
 
 impl Told {
-    /// Reads the letter by which a server says how the tenure has ended: `r` if it was released, `t` if another tenure of its owner took over,
-    /// `n` if that one ends no earlier, so that waiters need not know, and `d` if somebody deleted it by hand. Returns `None` for others.
+    /// Reads the letter by which a server says how the tenure has ended: `r` if it was released; `t` if another tenure
+    /// of its owner took over; `n` if that one ends no earlier, so that waiters need not know; `d` if it was deleted by
+    /// hand. Returns `None` for other letters.
     ///
     /// # Examples
     /// ```
@@ -56,7 +57,8 @@ impl Told {
 }
 
 impl Watchers {
-    /// Passes a message of the server on. `None` is a message that cannot be read: anything may have happened, so everybody looks again.
+    /// Notifies the waiters and holders that a message concerns. `None` is a message that cannot be read: everything
+    /// may have changed, so everybody looks again.
     ///
     /// # Examples
     /// See [`Told`].

@@ -1,4 +1,4 @@
-//! Many calls at once, and what must be true of all of them together.
+//! Cases with many calls at once, and checks of all of them together.
 
 use std::{
     cell::RefCell,
@@ -22,24 +22,24 @@ const LANES: usize = 8;
 const STEPS: usize = 120;
 const SEED: u64 = 29;
 
-/// One of those who ask, with an owner of its own and one that it shares with others.
+/// One of the load's clients, with an owner of its own and an owner that it shares with others.
 struct Lane<'a, F: Fixture> {
     trial: &'a Trial<'a, F>,
     client: &'a Client<F>,
     random: Random,
     own: Owner,
     shared: Owner,
-    /// The information about its own owner that it may use.
+    /// The leases of its own owner that it still relies on, with the times of certainty.
     grants: Vec<(Grant, Sure)>,
-    /// Some of what it has had, and may try once more.
+    /// Some of its earlier grants, to be used once more.
     stale: Vec<Grant>,
-    /// The information that it could use.
+    /// The times of certainty of all clients' former leases.
     past: &'a RefCell<Vec<Sure>>,
     is_real_time: bool,
 }
 
 impl<F: Fixture> Lane<'_, F> {
-    /// The information that it uses now, and the one it no longer uses.
+    /// Updates the times of certainty: those of valid grants last until now, the others are over.
     fn look(&mut self) {
         let now = self.client.engine().now();
         let (client, past) = (self.client, self.past);
@@ -53,7 +53,7 @@ impl<F: Fixture> Lane<'_, F> {
         });
     }
 
-    /// It goes no more by what it has of this resource, or of any.
+    /// Stops relying on the lease of this resource, or on all leases.
     fn let_go(&mut self, resource: Option<&Resource>) {
         self.look();
         let past = self.past;
@@ -85,7 +85,7 @@ impl<F: Fixture> Lane<'_, F> {
         }
     }
 
-    /// Makes one call, whichever chance has it. Whether it fails does not matter: all that is asked and answered is recorded.
+    /// Makes one random call. A failure of the call does not matter: all requests and answers are recorded.
     async fn step(&mut self) {
         let ttl = match self.trial.caps.is_ttl_fixed {
             true => self.trial.ttl(),
@@ -148,7 +148,7 @@ impl<F: Fixture> Lane<'_, F> {
         }
     }
 
-    /// Drops a request at any moment: it may have been done.
+    /// Drops a request at any moment: the engine may have carried it out.
     async fn give_up(&mut self, resource: &Resource, ttl: Duration) {
         let longest = Duration::from_micros(self.random.next(500));
         let acquire = async { self.client.try_acquire(resource, &self.shared, ttl).await.ok() };
@@ -159,7 +159,7 @@ impl<F: Fixture> Lane<'_, F> {
         drop(acquire.or(limit).await);
     }
 
-    /// One of the grants that it may use, of which there must be one.
+    /// Returns one of its valid grants, of which there must be one.
     fn one_of_its_own(&mut self) -> Grant {
         let at = usize::try_from(self.random.next(self.grants.len() as u64)).unwrap_or(0);
         self.grants[at].0.clone()
@@ -171,7 +171,7 @@ impl<F: Fixture> Lane<'_, F> {
         if self.random.next(2) == 0 {
             drop(self.client.renew(&grant).await);
         } else {
-            self.let_go(Some(grant.resource())); // it may be the present one after all
+            self.let_go(Some(grant.resource())); // the grant may still be valid
             drop(self.client.release(&grant).await);
         }
     }
@@ -194,7 +194,7 @@ impl<F: Fixture> Lane<'_, F> {
             self.step().await;
             steps += 1;
             if steps % 40 == 0 && self.is_real_time {
-                // Silence, past the end of what it has.
+                // Pause for longer than some leases last.
                 self.look();
                 Timer::after(self.trial.ttl() / 2).await;
             }
@@ -203,7 +203,7 @@ impl<F: Fixture> Lane<'_, F> {
     }
 }
 
-/// Makes a proxy misbehave, in all ways, without end. Without a proxy it does nothing.
+/// Makes a proxy misbehave, in all ways, without end. Without a proxy does nothing.
 #[expect(clippy::infinite_loop, reason = "it is dropped when the load ends")]
 async fn inflict_faults(proxy: Option<&Proxy>) {
     let Some(proxy) = proxy else { return std::future::pending().await };
@@ -263,7 +263,7 @@ pub(super) async fn a_random_load_is_linearizable<F: Fixture>(trial: &Trial<'_, 
         false => Clocks { percent: 0, delta: Duration::ZERO },
     };
     let known = past.into_inner();
-    ensure!(trial, 1, !known.is_empty() && events.len() > LANES * STEPS / 2, "hardly anything could be done");
+    ensure!(trial, 1, !known.is_empty() && events.len() > LANES * STEPS / 2, "hardly any call succeeded");
     if let Err(wrong) = no_overlap(&known) {
         trial.wrong(2, wrong)?;
     }
@@ -273,12 +273,12 @@ pub(super) async fn a_random_load_is_linearizable<F: Fixture>(trial: &Trial<'_, 
     Ok(())
 }
 
-/// A set in a store that is read and written as a whole; perhaps it looks at tokens.
+/// A set in a store, which is read and written as a whole. The store may have a fence that checks tokens.
 struct Set {
     resource: Resource,
     fence: Option<Fence>,
     stored: RefCell<BTreeSet<u32>>,
-    /// It contains the answers given to callers.
+    /// The elements whose addition was confirmed to a caller.
     promised: RefCell<BTreeSet<u32>>,
 }
 
@@ -297,7 +297,7 @@ impl Set {
         admits.then(|| self.stored.borrow().clone())
     }
 
-    /// Whether it was let through.
+    /// Writes the set with a new element, and returns whether the fence admitted it.
     fn write(&self, grant: &Grant, mut read: BTreeSet<u32>, new: u32) -> bool {
         let admits = self.fence.as_ref().is_none_or(|fence| fence.admit(&self.resource, grant.token()).is_ok());
         if admits {
@@ -312,7 +312,7 @@ impl Set {
         self.promised.borrow().difference(&self.stored.borrow()).count()
     }
 
-    /// Adds an element under a lease, thinking for a while; again, if it was too slow.
+    /// Adds an element under a lease, with a pause between reading and writing. Tries again if it was too slow.
     async fn add<F: Fixture>(
         &self,
         trial: &Trial<'_, F>,
@@ -332,7 +332,7 @@ impl Set {
                 }
                 None => false,
             };
-            let _ = client.release(&grant).await; // it may have expired
+            let _ = client.release(&grant).await; // the lease may have expired
             if is_added {
                 return Ok(());
             }
@@ -348,7 +348,7 @@ pub(super) async fn a_set_loses_nothing_behind_a_fence<F: Fixture>(trial: &Trial
     let (slow, fast) = (Owner::named("slow"), Owner::named("fast"));
     for round in 0..ROUNDS {
         let base = round * 1000;
-        // Some sleep over the end of their lease, between reading and writing.
+        // Some writers sleep past the end of their lease, between reading and writing.
         let mut sleepers = Vec::new();
         for set in &sets {
             let grant = here.acquire(&set.resource, &slow, trial.ttl()).await?;
@@ -358,18 +358,12 @@ pub(super) async fn a_set_loses_nothing_behind_a_fence<F: Fixture>(trial: &Trial
         for (set, read, grant) in sleepers {
             set.add(trial, &there, &fast, base, 1).await?;
             let is_late = read.is_some_and(|read| set.write(&grant, read, base + 1));
-            ensure!(
-                trial,
-                3,
-                is_late != set.fence.is_some(),
-                "a late write to {}: let through {is_late}",
-                set.resource
-            );
+            ensure!(trial, 3, is_late != set.fence.is_some(), "a late write to {}: admitted {is_late}", set.resource);
             if !is_late {
                 set.add(trial, &here, &slow, base + 1, 1).await?;
             }
         }
-        // The others are many, and in time.
+        // The other writers are many, and in time.
         let executor = LocalExecutor::new();
         let crowd = (0..CROWD).map(|at| {
             let set = &sets[at as usize % 2];
@@ -385,7 +379,7 @@ pub(super) async fn a_set_loses_nothing_behind_a_fence<F: Fixture>(trial: &Trial
             }
             Ok::<_, Failure>(())
         };
-        trial.within(2 * trial.patience(), "those who add to the set", executor.run(served)).await??;
+        trial.within(2 * trial.patience(), "the writers of the set", executor.run(served)).await??;
     }
     let [fenced, open] = &sets;
     ensure!(trial, 3, fenced.lost() == 0, "{} elements were lost behind a fence", fenced.lost());
@@ -398,7 +392,7 @@ pub(super) async fn a_set_loses_nothing_behind_a_fence<F: Fixture>(trial: &Trial
         fenced.stored.borrow().len()
     );
     if open.lost() == 0 {
-        return Err(Failure::new("nothing was lost without a fence, so that nothing is shown with one"));
+        return Err(Failure::new("nothing was lost without a fence, so the case shows nothing"));
     }
     Ok(())
 }

@@ -1,8 +1,10 @@
-//! The engine in memory for other processes: a server, and an engine that is its client. For tests and demonstrations, not for production.
+//! The engine in memory for other processes: a server, and an engine that is its client. It is for tests and
+//! demonstrations, not for production.
 //!
-//! The server is small: a thread for each connection, no authentication, nothing on disk. All can go wrong between the two that can go wrong
-//! between an engine and its client, and as a [`Server`] it can be made to. Killed, it closes its connections and its port wherever it is
-//! just then; what it has granted it keeps, as a server with a disk does, or forgets, as one without.
+//! The server is small: a thread for each connection, no authentication, nothing on disk. Every fault between an engine
+//! and its client can happen between the two, and the methods of [`Server`] cause such faults. A killed server closes
+//! its connections and its port at any point of its work. It keeps what it has granted, as a server with a disk does,
+//! or forgets it, as one without.
 //!
 //! ```
 //! use std::time::Duration;
@@ -11,7 +13,7 @@
 //! use keylatch_lease_conformance::served::{Remote, Served};
 //!
 //! let server = Served::start(Duration::ZERO)?;
-//! // In this process and in any other: whoever uses the same namespace shares the leases.
+//! // In this process and in any other: all users of a namespace share its leases.
 //! let ours = Leases::with_engine(Remote::connect("shop", server.address())?);
 //! let theirs = Leases::with_engine(Remote::connect("shop", server.address())?);
 //!
@@ -24,8 +26,8 @@
 //! ```
 //!
 //! # On the wire
-//! A line is a message, and its fields have tabs between them. A question begins with a number, and so does its answer; a line that begins
-//! with `!` says that a tenure has ended, and which.
+//! Each message is a line whose fields are separated by tabs. A request begins with a number, and so does its answer. A
+//! line that begins with `!` reports the end of a tenure.
 
 mod locked;
 mod remote;
@@ -61,7 +63,8 @@ use crate::{Failure, Server};
 
 // ---- The server --------------------------------------------------------------------------------------------------------
 
-/// A server in this process, on a free port of 127.0.0.1. What can be done to it is in [`Server`]; dropped, it is killed.
+/// A server in this process, on a free port of 127.0.0.1. Its [`Server`] methods inflict faults on it; when it is
+/// dropped it is killed.
 pub struct Served {
     shared: Arc<Shared>,
     address: SocketAddr,
@@ -93,7 +96,7 @@ struct Book {
     namespaces: HashMap<String, Memory<StdClock>>,
     /// The subscribers of a resource.
     waiting: HashMap<(String, Resource), Vec<Weak<Connection>>>,
-    /// It forgot everything, and grants nothing until then.
+    /// The end of the quarantine that follows when the server has forgotten everything.
     silent_until: Duration,
 }
 
@@ -118,10 +121,11 @@ impl Connection {
 }
 
 impl Served {
-    /// Starts one. After it was told to [forget](Server::forget) it grants nothing for the time of its `quarantine`.
+    /// Starts a server. After it was made to [forget](Server::forget) it grants nothing for the time of its
+    /// `quarantine`.
     ///
     /// # Errors
-    /// It gets no port, or no thread.
+    /// No port, or no thread, can be had.
     ///
     /// # Examples
     /// See the [module's page](self).
@@ -139,7 +143,7 @@ impl Served {
         Ok(served)
     }
 
-    /// Where [`Remote::connect`] finds it; a restart does not change it.
+    /// Returns the address for [`Remote::connect`]; a restart does not change it.
     ///
     /// # Examples
     /// See the [module's page](self).
@@ -148,7 +152,7 @@ impl Served {
         self.address
     }
 
-    /// Returns the number of its connections from clients of this namespace.
+    /// Returns the number of the server's connections from clients of this namespace.
     ///
     /// # Examples
     /// ```
@@ -181,7 +185,7 @@ impl Served {
         }
         self.shared.changed.notify_all();
         lock(&self.shared.connections).drain(..).for_each(|connection| connection.close());
-        let _ = TcpStream::connect(self.address); // who accepts finds out
+        let _ = TcpStream::connect(self.address); // wakes the accepting thread, which then ends
     }
 
     fn mood(&self, mood: Mood) {
@@ -311,18 +315,19 @@ impl Shared {
     }
 }
 
-/// A tenure has ended.
+/// A tenure that has ended.
 struct Freed {
     resource: Resource,
     token: Token,
-    /// `released`, or `taken over` by another of the same owner.
+    /// `released`, or `taken over` by another tenure of the same owner.
     how: &'static str,
-    /// Its holder has done it, and those who wait are told. Otherwise all are: one of them may hold it.
+    /// Whether its holder has ended it: then only waiters are notified. Otherwise every connection is, because one of
+    /// them may be the holder's.
     by_holder: bool,
 }
 
 impl Book {
-    /// Answers a question of this connection. What ends with that is added to `freed`.
+    /// Answers a request of this connection. Tenures that end with it are added to `freed`.
     fn answer(
         &mut self,
         namespace: &str,
@@ -353,15 +358,15 @@ impl Book {
     }
 }
 
-/// The answer to what no client of ours asks.
+/// The answer to a request that no client sends.
 const UNTHINKABLE: &str = "unthinkable";
 
-/// A question whose first word has been read: one action of the engine in memory.
+/// A request whose first word has been read: one action of the engine in memory.
 struct Question<'a> {
     memory: &'a Memory<StdClock>,
     fields: Fields<'a>,
     at: Duration,
-    /// The tenures that end with it.
+    /// The tenures that end with the request.
     freed: &'a mut Vec<Freed>,
 }
 
@@ -378,12 +383,12 @@ impl Question<'_> {
         if at < silent_until {
             return format!("quarantined\t{}", time(Some(silent_until - at)));
         }
-        let expiry = &Expiry::Never; // the term says it all
+        let expiry = &Expiry::Never; // only the term matters
         let before = block_on(self.memory.look(&resource, at)).unwrap_or_else(never);
         let ask = Ask { resource: &resource, owner: &owner, want, term, expiry, waiting, at };
         match block_on(self.memory.acquire(ask)).unwrap_or_else(never) {
             Answer::Granted { token, resumed, held_for, remaining } => {
-                // It may end earlier than the one before, and those who wait do not know.
+                // The new tenure may end earlier than the one before, which the waiters do not know.
                 if let Some(before) = before.filter(|before| before.token != token) {
                     self.frees(resource, before.token, "taken over", false);
                 }
@@ -470,7 +475,7 @@ impl Question<'_> {
     }
 }
 
-/// Writes a list, with its length first.
+/// Writes a list, preceded by its length.
 fn counted(all: &[String]) -> String {
     format!("{}\t{}", all.len(), all.join("\t"))
 }

@@ -13,10 +13,10 @@ use super::{Settings, TestServer, on_tokio};
 /// A second.
 pub const SECOND: Duration = Duration::from_secs(1);
 
-/// A minute: a lease of it lasts as long as a test.
+/// A minute: a lease of this length lasts longer than a test.
 pub const MINUTE: Duration = Duration::from_secs(60);
 
-/// An hour: nobody is woken by it while a test lasts.
+/// An hour: no timer of this length fires during a test.
 pub const LATE: Duration = Duration::from_secs(3600);
 
 /// Two engines on one namespace, as two processes have them, and two owners.
@@ -34,7 +34,7 @@ pub struct Desk<S: TestServer> {
     pub here: Leases<S::Engine>,
     /// The engine of the other process.
     pub there: Leases<S::Engine>,
-    /// A connection that reaches the server past the engines.
+    /// A connection to the server that bypasses the engines.
     pub client: S::Client,
     /// One owner.
     pub jane: Owner,
@@ -48,10 +48,10 @@ impl<S: TestServer> fmt::Debug for Desk<S> {
     }
 }
 
-/// Runs a test on tokio, at a desk on this server. The namespace of the settings is opened.
+/// Runs a test on tokio, at a desk on this server. Opens the namespace of the settings.
 ///
 /// # Panics
-/// If the test does, or the engines cannot connect.
+/// If the test panics, or the engines cannot connect.
 ///
 /// # Examples
 /// ```no_run
@@ -78,7 +78,7 @@ impl<S: TestServer> Desk<S> {
     /// Makes the engines, and opens their namespace.
     ///
     /// # Panics
-    /// If they cannot connect.
+    /// If the engines cannot connect.
     ///
     /// # Examples
     /// See [`at_desk`].
@@ -87,17 +87,17 @@ impl<S: TestServer> Desk<S> {
         Desk::with(server, settings, || S::connect(these.clone(), address)).await
     }
 
-    /// The same, with engines that are made by a function: for those with other options than the settings.
+    /// Does the same with engines that a function makes: for engines with options beyond the settings.
     ///
     /// # Panics
-    /// If they cannot connect.
+    /// If the engines cannot connect.
     ///
     /// # Examples
     /// ```no_run
     /// # use std::sync::Arc;
     /// # use keylatch_lease_conformance::servers::{Desk, Settings, TestServer};
     /// # async fn example<S: TestServer>(server: Arc<S>, settings: Settings) {
-    /// let other = S::connect(settings.clone(), server.address()); // its options are special
+    /// let other = S::connect(settings.clone(), server.address()); // with options beyond the settings
     /// let desk = Desk::with(server, settings, || other.clone()).await;
     /// # }
     /// ```
@@ -165,7 +165,7 @@ pub const fn millis(number: u64) -> Duration {
     Duration::from_millis(number)
 }
 
-/// Returns a request of somebody who does not wait.
+/// Returns a request of a caller that does not wait.
 ///
 /// # Examples
 /// ```
@@ -195,7 +195,7 @@ pub fn sliding(time: Duration) -> (Expiry, Option<Term>) {
     (Expiry::Sliding(time), Some(Term { idle: Some(time), total: None }))
 }
 
-/// Returns a policy of each kind but custom ones, of this time.
+/// Returns a policy of each kind except custom ones, with this time.
 ///
 /// # Examples
 /// ```
@@ -209,7 +209,7 @@ pub fn policies(time: Duration) -> [Expiry; 4] {
     [Expiry::Fixed(time), Expiry::Sliding(time), Expiry::SlidingUpTo { idle: time, total: 2 * time }, Expiry::Never]
 }
 
-/// Returns whether a remaining time is what is expected, or up to ten seconds less.
+/// Returns whether a remaining time is the expected one, or up to ten seconds less.
 ///
 /// # Examples
 /// ```
@@ -224,7 +224,7 @@ pub fn is_about(remaining: Option<Duration>, expected: Duration) -> bool {
     remaining.is_some_and(|remaining| remaining <= expected && remaining + 10 * SECOND > expected)
 }
 
-/// Returns whether a request was refused for a quarantine.
+/// Returns whether a request was refused because of a quarantine.
 ///
 /// # Examples
 /// ```
@@ -232,17 +232,17 @@ pub fn is_about(remaining: Option<Duration>, expected: Duration) -> bool {
 /// use keylatch_lease_conformance::servers::is_quarantined;
 ///
 /// fn told(asked: &Result<Grant, AcquireError<std::io::Error>>) -> &'static str {
-///     if is_quarantined(asked) { "wait a minute" } else { "as you like" }
+///     if is_quarantined(asked) { "wait a minute" } else { "there is no quarantine" }
 /// }
 /// ```
 pub fn is_quarantined<T, X>(asked: &Result<T, AcquireError<X>>) -> bool {
     matches!(asked, Err(AcquireError::Quarantined { .. }))
 }
 
-/// Asks for a lease of a minute until no quarantine and no error of the engine is in the way.
+/// Requests a lease of a minute, again and again, until there is neither a quarantine nor an error of the engine.
 ///
 /// # Panics
-/// If another has the resource.
+/// If another owner has the resource.
 ///
 /// # Examples
 /// ```no_run

@@ -15,14 +15,14 @@ use tokio::runtime::Runtime;
 use super::{Settings, Shared, TestServer, lock, runtime};
 use crate::{ByHand, Caps, Failure, Fixture, Proxy, Server, worker as process};
 
-/// The variables in the environment of a worker: its namespace, and the address of the server.
+/// The environment variables of a worker: its namespace, and the address of the server.
 const NAMESPACE: &str = "LEASE_WORKER";
 const ADDRESS: &str = "LEASE_SERVER";
 
-/// The test that is a worker, where these are set: [`on_server!`](crate::on_server) makes it.
+/// The name of the test that is a worker if these variables are set: [`on_server!`](crate::on_server) makes it.
 const WORKER: &str = "is_a_worker";
 
-/// Short, but longer than any lease that is to end by itself: those of case 29 last up to twice as long as *T*.
+/// Short, but longer than any lease that expires in a case: those of case 29 last up to twice as long as *T*.
 const QUARANTINE: Duration = Duration::from_secs(5);
 
 /// The [`Fixture`] of an engine on a private server.
@@ -32,7 +32,7 @@ const QUARANTINE: Duration = Duration::from_secs(5);
 pub struct OnServer<S> {
     server: Arc<S>,
     runtime: Runtime,
-    /// The namespaces that may have leases: they must not be opened again without a quarantine.
+    /// The namespaces that may have leases. They must not be opened again without a quarantine.
     known: Mutex<HashSet<String>>,
 }
 
@@ -43,7 +43,7 @@ impl<S> fmt::Debug for OnServer<S> {
 }
 
 impl<S: TestServer> OnServer<S> {
-    /// Starts the server, unless a test that runs has it.
+    /// Starts the server, unless a running test uses it already.
     ///
     /// # Examples
     /// See [`on_server!`](crate::on_server).
@@ -53,7 +53,8 @@ impl<S: TestServer> OnServer<S> {
     }
 }
 
-/// The settings of the suite's engines. A waiter is notified, or the case fails: it does not look again by itself in time.
+/// Returns the settings of the suite's engines. The fallback is so long that a waiter which is not notified fails its
+/// case.
 fn settings(namespace: &str) -> Settings {
     Settings::new(namespace, Some(Duration::from_secs(60)))
         .timeout(Duration::from_secs(3))
@@ -75,7 +76,7 @@ pub fn worker<S: TestServer>() {
         let _context = runtime.enter();
         S::connect(settings(&namespace), address.parse().expect("an address"))
     };
-    process::serve_on(engine, move |future| runtime.block_on(future)).expect("the suite is there");
+    process::serve_on(engine, move |future| runtime.block_on(future)).expect("the suite is connected");
 }
 
 impl<S: TestServer> Fixture for OnServer<S> {
@@ -135,7 +136,7 @@ impl<S: TestServer> Fixture for OnServer<S> {
 }
 
 impl<S: TestServer> OnServer<S> {
-    /// Calls the server's script. It panics if that fails, which fails the case.
+    /// Calls the server's script. Panics if that fails, which fails the case.
     fn run(&self, action: &str) -> Result<(), Failure> {
         self.server.run(action);
         Ok(())
@@ -177,8 +178,8 @@ impl<S: TestServer> Server for OnServer<S> {
     }
 }
 
-/// Makes a test of each [case](crate#cases), on a private server, and the test `is_a_worker`, which is one of the suite's processes. It must stand at
-/// the top of a test binary.
+/// Makes a test of each [case](crate#cases), on a private server, and the test `is_a_worker`, which is the suite's
+/// other processes. It must be called at the top of a test binary.
 ///
 /// # Examples
 /// See the [module's page](crate::servers).
@@ -190,7 +191,7 @@ macro_rules! on_server {
             $crate::servers::OnServer::start(&SHARED)
         });
 
-        /// In another process this is a worker; here it does nothing.
+        /// Serves the suite if this binary was started as a worker. As a test it does nothing.
         #[test]
         fn is_a_worker() {
             $crate::servers::worker::<$Server>();

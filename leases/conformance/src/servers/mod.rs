@@ -1,11 +1,13 @@
-//! Tests of an engine on real servers, which they start, harm and remove. Only with the feature `servers`.
+//! Tests of an engine on real servers, which the tests start, harm and remove. Only with the feature `servers`.
 //!
-//! An engine's tests say in a [`TestServer`] how its server is started, and how the engine connects. That gives three things:
+//! An engine's tests describe in a [`TestServer`] how its server is started, and how the engine connects. That gives
+//! three things:
 //!
-//! - [`on_server!`](crate::on_server) runs [the suite](crate#cases) on it, with workers in other processes.
-//! - [`at_desk`] runs a test of the engine's own at a [`Desk`]: two engines on one namespace, as two processes have them.
-//! - [`engine_tests!`](crate::engine_tests) makes tests of what engines on servers have in common, and the suite cannot see: what the server tells
-//!   whom, what becomes of a connection that is cut, when a driver ends. See [`cases`].
+//! - [`on_server!`](crate::on_server) runs [the suite](crate#cases) on the server, with workers in other processes.
+//! - [`at_desk`] runs one of the engine's own tests at a [`Desk`]: two engines on one namespace, as two processes have
+//!   them.
+//! - [`engine_tests!`](crate::engine_tests) makes tests of behaviour that all engines on servers share, and that the
+//!   suite cannot see: the server's messages, connections that are cut, the end of a driver. See [`cases`].
 //!
 //! A [`PrivateServer`] is run by a script; `leases/servers/run` of this project is one.
 //!
@@ -114,9 +116,10 @@ pub use self::{
 };
 use crate::{ByHand, Caps, Failure};
 
-/// A private server of an engine's tests, with all that the engine needs on it.
+/// A private server of an engine's tests, with everything on it that the engine needs.
 ///
-/// The methods without a default are for all tests. Each of the others makes more tests possible, of the suite and of [`cases`].
+/// All tests need the methods without a default. Each of the others makes more tests possible, of the suite and of
+/// [`cases`].
 ///
 /// # Examples
 /// See the [module's page](self).
@@ -124,7 +127,7 @@ pub trait TestServer: Sized + Send + Sync + 'static {
     /// The engine that is tested.
     type Engine: Engine<Error: Failed> + Clone + 'static;
 
-    /// A connection that reaches the server past the engine.
+    /// A connection to the server that bypasses the engine.
     type Client: Send + Sync;
 
     /// The engine's name in reports.
@@ -136,22 +139,23 @@ pub trait TestServer: Sized + Send + Sync + 'static {
     /// Returns the server that the script runs.
     fn private(&self) -> &PrivateServer;
 
-    /// Returns an engine at this address, on the tokio runtime that runs this. The server should call its connection by the namespace.
+    /// Returns an engine at this address, on the current tokio runtime. Its connection should have the namespace as its
+    /// name on the server.
     fn connect(settings: Settings, address: SocketAddr) -> Self::Engine;
 
     /// Waits until an engine is connected.
     fn ready(engine: &Self::Engine) -> impl Future<Output = Result<(), Failure>> + Send;
 
-    /// Opens a new namespace, without a quarantine. By default it needs no opening.
+    /// Opens a new namespace, without a quarantine. By default does nothing.
     fn open(engine: &Self::Engine) -> impl Future<Output = Result<(), Failure>> + Send {
         let _ = engine;
         async { Ok(()) }
     }
 
-    /// Returns a connection that reaches the server past the engine.
+    /// Returns a connection to the server that bypasses the engine.
     fn client(&self) -> impl Future<Output = Self::Client> + Send;
 
-    /// Changes what the suite expects of the engine.
+    /// Adjusts what the suite expects of the engine.
     fn adjust(caps: &mut Caps) {
         let _ = caps;
     }
@@ -161,7 +165,7 @@ pub trait TestServer: Sized + Send + Sync + 'static {
         self.private().address()
     }
 
-    /// Lets the script do this to the server: see [`PrivateServer`].
+    /// Runs an action of the script on the server: see [`PrivateServer`].
     ///
     /// # Panics
     /// If the script fails.
@@ -169,15 +173,15 @@ pub trait TestServer: Sized + Send + Sync + 'static {
         self.private().run(action);
     }
 
-    /// Kills the server and starts it again without anything that it knew.
+    /// Kills the server and starts it without any of its data.
     fn forget(&self) {
         self.run("forget");
     }
 
-    /// Takes away all leases on the server while it goes on.
+    /// Deletes all leases while the server runs.
     ///
     /// # Errors
-    /// It could not.
+    /// The server cannot be emptied.
     fn empty(&self) -> Result<(), Failure> {
         Err(Failure::does_not_apply("the server cannot be emptied"))
     }
@@ -191,22 +195,22 @@ pub trait TestServer: Sized + Send + Sync + 'static {
     /// Takes away all leases of a namespace, as [`Fixture::take_away`](crate::Fixture::take_away) does.
     ///
     /// # Errors
-    /// It could not.
+    /// The leases could not be taken away.
     fn take_away(&self, namespace: &str, what: &str) -> impl Future<Output = Result<(), Failure>> + Send {
         let failure = Failure::does_not_apply(format!("{what} of {namespace} cannot be taken away"));
         async { Err(failure) }
     }
 
-    /// Returns the number of connections from engines of this namespace, if the server can tell.
+    /// Returns the number of connections from engines of this namespace, if the server knows it.
     fn connections(&self, namespace: &str) -> Option<u64> {
         let _ = namespace;
         None
     }
 
-    /// Changes what the server keeps of the leases of a namespace, as if this time had passed.
+    /// Changes the server's data of a namespace as if this time had passed.
     fn pass(&self, namespace: &str, time: Duration) -> impl Future<Output = ()> + Send {
         let _ = (namespace, time);
-        async { panic!("this server lets no time pass") }
+        async { panic!("this server's data cannot be changed as if time had passed") }
     }
 
     /// Returns whether the server knows of a waiter for this resource.
@@ -218,21 +222,21 @@ pub trait TestServer: Sized + Send + Sync + 'static {
     /// Ends the connections of all engines of this namespace, and returns their number.
     fn cut(&self, namespace: &str) -> impl Future<Output = u64> + Send {
         let _ = namespace;
-        async { panic!("this server cuts no connections") }
+        async { panic!("this server cannot cut connections") }
     }
 
-    /// Returns all messages to the engines of a namespace from now on: the letter of [`Told`](keylatch_lease_remote::Told), the token and the key of
-    /// the resource, with spaces between.
+    /// Returns all messages to the engines of a namespace from now on: the letter of
+    /// [`Told`](keylatch_lease_remote::Told), the token and the key of the resource, separated by spaces.
     fn listen(&self, namespace: &str) -> impl Future<Output = Messages> + Send {
         let _ = namespace;
-        async { panic!("nobody can listen to this server") }
+        async { panic!("this server's messages cannot be listened to") }
     }
 }
 
 /// Messages of a server: see [`TestServer::listen`].
 pub type Messages = Pin<Box<dyn Stream<Item = String> + Send>>;
 
-/// A server that the tests of a binary share as long as any of them runs.
+/// A server that the tests of a binary share while any of them runs.
 ///
 /// # Examples
 /// ```
@@ -243,13 +247,13 @@ pub type Messages = Pin<Box<dyn Stream<Item = String> + Send>>;
 /// static SHARED: Shared<String> = Shared::new();
 ///
 /// let first = SHARED.get(|| "a server".to_owned());
-/// assert!(Arc::ptr_eq(&first, &SHARED.get(|| unreachable!("it is there"))));
+/// assert!(Arc::ptr_eq(&first, &SHARED.get(|| unreachable!("the server has been started"))));
 /// ```
 #[derive(Debug)]
 pub struct Shared<T>(Mutex<Weak<T>>);
 
 impl<T> Shared<T> {
-    /// Returns one that has not been started.
+    /// Returns a shared server that has not been started.
     ///
     /// # Examples
     /// See [`Shared`].
@@ -258,7 +262,7 @@ impl<T> Shared<T> {
         Shared(Mutex::new(Weak::new()))
     }
 
-    /// Returns the server, which is started if nobody has it.
+    /// Returns the server, and starts it if no test uses it.
     ///
     /// # Examples
     /// See [`Shared`].
@@ -279,7 +283,7 @@ impl<T> Default for Shared<T> {
     }
 }
 
-/// Returns a namespace that nobody else in this process has.
+/// Returns a namespace that no other caller in this process has.
 ///
 /// # Examples
 /// ```
@@ -309,10 +313,11 @@ pub fn on_tokio<F: Future>(test: F) -> F::Output {
     let runtime = runtime();
     let output = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), test).await });
     runtime.shutdown_background();
-    output.expect("a test takes a minute at most")
+    output.expect("the test takes longer than a minute")
 }
 
-/// Runs a future to its end on a thread and a tokio runtime of its own: for calls from a thread that may run a runtime already.
+/// Runs a future to its end on a thread and a tokio runtime of its own: for calls from a thread that may already run a
+/// runtime.
 ///
 /// # Panics
 /// If the future does.
@@ -335,7 +340,7 @@ pub fn apart<T: Send>(run: impl AsyncFnOnce() -> T + Send) -> T {
     })
 }
 
-/// Locks a mutex, also if a test has panicked with it.
+/// Locks a mutex, even if a test has panicked while it held the lock.
 ///
 /// # Examples
 /// ```

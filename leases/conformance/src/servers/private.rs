@@ -10,17 +10,19 @@ use std::{
     sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed},
 };
 
-/// Waits until nobody can write to its input any more, whatever has become of the process that could. Then it kills the server, and removes its
-/// folder. Its arguments are the script, the kind of server and the folder.
+/// The watchdog. It waits for the end of its input, which comes when the test process closes the pipe or dies. Then it
+/// kills the server, and removes its folder. Its arguments are the script, the kind of server and the folder.
 const WATCHDOG: &str = "trap '' HUP INT TERM; cat >/dev/null; \"$0\" kill \"$1\" \"$2\" && rm -rf \"$2\"";
 
-/// A server that a script starts, stops and harms. It is killed, and its folder is removed, when this is dropped or the process dies.
+/// A server that a script starts, stops and harms. When this is dropped, or the process dies, the server is killed and
+/// its folder removed.
 ///
-/// The script is called with an action, the kind of server, a folder for it, and, to start it, the port on which it is to listen:
-/// `run start redis /tmp/folder 6379`. The actions are `start`, `stop`, `kill`, `pause`, `resume`, `forget`, `copy` and `restore`.
+/// The script is called with an action, the kind of server, a folder for it, and, for `start`, the port on which it
+/// must listen: `run start redis /tmp/folder 6379`. The actions are `start`, `stop`, `kill`, `pause`, `resume`,
+/// `forget`, `copy` and `restore`.
 ///
 /// # Panics
-/// All methods do if the script fails.
+/// All methods panic if the script fails.
 ///
 /// # Examples
 /// ```no_run
@@ -42,7 +44,7 @@ pub struct PrivateServer {
 }
 
 impl PrivateServer {
-    /// Makes a folder for a server of this kind, and does not start it yet.
+    /// Makes a folder for a server of this kind, which is not started yet.
     ///
     /// # Examples
     /// See [`PrivateServer`].
@@ -141,7 +143,7 @@ impl PrivateServer {
         &self.folder
     }
 
-    /// Returns the address at which it listens, the first one of several.
+    /// Returns the address at which the server listens; if it has several, the first one.
     ///
     /// # Examples
     /// See [`PrivateServer`].
@@ -158,7 +160,7 @@ impl Drop for PrivateServer {
     }
 }
 
-/// Returns the first of this number of free ports in a row. They are below those that the system gives to programs that ask for any port.
+/// Returns the first of this number of free ports in a row, below the ports that the system chooses itself.
 fn free_ports(count: u16) -> u16 {
     static LAST: AtomicU16 = AtomicU16::new(0);
 
@@ -166,7 +168,7 @@ fn free_ports(count: u16) -> u16 {
     loop {
         let number = start + u64::from(LAST.fetch_add(1, Relaxed)) * 8;
         let first = 20_000 + u16::try_from(number % 12_000).expect("less than 12,000");
-        // All at the same time: a port that was tried before may not be free again at once.
+        // All sockets are bound at the same time, because a port that was just bound may not be bound again at once.
         let sockets: Vec<_> = (first..first + count).map(|port| TcpListener::bind(("127.0.0.1", port))).collect();
         if sockets.iter().all(Result::is_ok) {
             return first;

@@ -24,7 +24,7 @@ use crate::client::{
 
 type Token = MetadataValue<Ascii>;
 
-/// The largest answer: the list of an owner of very many leases.
+/// The size limit of an answer, large enough for the list of an owner of very many leases.
 const LARGEST: usize = 256 << 20;
 
 /// A client of etcd.
@@ -55,7 +55,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// A user, and the token that etcd has given for its password.
+/// A user, and the token that etcd gave in exchange for the password.
 struct Login {
     user: AuthenticateRequest,
     token: RwLock<Token>,
@@ -64,10 +64,11 @@ struct Login {
 impl Client {
     /// Prepares a connection to these endpoints, and logs in if the options have a user. Calls are spread over the endpoints.
     ///
-    /// An endpoint is a URL, or a host and a port. Without a user this asks nothing yet: the first call connects.
+    /// An endpoint is a URL, or a host and a port. Without a user nothing is sent yet: the first call connects.
     ///
     /// # Errors
-    /// If an endpoint is no URL, or there is none; if it is `https://` without the feature `tls`; if the login fails.
+    /// If there is no endpoint, or one is not a URL; if one is `https://` without the feature `tls`; if the login
+    /// fails.
     pub async fn connect<E: AsRef<str>>(
         endpoints: impl IntoIterator<Item = E>,
         options: Option<ConnectOptions>,
@@ -76,7 +77,7 @@ impl Client {
         let endpoints = endpoints.into_iter().map(|url| options.endpoint(url.as_ref()));
         let endpoints: Vec<_> = endpoints.collect::<Result<_, _>>()?;
         let channel = match &endpoints[..] {
-            [] => return Err(ClientError::options("there must be an endpoint")),
+            [] => return Err(ClientError::options("at least one endpoint is needed")),
             [one] => one.connect_lazy(),
             _ => Channel::balance_list(endpoints.into_iter()),
         };
@@ -92,7 +93,7 @@ impl Client {
     /// Reads keys, in their order.
     ///
     /// # Errors
-    /// As [`call`](Client::call).
+    /// Those of [`call`](Client::call).
     pub async fn get(&self, keys: impl Into<Keys>) -> Result<Vec<KeyValue>, ClientError> {
         Ok(self.range(keys).await?.kvs)
     }
@@ -102,19 +103,19 @@ impl Client {
         self.call(RangeRequest { key, range_end, keys_only: false }).await
     }
 
-    /// Writes a key, and returns the cluster's revision from then on.
+    /// Writes a key, and returns the cluster's revision after that.
     ///
     /// # Errors
-    /// As [`call`](Client::call).
+    /// Those of [`call`](Client::call).
     pub async fn put(&self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Result<i64, ClientError> {
         let answer = self.call(PutRequest { key: key.into(), value: value.into(), lease: 0 }).await?;
         Ok(answer.header.map_or(0, |header| header.revision))
     }
 
-    /// Deletes keys, and returns the number of those that were there.
+    /// Deletes keys, and returns the number of deleted ones.
     ///
     /// # Errors
-    /// As [`call`](Client::call).
+    /// Those of [`call`](Client::call).
     pub async fn delete(&self, keys: impl Into<Keys>) -> Result<i64, ClientError> {
         let Keys { start: key, end: range_end } = keys.into();
         Ok(self.call(DeleteRangeRequest { key, range_end, prev_kv: false }).await?.deleted)
@@ -123,7 +124,7 @@ impl Client {
     /// Runs a transaction.
     ///
     /// # Errors
-    /// As [`call`](Client::call). That conditions do not hold is no error.
+    /// Those of [`call`](Client::call). A condition that does not hold is not an error.
     ///
     /// # Examples
     /// See [`Etcd::guard`](crate::Etcd::guard).
@@ -134,37 +135,38 @@ impl Client {
     /// Returns the version of etcd on the node.
     ///
     /// # Errors
-    /// As [`call`](Client::call).
+    /// Those of [`call`](Client::call).
     pub async fn version(&self) -> Result<String, ClientError> {
         Ok(self.call(StatusRequest {}).await?.version)
     }
 
-    /// Begins the time of an etcd lease anew. Whether it was still there.
+    /// Restarts the time of an etcd lease, and returns whether it still existed.
     pub(crate) async fn keep_alive(&self, id: i64) -> Result<bool, ClientError> {
         let mut answers = self.stream(stream::iter([LeaseKeepAliveRequest { id }])).await?;
         match answers.next().await? {
             Some(answer) => Ok(answer.ttl > 0),
-            None => Err(ClientError::answer("etcd has not answered a keep-alive")),
+            None => Err(ClientError::answer("etcd ended the stream of a keep-alive without an answer")),
         }
     }
 
-    /// Hears of events from now on, until the answers are dropped.
+    /// Starts a watch, which goes on until the answers are dropped.
     pub(crate) async fn watch(&self, create: WatchCreateRequest) -> Result<Answers<WatchResponse>, ClientError> {
-        // The end of the requests might end the watch.
+        // The stream of requests stays open: its end might end the watch.
         let requests = stream::iter([WatchRequest { create: Some(create) }]).chain(stream::pending());
         let mut answers = self.stream(requests).await?;
         match answers.next().await? {
             Some(created) if !created.canceled => Ok(answers),
             Some(refused) => Err(ClientError::watch(refused.cancel_reason)),
-            None => Err(ClientError::answer("etcd has not answered a watch")),
+            None => Err(ClientError::answer("etcd ended the stream of a watch without an answer")),
         }
     }
 
-    /// Makes a call with one request and one answer, of up to 256 MiB. If the token of the login is no longer valid, it logs in again.
+    /// Makes a call with one request and one answer, of up to 256 MiB. If the login's token is no longer valid, the
+    /// client logs in again.
     ///
     /// # Errors
-    /// With a [code](ClientError::code), if etcd has refused the request. Without one, if the connection failed: what was asked may have
-    /// been done.
+    /// With a [code](ClientError::code), if etcd refused the request. Without one, if the connection failed: the
+    /// request may have been carried out.
     pub async fn call<Q: Request>(&self, request: Q) -> Result<Q::Answer, ClientError> {
         let Some(login) = &self.login else { return self.call_with(request, None).await };
         let token = login.token.read().await.clone();
@@ -184,10 +186,10 @@ impl Client {
         Ok(grpc.unary(self.request(request, token), path, codec).await?.into_inner())
     }
 
-    /// Makes a call of which requests and answers are streams. It goes on until the answers end, or are dropped.
+    /// Makes a call whose requests and answers are streams. It goes on until the answers end or are dropped.
     ///
     /// # Errors
-    /// As [`call`](Client::call), but it does not log in again.
+    /// Those of [`call`](Client::call), but the client does not log in again.
     pub async fn stream<Q: Request>(
         &self,
         requests: impl Stream<Item = Q> + Send + 'static,
@@ -199,7 +201,7 @@ impl Client {
         let mut grpc = self.grpc().await?;
         let codec = ProstCodec::<Q, Q::Answer>::default();
         let path = PathAndQuery::from_static(Q::METHOD);
-        // Requests that do not end would keep the connection open.
+        // A stream of requests without an end would keep the connection open.
         let (open, dropped) = oneshot::channel();
         let request = self.request(requests.take_until(dropped), token.as_ref());
         let answers = grpc.streaming(request, path, codec).await?.into_inner();
@@ -226,12 +228,12 @@ impl Client {
     async fn authenticate(&self, user: &AuthenticateRequest) -> Result<Token, ClientError> {
         let answer = self.call_with(user.clone(), None).await?;
         let mut token = Token::try_from(answer.token)
-            .map_err(|_| ClientError::answer("etcd has given a token that cannot be sent"))?;
+            .map_err(|_| ClientError::answer("etcd sent a token that is not valid in a header"))?;
         token.set_sensitive(true);
         Ok(token)
     }
 
-    /// Replaces a token that is no longer valid, unless another call has replaced it meanwhile.
+    /// Replaces a token that is no longer valid, unless another call has already replaced it.
     async fn log_in_again(&self, login: &Login, stale: &Token) -> Result<Token, ClientError> {
         let mut token = login.token.write().await;
         if *token == *stale {
@@ -245,18 +247,18 @@ impl Client {
 #[derive(Debug)]
 pub struct Answers<A> {
     answers: tonic::Streaming<A>,
-    /// Dropped, it ends the requests.
+    /// Ends the stream of requests when it is dropped.
     _open: oneshot::Sender<()>,
 }
 
 impl<A> Answers<A> {
-    /// Waits for the next answer. `None`: the server has ended the stream.
+    /// Waits for the next answer. Returns `None` when the server has ended the stream.
     ///
     /// # Errors
-    /// As [`Client::call`].
+    /// Those of [`Client::call`].
     ///
     /// # Cancel safety
-    /// Dropped, it has lost no answer.
+    /// No answer is lost if the future is dropped.
     pub async fn next(&mut self) -> Result<Option<A>, ClientError> {
         Ok(self.answers.message().await?)
     }

@@ -4,8 +4,8 @@ use tonic::{Code, Status};
 
 /// The reason that a call of the [`Client`](crate::Client) failed.
 ///
-/// etcd has refused the call if there is a [code](ClientError::code). Otherwise the connection failed, or could not be made, and what was
-/// asked may have been done.
+/// If there is a [code](ClientError::code), etcd refused the call. Otherwise the connection failed, or could not be
+/// made, and the request may have been carried out.
 #[derive(Debug)]
 pub struct ClientError(Kind);
 
@@ -17,9 +17,9 @@ enum Kind {
     Transport(tonic::transport::Error),
     /// The answer of the server, or an error of the connection, which is its source.
     Status(Box<Status>),
-    /// The server has not kept to the protocol, or has ended a stream.
+    /// The server violated the protocol, or ended a stream.
     Answer(&'static str),
-    /// The server has refused a watch, for this reason.
+    /// The server refused a watch, for this reason.
     Watch(String),
 }
 
@@ -36,7 +36,8 @@ impl ClientError {
         ClientError(Kind::Watch(reason))
     }
 
-    /// The gRPC status with which the server answered: an error of the connection has a code too, but tells nothing of what was done.
+    /// Returns the gRPC status with which the server answered. An error of the connection has a code too, but does not
+    /// tell whether the request was carried out.
     fn status(&self) -> Option<&Status> {
         match &self.0 {
             Kind::Status(status) if status.source().is_none() => Some(status),
@@ -44,26 +45,28 @@ impl ClientError {
         }
     }
 
-    /// Returns the gRPC code of the server's answer: 7, for example, if the permission is missing. `None`: there was no answer.
+    /// Returns the gRPC code of the server's answer: 7, for example, if a permission is missing. `None` if there was no
+    /// answer.
     #[must_use]
     pub fn code(&self) -> Option<i32> {
         self.status().map(|status| i32::from(status.code()))
     }
 
-    /// Returns the text of the server's answer; an empty one if there was none.
+    /// Returns the text of the server's answer; an empty text if there was no answer.
     #[must_use]
     pub fn message(&self) -> &str {
         self.status().map_or("", Status::message)
     }
 
-    /// Whether the server does not know the token of the request, or users have changed since it was given: nothing was done then.
+    /// Returns whether the server does not know the token of the request, or users have changed since it was given. Then
+    /// the request was not carried out.
     pub(crate) fn is_stale_token(&self) -> bool {
         let is_unknown = self.status().is_some_and(|status| status.code() == Code::Unauthenticated);
         is_unknown || self.message().contains(OLD_REVISION)
     }
 }
 
-/// Part of the server's text if users or roles have changed since the token was given.
+/// A part of the server's message when users or roles have changed since the token was given.
 pub(crate) const OLD_REVISION: &str = "revision of auth store is old";
 
 impl fmt::Display for ClientError {
@@ -74,7 +77,7 @@ impl fmt::Display for ClientError {
             Kind::Status(status) if status.source().is_some() => f.write_str("the connection failed"),
             Kind::Status(status) => write!(f, "{} ({:?})", status.message(), status.code()),
             Kind::Answer(text) => f.write_str(text),
-            Kind::Watch(reason) => write!(f, "etcd has refused the watch: {reason}"),
+            Kind::Watch(reason) => write!(f, "etcd refused the watch: {reason}"),
         }
     }
 }

@@ -1,6 +1,6 @@
 /// One key, or all keys that begin with a prefix.
 ///
-/// Text and bytes are one key.
+/// Text and bytes convert into one key.
 ///
 /// # Examples
 /// ```
@@ -13,7 +13,7 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keys {
     pub(crate) start: Vec<u8>,
-    /// The first key that is not meant any more. Empty: one key is meant. `\0`: all from the start on.
+    /// The first key after the range. If it is empty, one key is meant; if it is `\0`, the range has no end.
     pub(crate) end: Vec<u8>,
 }
 
@@ -21,12 +21,12 @@ pub struct Keys {
 const ZERO: &[u8] = &[0];
 
 impl Keys {
-    /// Selects all keys that begin with a prefix: all there are, if it is empty.
+    /// Selects all keys that begin with a prefix: every key, if the prefix is empty.
     #[must_use]
     pub fn prefix(prefix: impl Into<Vec<u8>>) -> Self {
         let prefix = prefix.into();
         let end = after(&prefix);
-        // An empty key means no key.
+        // etcd rejects an empty key.
         let start = if prefix.is_empty() { ZERO.to_vec() } else { prefix };
         Keys { start, end }
     }
@@ -55,30 +55,30 @@ mod tests {
     use super::{Keys, after};
 
     #[test]
-    fn a_prefix_ends_where_its_last_byte_is_one_greater() {
+    fn the_range_of_a_prefix_ends_where_its_last_byte_is_one_greater() {
         for (prefix, end) in [("a", "b"), ("shop/", "shop0"), ("az", "a{"), ("a\0", "a\u{1}")] {
             assert_eq!(after(prefix.as_bytes()), end.as_bytes(), "{prefix:?}");
         }
     }
 
     #[test]
-    fn a_last_byte_that_cannot_be_greater_is_left_out() {
+    fn a_last_byte_that_cannot_be_incremented_is_left_out_of_the_end() {
         assert_eq!(after(b"a\xff"), b"b");
         assert_eq!(after(b"a\xfe\xff\xff"), b"a\xff");
     }
 
     #[test]
-    fn a_prefix_of_greatest_bytes_has_no_end() {
+    fn the_range_of_a_prefix_of_greatest_bytes_has_no_end() {
         assert_eq!(after(b"\xff\xff"), [0]);
     }
 
     #[test]
-    fn an_empty_prefix_is_every_key() {
+    fn an_empty_prefix_selects_every_key() {
         assert_eq!(Keys::prefix(""), Keys { start: vec![0], end: vec![0] });
     }
 
     #[test]
-    fn text_is_one_key() {
+    fn a_text_selects_one_key() {
         assert_eq!(Keys::from("a"), Keys { start: b"a".to_vec(), end: vec![] });
     }
 }

@@ -1,4 +1,4 @@
-//! The messages of etcd's gRPC API that the engine needs, each with the fields that it uses.
+//! The messages of etcd's gRPC API that the engine needs, each with only the fields that it uses.
 //!
 //! Names and tags are those of `rpc.proto` and `kv.proto` in etcd. Enumerations are plain numbers, which look the same on the wire.
 
@@ -22,37 +22,37 @@ pub struct KeyValue {
 }
 
 impl KeyValue {
-    /// The key.
+    /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &[u8] {
         &self.key
     }
 
-    /// The value.
+    /// Returns the value.
     #[must_use]
     pub fn value(&self) -> &[u8] {
         &self.value
     }
 
-    /// The revision of the cluster at which the key was created.
+    /// Returns the revision of the cluster at which the key was created.
     #[must_use]
     pub fn create_revision(&self) -> i64 {
         self.create_revision
     }
 
-    /// The revision of the cluster at which the key was last written.
+    /// Returns the revision of the cluster at which the key was last written.
     #[must_use]
     pub fn mod_revision(&self) -> i64 {
         self.mod_revision
     }
 
-    /// The number of times that the key has been written since it was created.
+    /// Returns the number of times that the key has been written since it was created.
     #[must_use]
     pub fn version(&self) -> i64 {
         self.version
     }
 
-    /// The ID of the etcd lease that the key is attached to; 0 if there is none.
+    /// Returns the ID of the etcd lease that the key is attached to; 0 if there is none.
     #[must_use]
     pub fn lease(&self) -> i64 {
         self.lease
@@ -268,7 +268,7 @@ pub(crate) struct LeaseTimeToLiveResponse {
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct WatchRequest {
-    // The only one of three kinds of request that is used.
+    // The other two kinds of request are not used.
     #[prost(message, optional, tag = "1")]
     pub(crate) create: Option<WatchCreateRequest>,
 }
@@ -286,7 +286,7 @@ pub(crate) struct WatchCreateRequest {
 }
 
 impl WatchCreateRequest {
-    /// A filter: no events of puts.
+    /// A filter that drops the events of puts.
     pub(crate) const NO_PUT: i32 = 0;
 }
 
@@ -331,12 +331,12 @@ pub(crate) struct StatusRequest {}
 pub(crate) struct StatusResponse {
     #[prost(string, tag = "2")]
     pub(crate) version: String,
-    /// The last entry of the log that is part of the keys.
+    /// The index of the last log entry that has been applied to the keys.
     #[prost(uint64, tag = "7")]
     pub(crate) raft_applied_index: u64,
 }
 
-/// Tells which method a request is for, and how it is answered.
+/// Declares the method of each request, and the message that answers it.
 macro_rules! methods {
     ($($method:literal: $request:ty => $answer:ty,)*) => {
         $(

@@ -1,4 +1,4 @@
-//! A small client of etcd: the one that the engine uses, and that a program can write with under a lease.
+//! A small client of etcd. The engine uses it, and a program can use it to write under a lease.
 //!
 //! It has the calls that most transactions need: [`Client::get`], [`put`](Client::put), [`delete`](Client::delete) and
 //! [`txn`](Client::txn). For any other call of etcd's API, implement [`Request`] for its message.
@@ -17,8 +17,8 @@
 //! # }
 //! ```
 //!
-//! The messages are written by hand, for `prost`: only with the fields that are used. No build step generates them, so that cargo alone
-//! builds this crate.
+//! The messages are written by hand, for `prost`, with only the fields that are used. No build step generates them, so
+//! cargo alone builds this crate.
 
 mod connection;
 mod error;

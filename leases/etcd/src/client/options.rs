@@ -6,7 +6,7 @@ use crate::client::error::ClientError;
 #[cfg(feature = "tls")]
 use crate::client::tls::TlsOptions;
 
-/// How a [`Client`](crate::Client) connects.
+/// The settings of the connection of a [`Client`](crate::Client).
 ///
 /// # Examples
 /// ```
@@ -49,7 +49,7 @@ impl fmt::Debug for ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// Returns options without a user, a timeout or keep-alive.
+    /// Returns options without a user, timeouts or pings.
     #[must_use]
     pub const fn new() -> Self {
         ConnectOptions {
@@ -65,7 +65,8 @@ impl ConnectOptions {
         }
     }
 
-    /// Sets the user. The client logs in as it connects, and again when its token is no longer valid, for which it keeps the password.
+    /// Sets the user. The client logs in when it connects, and again when its token is no longer valid; so it keeps the
+    /// password.
     #[must_use]
     pub fn with_user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
         self.user = Some((name.into(), password.into()));
@@ -93,7 +94,8 @@ impl ConnectOptions {
         self
     }
 
-    /// Sends HTTP/2 pings at this interval, and gives up the connection if one is not answered in time. None are sent, if not set.
+    /// Sends HTTP/2 pings at this interval, and gives up the connection if one is not answered in time. If not set, no
+    /// pings are sent.
     #[must_use]
     pub fn with_keep_alive(mut self, interval: Duration, timeout: Duration) -> Self {
         self.keep_alive = Some((interval, timeout));
@@ -138,7 +140,7 @@ impl ConnectOptions {
         let (is_secure, address) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
             (Some(_), _) if self.has_tls() => {
                 return Err(ClientError::options(format!(
-                    "{url}: with TLS options an endpoint begins with `https://`"
+                    "{url}: with TLS options an endpoint must begin with `https://`"
                 )));
             }
             (Some(address), _) => (false, address),
@@ -147,7 +149,7 @@ impl ConnectOptions {
         };
         let scheme = if is_secure { "https" } else { "http" };
         let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}")).map_err(|_| {
-            ClientError::options(format!("{url}: must be the URL of an endpoint, such as `http://etcd.example:2379`"))
+            ClientError::options(format!("{url}: an endpoint must be a URL, such as `http://etcd.example:2379`"))
         })?;
         if is_secure {
             endpoint = self.secured(url, endpoint)?;
@@ -189,14 +191,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_an_error_that_names_it() {
+    fn an_endpoint_that_is_not_a_url_is_an_error_that_names_it() {
         let error = ConnectOptions::new().endpoint("http://a b").unwrap_err();
-        assert!(error.to_string().starts_with("http://a b: must be the URL"), "{error}");
+        assert!(error.to_string().starts_with("http://a b: an endpoint must be a URL"), "{error}");
     }
 
     #[test]
     #[cfg(not(feature = "tls"))]
-    fn https_without_the_feature_says_so() {
+    fn https_without_the_feature_is_an_error_that_names_the_feature() {
         let error = ConnectOptions::new().endpoint("https://etcd.example:2379").unwrap_err();
         assert!(error.to_string().contains("feature `tls`"), "{error}");
     }

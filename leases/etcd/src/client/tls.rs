@@ -2,9 +2,10 @@ use std::fmt;
 
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
-/// The certificates of a connection by TLS: see [`ConnectOptions::with_tls`](crate::ConnectOptions::with_tls).
+/// The certificates of a TLS connection: see [`ConnectOptions::with_tls`](crate::ConnectOptions::with_tls).
 ///
-/// Without a [CA](TlsOptions::ca_certificate) the system's are trusted, with the feature `tls-roots`; otherwise none.
+/// Without a [CA](TlsOptions::ca_certificate), the feature `tls-roots` trusts the system's CAs; without that feature no
+/// CA is trusted.
 ///
 /// # Examples
 /// ```no_run
@@ -33,13 +34,13 @@ impl fmt::Debug for TlsOptions {
 }
 
 impl TlsOptions {
-    /// Returns options without a CA and without a certificate of one's own.
+    /// Returns options without a CA and without a certificate of the client.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Trusts nodes whose certificates this CA has signed, in PEM. Several calls add up.
+    /// Trusts nodes whose certificates were signed by this CA, in PEM. Several calls add up.
     #[must_use]
     pub fn ca_certificate(mut self, pem: impl AsRef<[u8]>) -> Self {
         self.config = self.config.ca_certificate(Certificate::from_pem(pem));
@@ -54,7 +55,7 @@ impl TlsOptions {
         self
     }
 
-    /// Sets the name that the node's certificate must have: the host of the endpoint, if not set.
+    /// Sets the name that the node's certificate must have: the endpoint's host, if not set.
     #[must_use]
     pub fn domain_name(mut self, name: impl Into<String>) -> Self {
         self.config = self.config.domain_name(name);

@@ -8,28 +8,28 @@ use crate::client::{
 
 /// A condition of a [transaction](Txn).
 ///
-/// Of several keys it holds if it holds for each. If there is no key, all its numbers are 0.
+/// A condition on several keys holds if it holds for each of them. For a missing key all numbers are 0.
 ///
 /// # Examples
 /// ```
 /// use keylatch_lease_etcd::client::{Compare, CompareOp, Keys};
 ///
 /// let is_new = Compare::create_revision("account/7/paid", CompareOp::Equal, 0);
-/// let no_account_is_there = Compare::create_revision(Keys::prefix("account/"), CompareOp::Equal, 0);
+/// let no_account_exists = Compare::create_revision(Keys::prefix("account/"), CompareOp::Equal, 0);
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compare(Condition);
 
-/// How a [`Compare`] compares what is stored with what it was given.
+/// The way in which a [`Compare`] compares the stored value with the given one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompareOp {
-    /// It must be the same.
+    /// The two must be equal.
     Equal = 0,
-    /// What is stored must be greater.
+    /// The stored value must be greater.
     Greater = 1,
-    /// What is stored must be less.
+    /// The stored value must be less.
     Less = 2,
-    /// It must differ.
+    /// The two must differ.
     NotEqual = 3,
 }
 
@@ -64,7 +64,7 @@ impl Compare {
         Self::new(keys.into(), op, Operand::ModRevision(revision))
     }
 
-    /// Compares the value of a key, byte by byte. A key that is not there has none, and nothing holds for it.
+    /// Compares the value of a key, byte by byte. A missing key has no value, so no comparison holds for it.
     #[must_use]
     pub fn value(keys: impl Into<Keys>, op: CompareOp, value: impl Into<Vec<u8>>) -> Self {
         Self::new(keys.into(), op, Operand::Value(value.into()))
@@ -96,13 +96,13 @@ impl TxnOp {
         TxnOp(Asked::Range(RangeRequest { key, range_end, keys_only: true }))
     }
 
-    /// Writes a key, which hangs on no etcd lease.
+    /// Writes a key that is attached to no etcd lease.
     #[must_use]
     pub fn put(key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Self {
         Self::put_with_lease(key, value, 0)
     }
 
-    /// Writes a key that is deleted with this etcd lease.
+    /// Writes a key that is deleted when this etcd lease ends.
     #[must_use]
     pub fn put_with_lease(key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>, lease: i64) -> Self {
         TxnOp(Asked::Put(PutRequest { key: key.into(), value: value.into(), lease }))
@@ -115,7 +115,7 @@ impl TxnOp {
         TxnOp(Asked::DeleteRange(DeleteRangeRequest { key, range_end, prev_kv: false }))
     }
 
-    /// Deletes keys, and answers with what they were.
+    /// Deletes keys, and answers with their last values.
     #[must_use]
     pub fn take(keys: impl Into<Keys>) -> Self {
         let Keys { start: key, end: range_end } = keys.into();
@@ -129,7 +129,7 @@ impl TxnOp {
     }
 }
 
-/// A transaction: all of one list of operations if all conditions hold, else all of another list.
+/// A transaction: if all conditions hold, one list of operations is run as a whole, otherwise another list.
 ///
 /// # Examples
 /// ```no_run
@@ -143,7 +143,7 @@ impl TxnOp {
 /// let guard = leases.engine().guard(&grant);
 /// let paid = TxnOp::put("account/7/paid", "yes");
 /// let answer = client.txn(Txn::new().when([guard]).and_then([paid])).await?;
-/// assert!(answer.succeeded(), "the lease is over, and nothing was written");
+/// assert!(answer.succeeded(), "the lease has ended, and nothing was written");
 /// # Ok(())
 /// # }
 /// ```
@@ -152,7 +152,7 @@ impl TxnOp {
 pub struct Txn(pub(crate) TxnRequest);
 
 impl Txn {
-    /// Returns a transaction without conditions and operations.
+    /// Returns a transaction without conditions or operations.
     pub fn new() -> Self {
         Self::default()
     }
@@ -163,13 +163,13 @@ impl Txn {
         self
     }
 
-    /// Adds operations for the case that all conditions hold.
+    /// Adds operations that are run if all conditions hold.
     pub fn and_then(mut self, ops: impl IntoIterator<Item = TxnOp>) -> Self {
         self.0.success.extend(requests(ops));
         self
     }
 
-    /// Adds operations for the other case.
+    /// Adds operations that are run if a condition does not hold.
     pub fn or_else(mut self, ops: impl IntoIterator<Item = TxnOp>) -> Self {
         self.0.failure.extend(requests(ops));
         self
@@ -200,7 +200,7 @@ pub enum OpAnswer {
     Deleted {
         /// Their number.
         count: i64,
-        /// What they were, if that was asked by [`TxnOp::take`].
+        /// The deleted keys, if the operation was a [`TxnOp::take`].
         previous: Vec<KeyValue>,
     },
     /// The outcome of the inner transaction.
@@ -208,14 +208,14 @@ pub enum OpAnswer {
 }
 
 impl TxnAnswer {
-    /// Whether all conditions held.
+    /// Returns whether all conditions held.
     #[must_use]
     pub fn succeeded(&self) -> bool {
         self.succeeded
     }
 
-    /// Returns the revision of the cluster at the transaction: the one that it made, if it wrote. Of a transaction inside
-    /// another one it may be 0.
+    /// Returns the revision of the cluster at the transaction: the one that it made, if it wrote. It may be 0 for a
+    /// transaction inside another one.
     #[must_use]
     pub fn revision(&self) -> i64 {
         self.revision
@@ -260,7 +260,7 @@ mod tests {
         // result = 3, target = CREATE, key, create_revision; range_end has tag 64.
         assert_eq!(condition.encode_to_vec(), b"\x08\x03\x10\x01\x1a\x02a/\x28\xac\x02\x82\x04\x02a0");
         let Compare(condition) = Compare::lease("a", CompareOp::Equal, 0);
-        // A number of 0 is sent all the same, or it would not be compared.
+        // The 0 must be sent explicitly: an unset field would not be compared.
         assert_eq!(condition.encode_to_vec(), b"\x10\x04\x1a\x01a\x40\x00");
     }
 

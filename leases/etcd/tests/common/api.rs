@@ -6,7 +6,7 @@ use keylatch_lease_etcd::{
     client::{Answers, ClientError, KeyValue, Keys, Request},
 };
 
-/// The answer of calls whose answers say no more than that they were made.
+/// The empty answer of calls that only succeed or fail.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Done {}
 
@@ -76,7 +76,7 @@ pub(crate) struct LeaseLeases {}
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct LeasesThere {
-    // Each has an ID, and nothing else.
+    // Each message has only an ID.
     #[prost(message, repeated, tag = "2")]
     pub(crate) leases: Vec<LeaseRevoke>,
 }
@@ -120,7 +120,7 @@ struct CreateWatch {
     key: String,
     #[prost(string, tag = "2")]
     range_end: String,
-    /// 0: no puts.
+    /// The filter 0 drops the events of puts.
     #[prost(int32, repeated, tag = "5")]
     filters: Vec<i32>,
 }
@@ -142,21 +142,21 @@ impl Request for Watch {
     const METHOD: &'static str = "/etcdserverpb.Watch/Watch";
 }
 
-/// The deletions below a prefix, which ends with a slash.
+/// Watches the deletions below a prefix, which must end with a slash.
 pub(crate) async fn watch_deletions(client: &Client, prefix: &str) -> Result<Answers<Heard>, ClientError> {
     let create = CreateWatch { key: prefix.into(), range_end: end_of(prefix), filters: vec![0] };
     let requests = stream::iter([Watch { create: Some(create) }]).chain(stream::pending());
     let mut heard = client.stream(requests).await?;
-    heard.next().await?; // it has been created
+    heard.next().await?; // the watch has been created
     Ok(heard)
 }
 
-/// The first key that does not begin with a prefix that ends with a slash.
+/// Returns the first key after all that begin with this prefix, which must end with a slash.
 pub(crate) fn end_of(prefix: &str) -> String {
     format!("{}0", prefix.strip_suffix('/').unwrap())
 }
 
-/// All keys below a prefix.
+/// Returns all keys below a prefix.
 pub(crate) async fn list(client: &Client, prefix: String) -> Vec<KeyValue> {
     client.get(Keys::prefix(prefix)).await.unwrap()
 }

@@ -1,4 +1,4 @@
-//! Connections that are lost, silent or not there, and drivers that end.
+//! Tests of connections that are lost, silent or missing, and of drivers that end.
 
 use std::{
     error::Error,
@@ -24,12 +24,12 @@ use tokio::time::sleep;
 
 use super::super::{Desk, LATE, MINUTE, SECOND, Settings, TestServer, millis};
 
-/// Whether two errors differ in their details only.
+/// Returns whether two errors are of the same variant.
 fn is_kind<E: Failure>(one: &E, other: &E) -> bool {
     discriminant(one) == discriminant(other)
 }
 
-/// A held lease is released when it is dropped, also if nobody has its engine any more.
+/// A held lease is released when it is dropped, even if its engine has been dropped too.
 pub async fn a_held_lease_that_is_dropped_is_given_back<S: TestServer>(desk: Arc<Desk<S>>) {
     let there = desk.more(desk.settings.clone().fallback(LATE));
     drop(desk.here.hold("report", &desk.jane, LATE).await.unwrap());
@@ -42,7 +42,8 @@ pub async fn a_held_lease_that_is_dropped_is_given_back<S: TestServer>(desk: Arc
     }
 }
 
-/// The connection is cut when the release is about to be sent, or has been: it is sent over the next one.
+/// The connection is cut when a release is about to be sent, or has just been sent: the release is sent over the next
+/// connection.
 pub async fn what_is_given_back_is_not_forgotten_with_the_connection<S: TestServer>(desk: Arc<Desk<S>>) {
     for _ in 0..5 {
         let held = desk.here.hold("report", &desk.jane, LATE).await.unwrap();
@@ -56,7 +57,7 @@ pub async fn what_is_given_back_is_not_forgotten_with_the_connection<S: TestServ
     }
 }
 
-/// The server is there, and says nothing; later it goes on. The test is for a server of its own, and for a desk with a short timeout.
+/// The server is paused, and later goes on. The test needs a server of its own, and a desk with a short timeout.
 pub async fn a_server_that_does_not_answer_is_an_error_in_time<S: TestServer>(desk: Arc<Desk<S>>) {
     let (here, report) = (&desk.here, Resource::from("report"));
     let grant = here.try_acquire(&report, &desk.jane, LATE).await.unwrap();
@@ -75,8 +76,8 @@ pub async fn a_server_that_does_not_answer_is_an_error_in_time<S: TestServer>(de
     }
 }
 
-/// Nobody listens where the engine connects: an operation fails after its timeout of 300 ms, and says why, without the password `secret`. Returns
-/// the text of the error.
+/// No server listens where the engine connects: an operation fails after its timeout of 300 ms with the reason, and
+/// without the password `secret`. Returns the text of the error.
 pub async fn a_server_that_is_not_there_is_an_error_in_time<S: TestServer>(engine: S::Engine) -> String {
     let leases = Leases::with_engine(engine);
     let started = Instant::now();
@@ -109,7 +110,7 @@ pub async fn connections_that_are_cut_are_made_again<S: TestServer>(desk: Arc<De
                 while !is_over.load(SeqCst) {
                     // Three answers in a row may be lost.
                     let Ok(grant) = leases.acquire("report", &owner, LATE).await else { continue };
-                    assert!(!inside.swap(true, SeqCst), "two have it");
+                    assert!(!inside.swap(true, SeqCst), "two owners hold the resource at the same time");
                     rounds.fetch_add(1, SeqCst);
                     inside.store(false, SeqCst);
                     while let Err(ReleaseError::Engine(_)) = leases.release(&grant).await {}
@@ -130,7 +131,7 @@ pub async fn connections_that_are_cut_are_made_again<S: TestServer>(desk: Arc<De
     assert!(rounds.load(SeqCst) >= 8);
 }
 
-/// What was told while nobody listened is not known: so all watches are woken.
+/// Messages are lost while there is no connection, so all watches are woken.
 pub async fn who_watches_is_woken_when_the_connection_was_lost<S: TestServer>(desk: Arc<Desk<S>>) {
     let engine = desk.here.engine();
     let (one, other) = (Resource::from("one"), Resource::from("other"));
@@ -140,7 +141,7 @@ pub async fn who_watches_is_woken_when_the_connection_was_lost<S: TestServer>(de
     zip(one, other).await;
 }
 
-/// Requests are dropped after any number of polls, and others are served as if they had not been.
+/// Requests are dropped after any number of polls. Other requests are served as if the dropped ones had not been made.
 pub async fn requests_that_are_dropped_leave_nothing_behind<S: TestServer>(desk: Arc<Desk<S>>) {
     let Desk { here, there, jane, joe, .. } = &*desk;
     here.try_acquire("report", jane, MINUTE).await.unwrap();
@@ -152,7 +153,7 @@ pub async fn requests_that_are_dropped_leave_nothing_behind<S: TestServer>(desk:
         let (mut is_granted, mut is_released) = (false, false);
         for _ in 0..polls {
             is_granted = is_granted || poll_once(&mut free).await.is_some();
-            assert!(poll_once(&mut busy).await.is_none(), "another has it");
+            assert!(poll_once(&mut busy).await.is_none(), "the acquire did not wait for the holder");
             is_released = is_released || poll_once(&mut all).await.is_some();
             tokio::task::yield_now().await;
         }
@@ -162,7 +163,7 @@ pub async fn requests_that_are_dropped_leave_nothing_behind<S: TestServer>(desk:
     there.acquire(("free", "19"), joe, MINUTE).await.unwrap();
 }
 
-/// The connection ends with the last clone of its engine, and not before.
+/// The connection ends when the last clone of its engine is dropped, and not before.
 pub async fn the_last_engine_to_go_ends_the_connection<S: TestServer>(desk: Arc<Desk<S>>) {
     let settings = Settings { namespace: format!("{}-of-one", desk.namespace), ..desk.settings.clone() };
     let count = || desk.server.connections(&settings.namespace).expect("the server can tell");
@@ -178,7 +179,7 @@ pub async fn the_last_engine_to_go_ends_the_connection<S: TestServer>(desk: Arc<
     }
 }
 
-/// Operations fail at once when the driver is dropped. The driver must be one that never connects.
+/// Operations fail at once when the driver was dropped. The driver must be one that never connects.
 pub async fn without_a_driver_nothing_is_done<S: TestServer>(engine: S::Engine, driver: impl Future<Output = ()>) {
     let leases = Leases::with_engine(engine);
     let mut asked = leases.release_all(&Owner::named("jane"));
@@ -189,7 +190,8 @@ pub async fn without_a_driver_nothing_is_done<S: TestServer>(engine: S::Engine, 
     assert!(S::ready(leases.engine()).await.is_err());
 }
 
-/// The engine needs no runtime of tokio's, and its calls may block: its driver runs elsewhere. Returns a grant of the resource `report`.
+/// The engine works without a tokio runtime, and with blocking calls: its driver runs elsewhere. Returns a grant of the
+/// resource `report`.
 pub fn it_runs_on_another_runtime<E: Engine<Error: fmt::Debug>>(leases: &Leases<E>) -> Grant {
     let (jane, joe) = (Owner::named("jane"), Owner::named("joe"));
     let grant = leases.acquire_blocking("report", &jane, MINUTE).unwrap();
@@ -202,7 +204,7 @@ pub fn it_runs_on_another_runtime<E: Engine<Error: fmt::Debug>>(leases: &Leases<
     assert!(next.token() > grant.token());
     block_on(async {
         let mut held = leases.hold("job", &jane, 3 * SECOND).await.unwrap();
-        // Beyond its first end.
+        // Works for longer than the lease lasts without a renewal.
         let done = held.run(Timer::after(4 * SECOND)).await;
         assert!(done.is_ok(), "{done:?}");
         held.release().await.unwrap();
@@ -210,8 +212,8 @@ pub fn it_runs_on_another_runtime<E: Engine<Error: fmt::Debug>>(leases: &Leases<
     next
 }
 
-/// A driver whose engine is gone gives leases back, or sweeps, and waits for the answer no longer than an operation does. The test is for a server
-/// of its own, and for a timeout of 5 s.
+/// The driver of a dropped engine releases leases, or sweeps, and waits for the answer no longer than an operation
+/// does. The test needs a server of its own, and a timeout of 5 s.
 pub async fn the_driver_of_nobody_ends_although_the_server_does_not_answer<S: TestServer, D>(
     server: &S,
     connect: impl Fn(Option<Duration>) -> (S::Engine, D),
@@ -232,6 +234,6 @@ pub async fn the_driver_of_nobody_ends_although_the_server_does_not_answer<S: Te
         drop(leases);
         let ended = tokio::time::timeout(15 * SECOND, &mut driver).await;
         server.run("resume");
-        ended.expect("it ends").unwrap();
+        ended.expect("the driver ends").unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! What the server tells waiters and holders.
+//! Tests of the server's messages to waiters and holders.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use super::super::{Desk, LATE, MINUTE, TestServer, ask, millis, sliding};
 
-/// A waiter is served by nothing but a message, long before it would look again, however the lease is released.
+/// However a lease is released, a message serves the waiter, long before it would ask again.
 pub async fn who_waits_is_told_of_a_release<S: TestServer>(desk: Arc<Desk<S>>) {
     let leases = desk.more(desk.settings.clone().fallback(LATE));
     let grant = desk.here.try_acquire("report", &desk.jane, Expiry::Never).await.unwrap();
@@ -44,7 +44,7 @@ async fn wait<S: TestServer>(desk: &Desk<S>, report: &Resource) {
     desk.there.engine().acquire(waits).await.unwrap();
 }
 
-/// The server sends no message about a resource for which nobody waits, unless the release is by somebody else than the holder.
+/// The server sends no message about a resource without waiters, unless another caller than the holder releases it.
 pub async fn nobody_is_told_of_what_nobody_waits_for<S: TestServer>(desk: Arc<Desk<S>>) {
     let Desk { here, jane, joe, .. } = &*desk;
     let mut told = desk.server.listen(&desk.namespace).await;
@@ -52,15 +52,15 @@ pub async fn nobody_is_told_of_what_nobody_waits_for<S: TestServer>(desk: Arc<De
     let grant = here.try_acquire(&quiet, jane, MINUTE).await.unwrap();
     here.try_acquire(&quiet, joe, MINUTE).await.unwrap_err();
     wait(&desk, &report).await;
-    // Neither her asking again nor another tenure of hers makes the server forget who waits.
+    // Neither another acquire by Jane nor another tenure of hers makes the server forget the waiter.
     let old = here.try_acquire(&report, jane, MINUTE).await.unwrap();
     let new = here.try_acquire(&report, jane, MINUTE).fresh_token().await.unwrap();
     here.release(&grant).await.unwrap();
     here.release(&new).await.unwrap();
-    // Once told, it is for those who wait to ask again.
+    // A notified waiter has to ask again before it is notified once more.
     let again = here.try_acquire(&report, jane, MINUTE).await.unwrap();
     here.release(&again).await.unwrap();
-    // A holder is told of what others do.
+    // A holder is notified of what other callers do.
     let held = here.try_acquire("z", jane, MINUTE).await.unwrap();
     here.release_as("z", jane).await.unwrap();
     for expected in [("n", &old), ("r", &new), ("r", &held)] {
@@ -69,7 +69,7 @@ pub async fn nobody_is_told_of_what_nobody_waits_for<S: TestServer>(desk: Arc<De
     }
 }
 
-/// A tenure may end before the one that it replaces: waiters are told of that, again and again, and not of one that ends later.
+/// Waiters are notified when a tenure is replaced by one that ends sooner, each time, but not by one that ends later.
 pub async fn a_waiter_is_told_of_a_tenure_that_ends_sooner_only<S: TestServer>(desk: Arc<Desk<S>>) {
     let Desk { here, jane, .. } = &*desk;
     let report = Resource::from("report");
@@ -77,7 +77,7 @@ pub async fn a_waiter_is_told_of_a_tenure_that_ends_sooner_only<S: TestServer>(d
     wait(&desk, &report).await;
     here.try_acquire(&report, jane, 2 * MINUTE).fresh_token().await.unwrap();
     here.try_acquire(&report, jane, Expiry::Never).fresh_token().await.unwrap();
-    // What holders alone are told.
+    // These messages are for holders only.
     for _ in 0..2 {
         assert!(told.next().await.unwrap().starts_with('n'));
     }
@@ -89,7 +89,7 @@ pub async fn a_waiter_is_told_of_a_tenure_that_ends_sooner_only<S: TestServer>(d
     assert!(desk.is_wanted("report").await);
 }
 
-/// The server still knows of the waiter when another takes the resource over from an expired tenure.
+/// The server still knows of the waiter when another owner takes the resource over from an expired tenure.
 pub async fn a_new_tenure_after_an_expiry_does_not_forget_who_waits<S: TestServer>(desk: Arc<Desk<S>>) {
     let report = Resource::from("report");
     wait(&desk, &report).await;

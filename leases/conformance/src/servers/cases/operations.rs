@@ -1,4 +1,4 @@
-//! What operations say, and what they change.
+//! Tests of the results of operations, and of their effects.
 
 use std::{
     sync::{
@@ -50,7 +50,7 @@ pub async fn each_call_does_what_it_says<S: TestServer>(desk: Arc<Desk<S>>) {
     assert_eq!(here.release_all(joe).await.unwrap(), 1);
 }
 
-/// A term counts from now, and from the start of the tenure; and no end is brought forward.
+/// A term counts from the call, and from the start of the tenure. No end is brought forward.
 pub async fn a_term_is_counted_from_now_and_from_the_start<S: TestServer>(desk: Arc<Desk<S>>) {
     let report = Resource::from("report");
     let capped = Term { idle: Some(MINUTE), total: Some(2 * MINUTE) };
@@ -62,7 +62,7 @@ pub async fn a_term_is_counted_from_now_and_from_the_start<S: TestServer>(desk: 
     assert!(is_about(Some(held), 59 * SECOND), "{held:?}");
     desk.pass(50 * SECOND).await;
     assert!(is_about(acquired(&desk, &up_to, capped).await.0, 20 * SECOND));
-    // Shorter: it stays.
+    // A shorter term does not bring the end forward.
     let (short, short_term) = sliding(SECOND);
     assert!(is_about(acquired(&desk, &short, short_term.unwrap()).await.0, 20 * SECOND));
 
@@ -73,7 +73,7 @@ pub async fn a_term_is_counted_from_now_and_from_the_start<S: TestServer>(desk: 
         assert!(matches!(left, Left::For(left) if is_about(Some(left), 20 * SECOND)), "{left:?}");
     }
     assert_eq!(renewed(&desk, token, sliding(MINUTE).1).await, Left::For(MINUTE));
-    // More than the server can tell.
+    // A term longer than the server can store lasts for ever.
     let longest = Term { idle: Some(Duration::MAX), total: None };
     for term in [longest, sliding(MINUTE).1.unwrap()] {
         assert_eq!(renewed(&desk, token, Some(term)).await, Left::Forever);
@@ -83,7 +83,7 @@ pub async fn a_term_is_counted_from_now_and_from_the_start<S: TestServer>(desk: 
     assert_eq!(engine.owned_by(&desk.jane, Duration::ZERO).await.unwrap()[0].expiry, Some(Expiry::Never));
 }
 
-/// Acquires the report for Jane, and returns the time that is left and the time that she has had it.
+/// Acquires the report for Jane, and returns the remaining and the elapsed time.
 async fn acquired<S: TestServer>(desk: &Desk<S>, expiry: &Expiry, term: Term) -> (Option<Duration>, Duration) {
     let report = Resource::from("report");
     match desk.here.engine().acquire(ask(&report, &desk.jane, Want::Any, expiry, Some(term))).await {
@@ -92,7 +92,7 @@ async fn acquired<S: TestServer>(desk: &Desk<S>, expiry: &Expiry, term: Term) ->
     }
 }
 
-/// Renews the report for Jane, and returns the time that is left.
+/// Renews the report for Jane, and returns the remaining time.
 async fn renewed<S: TestServer>(desk: &Desk<S>, token: Token, term: Option<Term>) -> Left {
     let report = Resource::from("report");
     let mut batch = [Renewal { resource: &report, owner: &desk.jane, token, term, left: Left::Nothing }];
@@ -100,11 +100,11 @@ async fn renewed<S: TestServer>(desk: &Desk<S>, token: Token, term: Option<Term>
     batch[0].left
 }
 
-/// Resources and owners come back as they were, and none is taken for another.
+/// Resources and owners are read back as they were written, and none is taken for another.
 pub async fn any_text_is_a_resource_and_an_owner<S: TestServer>(desk: Arc<Desk<S>>) {
     let Desk { here, there, .. } = &*desk;
     let odd = |i: u32| char::from_u32(0x4e00 + i * 7919 % 0x5000).unwrap();
-    // One of them cannot be compressed.
+    // One of the two long names cannot be compressed.
     let long: [String; 2] = ["漢".repeat(341), (0..341).map(odd).chain(['x']).collect()];
     let mut names = vec![
         Resource::new("a", "bc"),
@@ -139,7 +139,7 @@ pub async fn any_text_is_a_resource_and_an_owner<S: TestServer>(desk: Arc<Desk<S
     }
 }
 
-/// The list of an owner's leases tells their policies, custom ones excepted.
+/// The list of an owner's leases contains their policies, except for custom ones.
 pub async fn owned_by_tells_the_policies<S: TestServer>(desk: Arc<Desk<S>>) {
     let Desk { here, there, jane, .. } = &*desk;
     let policies = policies(MINUTE);
@@ -153,8 +153,9 @@ pub async fn owned_by_tells_the_policies<S: TestServer>(desk: Arc<Desk<S>>) {
     assert!(owned.into_iter().map(|owned| owned.expiry).eq(expected));
 }
 
-/// Fifty owners, in two processes: one has it at a time, and each has a greater token than the one before. The desk's fallback should be
-/// [`LATE`](super::super::LATE): nobody has to look again.
+/// Fifty owners, in two processes, compete for a resource: one holds it at a time, and each has a greater token than
+/// the one before. The desk's fallback should be [`LATE`](super::super::LATE), so that no waiter asks again without a
+/// message.
 pub async fn of_all_who_race_for_it_one_has_it_at_a_time<S: TestServer>(desk: Arc<Desk<S>>) {
     let inside = Arc::new(AtomicBool::new(false));
     let tokens = Arc::new(Mutex::new(Vec::new()));
@@ -166,7 +167,7 @@ pub async fn of_all_who_race_for_it_one_has_it_at_a_time<S: TestServer>(desk: Ar
                 let owner = Owner::named(format!("worker-{i}"));
                 for _ in 0..4 {
                     let grant = leases.acquire("report", &owner, MINUTE).await.unwrap();
-                    assert!(!inside.swap(true, SeqCst), "two have it");
+                    assert!(!inside.swap(true, SeqCst), "two owners hold the resource at the same time");
                     lock(&tokens).push(grant.token());
                     tokio::task::yield_now().await;
                     inside.store(false, SeqCst);
