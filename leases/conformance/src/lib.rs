@@ -127,6 +127,7 @@
 //! | 39 | `who_is_released_by_another_learns_of_it` | by owner, by `release_all`, by a token, or by a newer tenure: within [`notice`](Caps::notice), polled or not | 2, 10 |
 //! | 40 | `what_is_taken_away_by_hand_is_lost` | each way of [`Fixture::by_hand`], as soon as the store reports it, or another owner requests the resource | 2, 10 |
 //! | 41 | `who_holds_outlives_its_connection` | which breaks while another process releases the lease | 2, 10 |
+//! | 42 | `release_all_includes_tenures_that_are_replaced_meanwhile` | the owner holds each lease throughout, by one fresh tenure after the other | 7 |
 //!
 //! Cases 21, 22 and 34 harm the server and run alone; the others run side by side, each in its own namespace.
 //!
@@ -212,6 +213,7 @@ macro_rules! conformance {
             who_is_released_by_another_learns_of_it
             what_is_taken_away_by_hand_is_lost
             who_holds_outlives_its_connection
+            release_all_includes_tenures_that_are_replaced_meanwhile
         }
     };
 }

@@ -1,4 +1,5 @@
 use std::{
+    collections::HashSet,
     fmt,
     future::Future,
     hash::{BuildHasher, RandomState},
@@ -404,16 +405,19 @@ impl Etcd {
     /// released.
     async fn release_into(&self, released: &mut Vec<Resource>, owner: &Owner) -> Result<(), Fail<Error>> {
         let mut limit = self.limit();
-        let mut until = None;
+        let mut rest: Option<HashSet<Resource>> = None;
         loop {
             let (mut locks, at) = self.read(&mut limit, |session| async move { session.owned(owner).await }).await?;
-            // Leases that begin after the first listing are not released, or this might never end.
-            let until = *until.get_or_insert(at);
             let listed = locks.len();
-            locks.retain(|lock| lock.created <= until);
+            // Resources acquired after the first listing are not released, or this might never end. A resource of that
+            // listing whose tenure is a newer one now is released: its owner may have held it without a break.
+            if let Some(rest) = &rest {
+                locks.retain(|lock| rest.contains(&lock.resource));
+            }
             if locks.is_empty() {
                 return Ok(());
             }
+            let rest = rest.insert(locks.iter().map(|lock| lock.resource.clone()).collect());
             // A lease acquired since the listing makes this transaction fail. In portions each lease is named.
             let is_whole = released.is_empty() && locks.len() == listed && listed < MOST;
             if !is_whole {
@@ -423,7 +427,10 @@ impl Etcd {
             let question = |session: Arc<Live<Session>>| async move { session.end_all(owner, some, at).await };
             match self.write(&mut limit, question).await? {
                 Some(true) => {
-                    released.extend(locks.into_iter().map(|lock| lock.resource));
+                    for lock in locks {
+                        rest.remove(&lock.resource);
+                        released.push(lock.resource);
+                    }
                     if is_whole {
                         return Ok(());
                     }

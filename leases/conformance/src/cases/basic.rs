@@ -1,8 +1,10 @@
 //! Cases with one call after the other, and no faults.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{cell::Cell, collections::BTreeSet, sync::Arc, time::Duration};
 
 use async_executor::LocalExecutor;
+use async_io::Timer;
+use futures_lite::future::{or, yield_now};
 use keylatch_lease::{
     AcquireError, Expiry, Lost, Owner, ReleaseError, RenewError, Resource, Term, Token,
     engine::{Answer, Ask, Engine, Fail, Gone, Left, Renewal, Want},
@@ -409,6 +411,48 @@ pub(super) async fn release_all_releases_exactly_mine<F: Fixture>(trial: &Trial<
     ensure!(trial, 7, owned == 50, "{owned} of 50 leases acquired during the release are left");
     ensure!(trial, 7, here.release_all(mine).await? == 0, "leases were released a second time");
     Ok(())
+}
+
+/// While a release of all leases is under way, their owner replaces each with a fresh tenure, again and again.
+pub(super) async fn release_all_includes_tenures_that_are_replaced_meanwhile<F: Fixture>(
+    trial: &Trial<'_, F>,
+) -> Result<(), Failure> {
+    const ROUNDS: usize = 40;
+
+    let (here, there) = (trial.client().await?, trial.client().await?);
+    let (here, there) = (&here, &there);
+    let [ann] = &owners();
+    // The number of tenures that have been acquired, of each resource.
+    let counts = [const { Cell::new(0_usize) }; 3];
+    let executor = LocalExecutor::new();
+    let replacing: Vec<_> = counts
+        .iter()
+        .enumerate()
+        .map(|(at, count)| {
+            executor.spawn(async move {
+                loop {
+                    here.try_acquire(("row", at.to_string()), ann, trial.long()).fresh_token().await?;
+                    count.set(count.get() + 1);
+                    // Long enough for an engine that has to try again to succeed between two replacements.
+                    Timer::after(Duration::from_millis(8)).await;
+                }
+            })
+        })
+        .collect();
+    let releasing = async {
+        for round in 0..ROUNDS {
+            // An acquire that was under way during the last release may have been part of it. The one after it was not.
+            let enough = counts.each_ref().map(|count| count.get() + 2);
+            while counts.iter().zip(enough).any(|(count, enough)| count.get() < enough) {
+                yield_now().await;
+            }
+            let released = there.release_all(ann).await?;
+            let expected = counts.len();
+            ensure!(trial, 7, released == expected, "round {round}: {released} of {expected} leases were released");
+        }
+        Ok(())
+    };
+    executor.run(or(releasing, join(replacing))).await
 }
 
 async fn join(tasks: Vec<async_executor::Task<Result<(), Failure>>>) -> Result<(), Failure> {

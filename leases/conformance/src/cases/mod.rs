@@ -74,4 +74,5 @@ cases! {
     39 ended who_is_released_by_another_learns_of_it false
     40 ended what_is_taken_away_by_hand_is_lost false
     41 ended who_holds_outlives_its_connection false
+    42 basic release_all_includes_tenures_that_are_replaced_meanwhile false
 }

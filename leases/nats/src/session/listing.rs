@@ -3,7 +3,7 @@
 use std::{sync::PoisonError, time::Duration};
 
 use keylatch_lease::{
-    Owner, Resource, Token,
+    Owner, Resource,
     engine::{Fail, Gone, Owned},
 };
 
@@ -66,12 +66,11 @@ impl Session {
         released: &mut Vec<Resource>,
     ) -> Result<(), Fail<Error>> {
         let all = self.all_of(subjects).await.map_err(not_done)?;
-        let mine = all.into_iter().filter_map(|(resource, last)| {
-            let tenure = last.tenure.filter(|tenure| tenure.owner == owner.id())?;
-            Some((resource, Token::new(tenure.token)?))
-        });
-        let each = mine.map(|(resource, token)| async move {
-            let gone = self.release(&resource, owner, Some(token)).await?;
+        let is_mine = |last: &Last| last.tenure.as_ref().is_some_and(|tenure| tenure.owner == owner.id());
+        let mine = all.into_iter().filter(|(_, last)| is_mine(last));
+        let each = mine.map(|(resource, _)| async move {
+            // Whatever its token is: the owner may have begun a fresh tenure since the listing.
+            let gone = self.release(&resource, owner, None).await?;
             Ok((gone == Gone::Released).then_some(resource))
         });
         let mut failed = Ok(());
