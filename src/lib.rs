@@ -346,6 +346,7 @@ extern crate std;
 
 mod acquire;
 mod builder;
+mod closable;
 mod core;
 #[cfg(target_has_atomic = "ptr")]
 pub mod deadlock;
@@ -379,6 +380,7 @@ struct Guide;
 pub mod futures {
     pub use crate::acquire::future::Acquire;
     pub use crate::acquire::many::AcquireMany;
+    pub use crate::closable::UntilClosed;
     pub use crate::guards::ManyMode;
     pub use crate::latch::{LatchAcquire, LatchAcquireMany, LatchManyMode};
     pub use crate::locks::{AcquirePermit, Lock, MapRead, MapUpgradableRead, MapWrite, Read, UpgradableRead, Write};
@@ -417,6 +419,7 @@ pub mod table {
 
 pub use self::{
     builder::{Builder, DefaultHashBuilder, MAX_CAPACITY, MAX_SHARDS},
+    closable::{Closable, Closed},
     dump::Dump,
     fairness::Fairness,
     guard::Guard,
