@@ -4,7 +4,8 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::fmt;
 
-use crate::plumbing::{Table, TableRef};
+use crate::core::Core;
+use crate::plumbing::Table;
 use crate::status::Status;
 
 /// A table's keys with their holders and waiters, for a person to read: [`KeyedMutex::dump`](crate::KeyedMutex::dump) and its
@@ -31,13 +32,13 @@ use crate::status::Status;
 /// # drop((home, about));
 /// ```
 pub struct Dump<'a, T: Table> {
-    table: TableRef<'a, T>,
+    core: &'a Core<T::Key, T::Payload>,
     name: &'static str,
 }
 
 impl<'a, T: Table> Dump<'a, T> {
     pub(crate) fn new(table: &'a T, name: &'static str) -> Self {
-        Dump { table: TableRef::new(table), name }
+        Dump { core: table.core(), name }
     }
 }
 
@@ -56,7 +57,8 @@ where
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut keys: Vec<(String, Status)> = Vec::new();
         let mut kept = 0;
-        self.table.for_each_key(|key, status| {
+        self.core.for_each(|key, snapshot| {
+            let status = Status::new(snapshot);
             if status.holders() + status.waiters() > 0 {
                 keys.push((format!("{key:?}"), status));
             } else {

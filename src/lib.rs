@@ -406,7 +406,7 @@ pub mod futures {
 /// ```
 pub mod table {
     pub use crate::locks::{IntoIter, MapKind, MutexKind, RwLockKind, SemaphoreKind};
-    pub use crate::plumbing::{Kind, Map, ReaderWriter, Table, TablePtr, TableRef};
+    pub use crate::plumbing::{Borrowed, Kind, Map, ReaderWriter, Table, TablePtr, TableRef};
 }
 
 pub use self::{

@@ -5,8 +5,7 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use crate::core::{Claim, Core, Ending, Hold, Valued};
-use crate::status::Status;
+use crate::core::{Claim, Core, CoreRef, Ending, EntryTypes, Hold, Valued};
 
 /// The methods behind the public traits, which cannot be implemented or named outside the crate:
 ///
@@ -27,7 +26,7 @@ use crate::status::Status;
 /// A function that is generic over tables can call what its bound has, and do nothing with what it gets: a core has no
 /// public methods, and only this crate makes one.
 pub(crate) mod sealed {
-    use crate::core::{Core, Payload};
+    use crate::core::{Core, EntryTypes, Payload};
 
     #[allow(unreachable_pub)] // the supertrait of a public trait
     pub trait KindInside {
@@ -52,10 +51,7 @@ pub(crate) mod sealed {
     }
 
     #[allow(unreachable_pub)]
-    pub trait TablePtrInside<K> {
-        /// That of the table.
-        type Payload: Payload;
-
+    pub trait TablePtrInside<K>: EntryTypes<EntryKey = K> {
         fn core(&self) -> &Core<K, Self::Payload>;
     }
 }
@@ -63,13 +59,19 @@ pub(crate) mod sealed {
 /// Which table a [`Builder`](crate::Builder) makes. Sealed.
 pub trait Kind: sealed::KindInside {
     /// The table that is made.
-    type Table<K, S>: sealed::Assembled<K, S, Payload = <Self as sealed::KindInside>::Payload>;
+    type Table<K, S>: sealed::Assembled<K, S, Payload = <Self as sealed::KindInside>::Payload>
+        + sealed::TableInside<K, Payload = <Self as sealed::KindInside>::Payload>
+        + Table<Key = K>;
 }
 
 /// A lock table: [`KeyedMutex`](crate::KeyedMutex) and its like. Sealed.
 pub trait Table: sealed::TableInside<<Self as Table>::Key> {
     /// The type of the table's keys.
     type Key;
+    /// Which table it is, whatever its keys.
+    type Kind: Kind<Table<Self::Key, Self::Hasher> = Self>;
+    /// The type of the table's hasher.
+    type Hasher;
 }
 
 /// A table with values: [`LockMap`](crate::LockMap). Sealed.
@@ -87,6 +89,7 @@ pub trait ReaderWriter: Table {}
 pub trait TablePtr:
     sealed::TablePtrInside<
         <Self as TablePtr>::Key,
+        EntryKey = <Self as TablePtr>::Key,
         Payload = <<Self as TablePtr>::Table as sealed::TableInside<<Self as TablePtr>::Key>>::Payload,
     > + Clone
     + Unpin
@@ -104,52 +107,56 @@ pub(crate) type ClaimOf<P> = Claim<<P as TablePtr>::Key, PayloadOf<P>>;
 pub(crate) type HoldOf<P, M> = Hold<<P as TablePtr>::Key, PayloadOf<P>, M>;
 /// The type of the values of the table that `P` refers to.
 pub(crate) type ValueOf<P> = <<P as TablePtr>::Table as Map>::Value;
-pub(crate) type PayloadOf<P> = <P as sealed::TablePtrInside<<P as TablePtr>::Key>>::Payload;
+pub(crate) type PayloadOf<P> = <P as EntryTypes>::Payload;
 
 /// A reference to a table of type `T`: what borrowed guards, handles and futures are made with.
-pub struct TableRef<'a, T: Table> {
-    core: &'a Core<T::Key, T::Payload>,
-    // The table is not touched, only named: whether the hasher is `Send` does not matter here.
-    table: PhantomData<fn() -> T>,
+pub type TableRef<'a, T> = Borrowed<'a, <T as Table>::Kind, <T as Table>::Key, <T as Table>::Hasher>;
+
+/// A reference to a table of the kind `T`, with keys `K` and the hasher `S`. Named as a [`TableRef`].
+///
+/// It is covariant in `'a` and in `K`, as `&KeyedMutex<K>` is not: no key gets into the table by it.
+pub struct Borrowed<'a, T: Kind, K, S> {
+    core: CoreRef<'a, K, T::Payload>,
+    // The hasher is not touched, only named: whether it is `Send` does not matter here.
+    hasher: PhantomData<fn() -> S>,
 }
 
-impl<'a, T: Table> TableRef<'a, T> {
+impl<'a, T: Kind, K, S> Borrowed<'a, T, K, S> {
     #[inline]
-    pub(crate) fn new(table: &'a T) -> Self {
-        TableRef { core: table.core(), table: PhantomData }
-    }
-
-    pub(crate) fn for_each_key(&self, mut f: impl FnMut(&T::Key, Status)) {
-        self.core.for_each(|key, snapshot| f(key, Status::new(snapshot)));
+    pub(crate) fn new(core: &'a Core<K, T::Payload>) -> Self {
+        Borrowed { core: CoreRef::new(core), hasher: PhantomData }
     }
 }
 
-impl<T: Table> Clone for TableRef<'_, T> {
+impl<T: Kind, K, S> Clone for Borrowed<'_, T, K, S> {
     #[inline]
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T: Table> Copy for TableRef<'_, T> {}
+impl<T: Kind, K, S> Copy for Borrowed<'_, T, K, S> {}
 
-impl<T: Table> fmt::Debug for TableRef<'_, T> {
+impl<T: Kind, K, S> fmt::Debug for Borrowed<'_, T, K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TableRef").finish_non_exhaustive()
     }
 }
 
-impl<T: Table> TablePtr for TableRef<'_, T> {
-    type Table = T;
-    type Key = T::Key;
+impl<T: Kind, K, S> TablePtr for Borrowed<'_, T, K, S> {
+    type Table = T::Table<K, S>;
+    type Key = K;
 }
 
-impl<T: Table> sealed::TablePtrInside<T::Key> for TableRef<'_, T> {
+impl<T: Kind, K, S> EntryTypes for Borrowed<'_, T, K, S> {
+    type EntryKey = K;
     type Payload = T::Payload;
+}
 
+impl<T: Kind, K, S> sealed::TablePtrInside<K> for Borrowed<'_, T, K, S> {
     #[inline]
-    fn core(&self) -> &Core<T::Key, T::Payload> {
-        self.core
+    fn core(&self) -> &Core<K, T::Payload> {
+        self.core.core()
     }
 }
 
@@ -160,9 +167,13 @@ impl<T: Table> TablePtr for alloc::sync::Arc<T> {
 }
 
 #[cfg(target_has_atomic = "ptr")]
-impl<T: Table> sealed::TablePtrInside<T::Key> for alloc::sync::Arc<T> {
+impl<T: Table> EntryTypes for alloc::sync::Arc<T> {
+    type EntryKey = T::Key;
     type Payload = T::Payload;
+}
 
+#[cfg(target_has_atomic = "ptr")]
+impl<T: Table> sealed::TablePtrInside<T::Key> for alloc::sync::Arc<T> {
     #[inline]
     fn core(&self) -> &Core<T::Key, T::Payload> {
         (**self).core()

@@ -46,7 +46,7 @@ pub(super) use self::lookup::full;
 pub(crate) use self::lookup::{Ask, Key, OwnedKey, Source};
 pub(crate) use self::observer::Observer;
 pub(crate) use self::payload::Payload;
-pub(crate) use self::slot::{Claim, Hold, Live, TypedAccess};
+pub(crate) use self::slot::{Claim, ClaimIn, CoreRef, EntryTypes, Hold, HoldIn, Live, TypedAccess};
 pub(crate) use self::tag::Tag;
 pub(crate) use self::value::Valued;
 pub(crate) use self::values::Busy;
@@ -102,6 +102,8 @@ impl<K, V: Payload> core::panic::UnwindSafe for Claim<K, V> {}
 impl<K, V: Payload> core::panic::RefUnwindSafe for Claim<K, V> {}
 impl<K, V: Payload, M> core::panic::UnwindSafe for Hold<K, V, M> {}
 impl<K, V: Payload, M> core::panic::RefUnwindSafe for Hold<K, V, M> {}
+impl<K, V: Payload> core::panic::UnwindSafe for CoreRef<'_, K, V> {}
+impl<K, V: Payload> core::panic::RefUnwindSafe for CoreRef<'_, K, V> {}
 
 /// The number of free entries that a shard keeps by default.
 const SPARES_PER_SHARD: usize = 64;

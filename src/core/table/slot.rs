@@ -30,12 +30,20 @@
 //! 9. Only who has an entry *alone* changes its value or whether there is one: who has an exclusive hold (7), who finds under
 //!    the shard lock that the value's own claim is the only unit ([`Unshared`]; 3), or who owns the table (5). Only who has a hold, or
 //!    has the entry alone, looks at the value.
+//! 10. A [`ClaimIn`] and a [`HoldIn`] are made from a token of an entry of the types that `P` names, and beside them stands a
+//!    reference to the entry's table. `P` may have become a supertype of what it was. The supertype of a type differs from it in
+//!    lifetimes only, and a value of the type may be used as one of the supertype: so may the slot's key and value, in place.
+//! 11. A [`CoreRef`] is made from a reference to a table, and its `K` may have become a supertype of the table's. So no key of type `K`
+//!    may get into the table by way of it: it leads to the table for those that have a token, whose entry has its key already, and for
+//!    the public calls, which make one from the table itself, where `K` is what it was. Values are of the table's own type: a `CoreRef`
+//!    is invariant in `V`.
 
 #![allow(unsafe_code)]
 
 use alloc::boxed::Box;
-use core::{marker::PhantomData, mem::MaybeUninit, ptr::NonNull};
+use core::{convert::Infallible, marker::PhantomData, mem::MaybeUninit, ptr::NonNull};
 
+use super::Core;
 use super::number::{INDEX_BITS, Number, SLOTS};
 use super::payload::Payload;
 use crate::core::wait::Entered;
@@ -82,6 +90,7 @@ pub(crate) struct Live<'a, K, V: Payload>(Ptr<K, V>, PhantomData<&'a (K, V)>);
 
 /// One unit of a live slot. Whether it is a claim or a hold is known to whoever has it.
 #[must_use = "a unit that is forgotten keeps its entry for ever"]
+#[repr(transparent)]
 pub(crate) struct UnitOf<K, V: Payload>(Ptr<K, V>);
 
 /// A unit of a live slot that is no hold: a handle, a future, a waiter, a visit.
@@ -96,6 +105,7 @@ pub struct Claim<K, V: Payload>(UnitOf<K, V>);
 /// `pub` because sealed traits name it; nobody outside can.
 #[must_use = "a hold that is forgotten keeps its key locked for ever"]
 #[allow(unreachable_pub, missing_debug_implementations)] // nobody outside has one to print
+#[repr(C)] // for `HoldIn`
 pub struct Hold<K, V: Payload, M> {
     unit: UnitOf<K, V>,
     mode: M,
@@ -663,3 +673,95 @@ impl<'a, K, V: Payload> Unshared<'a, K, V> {
         self.0.take(true)
     }
 }
+
+/// The types of the entries that a reference to a table leads to. `pub` because sealed traits name it; nobody outside can.
+#[allow(unreachable_pub)]
+pub trait EntryTypes {
+    type EntryKey;
+    type Payload: Payload;
+}
+
+/// A [`Claim`] that is kept beside a `P`, a reference to its table.
+///
+/// Its fields do not mention `P::EntryKey`, which would make it invariant in `P`: so what keeps it is covariant in lifetimes (10).
+#[must_use = "a claim that is forgotten keeps its entry for ever"]
+pub(crate) struct ClaimIn<P>(UnitOf<Infallible, ()>, PhantomData<P>);
+
+/// A [`Hold`] that is kept beside a `P`, a reference to its table. It is covariant in `P`, as a [`ClaimIn`] is.
+#[must_use = "a hold that is forgotten keeps its key locked for ever"]
+pub(crate) struct HoldIn<P, M>(Hold<Infallible, (), M>, PhantomData<P>);
+
+impl<P: EntryTypes> ClaimIn<P> {
+    #[inline]
+    pub(crate) fn new(claim: Claim<P::EntryKey, P::Payload>) -> Self {
+        ClaimIn(UnitOf(claim.0.0.cast()), PhantomData)
+    }
+
+    #[inline]
+    pub(crate) fn live(&self) -> Live<'_, P::EntryKey, P::Payload> {
+        Live(self.0.0.cast(), PhantomData)
+    }
+
+    #[inline]
+    pub(crate) fn into_claim(self) -> Claim<P::EntryKey, P::Payload> {
+        Claim(UnitOf(self.0.0.cast()))
+    }
+}
+
+impl<P: EntryTypes, M: TypedAccess> HoldIn<P, M> {
+    #[inline]
+    pub(crate) fn new(hold: Hold<P::EntryKey, P::Payload, M>) -> Self {
+        HoldIn(Hold { unit: UnitOf(hold.unit.0.cast()), mode: hold.mode }, PhantomData)
+    }
+
+    #[inline]
+    pub(crate) fn into_hold(self) -> Hold<P::EntryKey, P::Payload, M> {
+        Hold { unit: UnitOf(self.0.unit.0.cast()), mode: self.0.mode }
+    }
+
+    #[inline]
+    pub(crate) fn as_hold(&self) -> &Hold<P::EntryKey, P::Payload, M> {
+        // SAFETY: the two types have the same layout, a pointer and a mode in the order of C, and the pointer is to such a slot (10).
+        unsafe { NonNull::from(&self.0).cast().as_ref() }
+    }
+
+    #[inline]
+    pub(crate) fn as_hold_mut(&mut self) -> &mut Hold<P::EntryKey, P::Payload, M> {
+        // SAFETY: as above, and we are borrowed exclusively.
+        unsafe { NonNull::from(&mut self.0).cast().as_mut() }
+    }
+}
+
+/// A reference to a table's core that is covariant in the type of the keys, as a reference to the core itself is not.
+pub(crate) struct CoreRef<'a, K, V: Payload> {
+    /// A `Core` of keys that have at least the lifetimes of `K`.
+    core: NonNull<()>,
+    table: PhantomData<(&'a (), fn() -> K, fn(V) -> V)>,
+}
+
+impl<'a, K, V: Payload> CoreRef<'a, K, V> {
+    #[inline]
+    pub(crate) fn new(core: &'a Core<K, V>) -> Self {
+        CoreRef { core: NonNull::from(core).cast(), table: PhantomData }
+    }
+
+    #[inline]
+    pub(crate) fn core(&self) -> &Core<K, V> {
+        // SAFETY: it comes from a reference that is valid for `'a`. Its keys may be used as keys of the type `K`, and no others get in (11).
+        unsafe { self.core.cast().as_ref() }
+    }
+}
+
+impl<K, V: Payload> Clone for CoreRef<'_, K, V> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, V: Payload> Copy for CoreRef<'_, K, V> {}
+
+// SAFETY: it is a `&Core`.
+unsafe impl<K, V: Payload> Send for CoreRef<'_, K, V> where Core<K, V>: Sync {}
+// SAFETY: as above.
+unsafe impl<K, V: Payload> Sync for CoreRef<'_, K, V> where Core<K, V>: Sync {}

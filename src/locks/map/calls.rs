@@ -8,7 +8,7 @@ use core::mem::needs_drop;
 use equivalent::Equivalent;
 
 use super::version::{AddOrUpdate, Conflict, Version};
-use super::{LockMap, MapReadGuard};
+use super::{LockMap, MapKind, MapReadGuard};
 use crate::acquire::manner::{Awaiting, Manner};
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::acquire::manner::{Blocking, run};
@@ -17,10 +17,10 @@ use crate::core::{Ask, Busy, OwnedKey, Source, Valued};
 use crate::guard::Guard;
 use crate::key::ToKey;
 use crate::mode::{Exclusive, Mode, Shared, Upgradable};
-use crate::plumbing::TableRef;
+use crate::plumbing::Borrowed;
 use crate::plumbing::sealed::TablePtrInside as _;
 
-type Map<'a, K, V, S> = TableRef<'a, LockMap<K, V, S>>;
+type Map<'a, K, V, S> = Borrowed<'a, MapKind<V>, K, S>;
 
 /// The operations, in whatever manner they wait, and however the key is given. What is still in their hands when they return is
 /// dropped before that: if such a drop panics, what they return is dropped on the way out, and not leaked.
@@ -311,7 +311,7 @@ macro_rules! one_call {
                 Q: ?Sized + Hash + Equivalent<K> + ToKey<K>,
                 $($bound)*
             {
-                TableRef::new(self).$call_as(self.owned(key), $($argument,)* Awaiting)
+                Map::<'_, K, V, S>::new(&self.core).$call_as(self.owned(key), $($argument,)* Awaiting)
             }
 
             #[doc = concat!($does, ", blocking the thread while it waits.")]
@@ -343,7 +343,7 @@ macro_rules! one_call {
                 Q: $($asked)+,
                 $($bound)*
             {
-                run(TableRef::new(self).$call_as(self.key(key), $($argument,)* Blocking))
+                run(Map::<'_, K, V, S>::new(&self.core).$call_as(self.key(key), $($argument,)* Blocking))
             }
         )+}
     };
@@ -432,7 +432,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
         I: FnOnce() -> F,
         F: Future<Output = V>,
     {
-        let (map, key) = (TableRef::new(self), self.owned(key));
+        let (map, key) = (Map::<'_, K, V, S>::new(&self.core), self.owned(key));
         async move {
             let init = async || Ok(init().await);
             always(map.get_or_try_insert_as(key, init, Awaiting).await)
@@ -471,7 +471,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
         I: FnOnce() -> F,
         F: Future<Output = Result<V, E>>,
     {
-        TableRef::new(self).get_or_try_insert_as(self.owned(key), init, Awaiting)
+        Map::<'_, K, V, S>::new(&self.core).get_or_try_insert_as(self.owned(key), init, Awaiting)
     }
 
     /// The value of a key, as a reader's guard; if there is none, `init` makes it. It blocks the thread while it waits.
@@ -532,7 +532,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     where
         Q: ?Sized + Hash + Equivalent<K> + ToKey<K>,
     {
-        run(TableRef::new(self).get_or_try_insert_as(self.key(key), || core::future::ready(init()), Blocking))
+        run(Map::<'_, K, V, S>::new(&self.core).get_or_try_insert_as(self.key(key), || core::future::ready(init()), Blocking))
     }
 }
 

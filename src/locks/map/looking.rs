@@ -12,7 +12,7 @@ use crate::core::{Key, OwnedKey, Want};
 use crate::guard::Guard;
 use crate::mode::{Exclusive, Mode, Shared};
 use crate::panics::{Panics, run_all};
-use crate::plumbing::TableRef;
+use crate::plumbing::{Borrowed, TableRef};
 
 impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// Whether a key has a value, locked or not.
@@ -165,7 +165,7 @@ impl<K, V, S> LockMap<K, V, S> {
             |mut visited, ()| {
                 let Some(claim) = visited.claim().take() else { return };
                 match self.core.try_enter(claim.live(), Want::Hold(mode.access())) {
-                    Some(entered) => visit(Guard::of(TableRef::new(self), claim.into_hold(entered, mode)), &mut panics),
+                    Some(entered) => visit(Guard::of(Borrowed::new(&self.core), claim.into_hold(entered, mode)), &mut panics),
                     None => {
                         passed_over += usize::from(claim.live().has_value());
                         *visited.claim() = Some(claim);

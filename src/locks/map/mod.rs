@@ -10,7 +10,7 @@ use crate::builder::DefaultHashBuilder;
 use crate::core::{Core, Valued};
 use crate::key::ToKey;
 use crate::mode::{Exclusive, ReadOrWrite, Shared};
-use crate::plumbing::{Kind, Map, ReaderWriter, Table, TableRef, sealed};
+use crate::plumbing::{Borrowed, Kind, Map, ReaderWriter, Table, sealed};
 
 mod batch;
 mod bound;
@@ -149,6 +149,8 @@ impl<K, V, S> sealed::Assembled<K, S> for LockMap<K, V, S> {
 
 impl<K, V, S> Table for LockMap<K, V, S> {
     type Key = K;
+    type Kind = MapKind<V>;
+    type Hasher = S;
 }
 
 impl<K, V, S> ReaderWriter for LockMap<K, V, S> {}
@@ -169,7 +171,7 @@ impl<K, V, S> sealed::TableInside<K> for LockMap<K, V, S> {
 constructors!(LockMap[V], MapKind, new = "LockMap::<String, u32>::new()", built = "LockMap<String, u32");
 
 forms! {
-    LockMap [V], Shared, handles [],
+    LockMap [V], MapKind, Shared, handles [],
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "LockMap::<String, u32>::new()", excludes = "try_write",
     /// A reader's hold of a key of a [`LockMap`]
@@ -186,7 +188,7 @@ forms! {
 }
 
 forms! {
-    LockMap [V], Upgradable, handles [],
+    LockMap [V], MapKind, Upgradable, handles [],
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "LockMap::<String, u32>::new()", excludes = "try_upgradable_read",
     /// The hold of a key of a [`LockMap`] by the one reader that may become a writer
@@ -203,7 +205,7 @@ forms! {
 }
 
 forms! {
-    LockMap [V], Exclusive, handles [],
+    LockMap [V], MapKind, Exclusive, handles [],
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "LockMap::<String, u32>::new()", excludes = "try_read",
     /// A writer's hold of a key of a [`LockMap`]
@@ -262,7 +264,7 @@ table! {
 
 downgrades! {
     new = "LockMap::<String, u32>::new()",
-    ['a, K, V, S] TableRef<'a, LockMap<K, V, S>>;
+    ['a, K, V, S] Borrowed<'a, MapKind<V>, K, S>;
     #[cfg(target_has_atomic = "ptr")]
     [K, V, S] alloc::sync::Arc<LockMap<K, V, S>>;
 }
