@@ -1,12 +1,15 @@
 //! What lives long can be used where something shorter is asked for: guards, handles and futures are covariant in the lifetime of their
 //! table, and those that borrow it in the type of its keys too. What must not be possible is in the examples of `keylatch::table`.
 
+#![allow(single_use_lifetimes)] // that one is longer than another is the point
+
 use std::rc::Rc;
 
 use futures_lite::future::block_on;
 use keylatch::deadlock::{Detector, Tracked};
 use keylatch::futures::{
-    Acquire, AcquireMany, AcquirePermit, Lock, MapRead, MapUpgradableRead, MapWrite, Read, Upgrade, UpgradableRead, Write,
+    Acquire, AcquireMany, AcquirePermit, Lock, MapRead, MapUpgradableRead, MapWrite, Read, UpgradableRead, Upgrade,
+    Write,
 };
 use keylatch::mode::{Exclusive, Mode, Permit, Shared};
 use keylatch::table::{TablePtr, TableRef};
@@ -53,6 +56,7 @@ macro_rules! shortens_its_table {
     ($($name:ident: $Type:ty;)+) => {$(
         #[allow(dead_code)]
         mod $name {
+            #[allow(unused_imports)]
             use super::*;
             type Of<'t> = $Type;
             fn shorten<'long: 'short, 'short>(long: Of<'long>) -> Of<'short> {
@@ -168,7 +172,10 @@ fn a_key_is_released_as_ever_by_a_guard_whose_keys_were_shortened() {
 
 #[test]
 fn a_handle_that_was_shortened_locks_its_key() {
-    fn shorten<'a, 'k>(handle: KeyHandle<'a, KeyedMutex<&'static str>>, _: &'k str) -> KeyHandle<'a, KeyedMutex<&'k str>> {
+    fn shorten<'a, 'k>(
+        handle: KeyHandle<'a, KeyedMutex<&'static str>>,
+        _: &'k str,
+    ) -> KeyHandle<'a, KeyedMutex<&'k str>> {
         handle
     }
     let locks = KeyedMutex::<&'static str>::new();

@@ -216,10 +216,9 @@ impl<P: TablePtr, M: Mode> Claims<P, M> {
     fn enter(mut self) -> Result<Guards<P, M>, Requests<P, M>> {
         let mut wanted = core::mem::take(&mut self.list).into_iter();
         let core = self.table.core();
-        let entered =
-            enter(&self.table, &mut wanted, |claim: ClaimIn<P>, mode, held: &[Guard<P, M>]| {
-                take(core, claim.into_claim(), mode, held)
-            });
+        let entered = enter(&self.table, &mut wanted, |claim: ClaimIn<P>, mode, held: &[Guard<P, M>]| {
+            take(core, claim.into_claim(), mode, held)
+        });
         entered.map_err(|entered| self.line_up_again(entered, wanted))
     }
 

@@ -517,6 +517,18 @@ impl<K, V: Payload> Claim<K, V> {
         self.0
     }
 
+    /// Gives the claim up, if nobody uses the entry but its owner: then its value has the only unit that is left. Under the shard lock.
+    #[inline]
+    pub(super) fn into_unshared<'s>(self) -> Result<Unshared<'s, K, V>, Self> {
+        let live = Live(self.0.0, PhantomData);
+        let left = Word::born(Unit::Claim);
+        if V::is_present(live.marks()) && live.state().replace(left.keep(), left) {
+            Ok(Unshared(live))
+        } else {
+            Err(self)
+        }
+    }
+
     /// Stores the value of an entry that has none, for who owns the table: whatever other units there are have been forgotten (5).
     pub(super) fn store_as_owner(self, value: V::Value) {
         Live(self.0.0, PhantomData).store(value, self, false);
@@ -685,7 +697,7 @@ pub trait EntryTypes {
 ///
 /// Its fields do not mention `P::EntryKey`, which would make it invariant in `P`: so what keeps it is covariant in lifetimes (10).
 #[must_use = "a claim that is forgotten keeps its entry for ever"]
-pub(crate) struct ClaimIn<P>(UnitOf<Infallible, ()>, PhantomData<P>);
+pub(crate) struct ClaimIn<P>(Claim<Infallible, ()>, PhantomData<P>);
 
 /// A [`Hold`] that is kept beside a `P`, a reference to its table. It is covariant in `P`, as a [`ClaimIn`] is.
 #[must_use = "a hold that is forgotten keeps its key locked for ever"]
@@ -694,17 +706,17 @@ pub(crate) struct HoldIn<P, M>(Hold<Infallible, (), M>, PhantomData<P>);
 impl<P: EntryTypes> ClaimIn<P> {
     #[inline]
     pub(crate) fn new(claim: Claim<P::EntryKey, P::Payload>) -> Self {
-        ClaimIn(UnitOf(claim.0.0.cast()), PhantomData)
+        ClaimIn(Claim(UnitOf(claim.0.0.cast())), PhantomData)
     }
 
     #[inline]
     pub(crate) fn live(&self) -> Live<'_, P::EntryKey, P::Payload> {
-        Live(self.0.0.cast(), PhantomData)
+        Live(self.0.0.0.cast(), PhantomData)
     }
 
     #[inline]
     pub(crate) fn into_claim(self) -> Claim<P::EntryKey, P::Payload> {
-        Claim(UnitOf(self.0.0.cast()))
+        Claim(UnitOf(self.0.0.0.cast()))
     }
 }
 

@@ -13,7 +13,7 @@ use crate::acquire::manner::{Awaiting, Manner};
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::acquire::manner::{Blocking, run};
 use crate::acquire::request::Request;
-use crate::core::{Ask, Busy, OwnedKey, Source, Valued};
+use crate::core::{Ask, Busy, Claim, ClaimIn, OwnedKey, Source, Valued};
 use crate::guard::Guard;
 use crate::key::ToKey;
 use crate::mode::{Exclusive, Mode, Shared, Upgradable};
@@ -22,48 +22,222 @@ use crate::plumbing::sealed::TablePtrInside as _;
 
 type Map<'a, K, V, S> = Borrowed<'a, MapKind<V>, K, S>;
 
-/// The operations, in whatever manner they wait, and however the key is given. What is still in their hands when they return is
-/// dropped before that: if such a drop panics, what they return is dropped on the way out, and not leaked.
-///
-/// They are the reference's, and not the map's, because it does not matter to them whether the hasher is `Sync`. The key that they ask
-/// with is in a block of its own, so that a future that waits does not keep it; the block has no value, which would be leaked if the
-/// drop of the key panicked.
-impl<'a, K, V, S> Map<'a, K, V, S> {
+/// What the entry of a call is found by.
+trait Way<'a, K, V, S>: Sized {
+    /// A copy of the value, if nobody uses the entry.
+    fn peek(self, map: Map<'a, K, V, S>, copy: impl FnOnce(&V) -> V) -> Result<Option<V>, Self>;
+
+    /// Takes the value out, if nobody uses the entry.
+    fn remove(self, map: Map<'a, K, V, S>) -> Result<Option<V>, Self>;
+
     /// A guard of an entry that there is, or a request for one.
-    #[inline]
-    fn find<M: Mode>(self, key: &impl Ask<K>, mode: M) -> Option<Result<Guard<Self, M>, Request<Self, M>>> {
-        Some(match self.core().find_hold(key, mode)? {
-            Ok(hold) => Ok(Guard::new(self, hold)),
-            Err(claim) => Err(Request::new(self, claim, mode)),
-        })
-    }
+    fn find<M: Mode>(self, map: Map<'a, K, V, S>, mode: M) -> Result<Found<'a, K, V, S, M>, Self>;
+}
+
+/// The same, of a call that makes an entry where there is none.
+trait Makes<'a, K, V, S>: Way<'a, K, V, S> {
+    /// Stores a value, and gives the old one, if nobody uses the entry and nothing has to be made first.
+    fn insert(self, map: Map<'a, K, V, S>, value: V) -> Result<Option<V>, (Self, V)>;
 
     /// A guard of an entry that is made, or a request for one that there is.
+    fn make<M: Mode>(self, map: Map<'a, K, V, S>, mode: M) -> Made<'a, K, V, S, M>;
+}
+
+type Found<'a, K, V, S, M> = Result<Guard<Map<'a, K, V, S>, M>, Request<Map<'a, K, V, S>, M>>;
+type Made<'a, K, V, S, M> = Result<Guard<Map<'a, K, V, S>, Exclusive>, Request<Map<'a, K, V, S>, M>>;
+
+/// A key, which is looked up when the call asks. It is dropped while what has been found is in a local, and so is not leaked if that
+/// panics.
+struct ByKey<A>(A);
+
+impl<'a, K, V, S, A: Ask<K>> Way<'a, K, V, S> for ByKey<A> {
     #[inline]
-    fn make<M: Mode>(
-        self,
-        key: &mut impl Source<K, Valued<V>>,
-        mode: M,
-    ) -> Result<Guard<Self, Exclusive>, Request<Self, M>> {
-        match self.core().make_or_claim(key, Exclusive::NEW) {
-            Ok(hold) => Ok(Guard::new(self, hold)),
-            Err(claim) => Err(Request::new(self, claim, mode)),
+    fn peek(self, map: Map<'a, K, V, S>, copy: impl FnOnce(&V) -> V) -> Result<Option<V>, Self> {
+        match map.core().peek(&self.0, copy) {
+            Ok(seen) => {
+                drop(self);
+                Ok(seen)
+            }
+            Err(Busy(())) => Err(self),
         }
     }
 
-    async fn get_as(self, key: impl Ask<K>, manner: impl Manner) -> Option<V>
+    #[inline]
+    fn remove(self, map: Map<'a, K, V, S>) -> Result<Option<V>, Self> {
+        match map.core().remove_at_once(&self.0) {
+            Ok(removed) => {
+                drop(self);
+                Ok(removed)
+            }
+            Err(Busy(())) => Err(self),
+        }
+    }
+
+    #[inline]
+    fn find<M: Mode>(self, map: Map<'a, K, V, S>, mode: M) -> Result<Found<'a, K, V, S, M>, Self> {
+        let found = match map.core().find_hold(&self.0, mode) {
+            Some(Ok(hold)) => Ok(Guard::new(map, hold)),
+            Some(Err(claim)) => Err(Request::new(map, claim, mode)),
+            None => return Err(self),
+        };
+        drop(self);
+        Ok(found)
+    }
+}
+
+impl<'a, K, V, S, A: Ask<K> + Source<K, Valued<V>>> Makes<'a, K, V, S> for ByKey<A> {
+    #[inline]
+    fn insert(mut self, map: Map<'a, K, V, S>, value: V) -> Result<Option<V>, (Self, V)> {
+        match map.core().insert_at_once(&mut self.0, value) {
+            Ok(old) => {
+                drop(self);
+                Ok(old)
+            }
+            Err(Busy(value)) => Err((self, value)),
+        }
+    }
+
+    #[inline]
+    fn make<M: Mode>(mut self, map: Map<'a, K, V, S>, mode: M) -> Made<'a, K, V, S, M> {
+        let made = match map.core().make_or_claim(&mut self.0, Exclusive::NEW) {
+            Ok(hold) => Ok(Guard::new(map, hold)),
+            Err(claim) => Err(Request::new(map, claim, mode)),
+        };
+        drop(self);
+        made
+    }
+}
+
+/// The entry that the key of a future had when the call was made: a claim keeps it, so that no key is needed any more. `None` if it had
+/// none, or when the claim is used up.
+struct Spotted<'a, K, V, S> {
+    map: Map<'a, K, V, S>,
+    claim: Option<ClaimIn<Map<'a, K, V, S>>>,
+}
+
+impl<'a, K, V, S> Spotted<'a, K, V, S> {
+    #[inline]
+    fn new(map: Map<'a, K, V, S>, key: &impl Ask<K>) -> Self {
+        Spotted { map, claim: map.core().find_claim(key).map(ClaimIn::new) }
+    }
+
+    #[inline]
+    fn take(&mut self) -> Option<Claim<K, Valued<V>>> {
+        self.claim.take().map(ClaimIn::into_claim)
+    }
+
+    #[inline]
+    fn put_back(mut self, claim: Claim<K, Valued<V>>) -> Self {
+        self.claim = Some(ClaimIn::new(claim));
+        self
+    }
+}
+
+impl<K, V, S> Drop for Spotted<'_, K, V, S> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(claim) = self.take() {
+            self.map.core().withdraw(claim);
+        }
+    }
+}
+
+impl<'a, K, V, S> Way<'a, K, V, S> for Spotted<'a, K, V, S> {
+    #[inline]
+    fn peek(mut self, map: Map<'a, K, V, S>, copy: impl FnOnce(&V) -> V) -> Result<Option<V>, Self> {
+        let Some(claim) = self.take() else { return Ok(None) };
+        map.core().peek_by(claim, copy).map(Some).map_err(|Busy(claim)| self.put_back(claim))
+    }
+
+    #[inline]
+    fn remove(mut self, map: Map<'a, K, V, S>) -> Result<Option<V>, Self> {
+        let Some(claim) = self.take() else { return Ok(None) };
+        map.core().remove_by(claim).map(Some).map_err(|Busy(claim)| self.put_back(claim))
+    }
+
+    #[inline]
+    fn find<M: Mode>(mut self, map: Map<'a, K, V, S>, mode: M) -> Result<Found<'a, K, V, S, M>, Self> {
+        self.take().map(|claim| Err(Request::new(map, claim, mode))).ok_or(self)
+    }
+}
+
+/// The entry of a future's key, or where it has none, and where that costs nothing, a key of its own.
+enum Sought<'a, K, V, S> {
+    Entry(Spotted<'a, K, V, S>),
+    Key(ByKey<OwnedKey<K>>),
+}
+
+impl<'a, K: Eq, V, S> Way<'a, K, V, S> for Sought<'a, K, V, S> {
+    #[inline]
+    fn peek(self, map: Map<'a, K, V, S>, copy: impl FnOnce(&V) -> V) -> Result<Option<V>, Self> {
+        match self {
+            Sought::Entry(entry) => entry.peek(map, copy).map_err(Sought::Entry),
+            Sought::Key(key) => key.peek(map, copy).map_err(Sought::Key),
+        }
+    }
+
+    #[inline]
+    fn remove(self, map: Map<'a, K, V, S>) -> Result<Option<V>, Self> {
+        match self {
+            Sought::Entry(entry) => entry.remove(map).map_err(Sought::Entry),
+            Sought::Key(key) => key.remove(map).map_err(Sought::Key),
+        }
+    }
+
+    #[inline]
+    fn find<M: Mode>(self, map: Map<'a, K, V, S>, mode: M) -> Result<Found<'a, K, V, S, M>, Self> {
+        match self {
+            Sought::Entry(entry) => entry.find(map, mode).map_err(Sought::Entry),
+            Sought::Key(key) => key.find(map, mode).map_err(Sought::Key),
+        }
+    }
+}
+
+impl<'a, K: Eq, V, S> Makes<'a, K, V, S> for Sought<'a, K, V, S> {
+    #[inline]
+    fn insert(self, map: Map<'a, K, V, S>, value: V) -> Result<Option<V>, (Self, V)> {
+        match self {
+            Sought::Entry(mut entry) => {
+                let Some(claim) = entry.take() else { unreachable!("an entry that was sought is there") };
+                let old = map.core().insert_by(claim, value).map(Some);
+                old.map_err(|Busy((claim, value))| (Sought::Entry(entry.put_back(claim)), value))
+            }
+            Sought::Key(key) => key.insert(map, value).map_err(|(key, value)| (Sought::Key(key), value)),
+        }
+    }
+
+    #[inline]
+    fn make<M: Mode>(self, map: Map<'a, K, V, S>, mode: M) -> Made<'a, K, V, S, M> {
+        match self {
+            Sought::Entry(mut entry) => {
+                let Some(claim) = entry.take() else { unreachable!("an entry that was sought is there") };
+                Err(Request::new(map, claim, mode))
+            }
+            Sought::Key(key) => key.make(map, mode),
+        }
+    }
+}
+
+/// The operations, in whatever manner they wait, and whatever their entry is found by. What is still in their hands when they return is
+/// dropped before that: if such a drop panics, what they return is dropped on the way out, and not leaked.
+///
+/// They are the reference's, and not the map's, because it does not matter to them whether the hasher is `Sync`. A key that they ask
+/// with is used up before they wait, so that a future that waits does not keep it.
+impl<'a, K, V, S> Map<'a, K, V, S> {
+    async fn get_as(self, way: impl Way<'a, K, V, S>, manner: impl Manner) -> Option<V>
     where
         V: Clone,
     {
         let found;
         {
-            let key = key;
+            let mut way = way;
             if !needs_drop::<V>() {
-                if let Ok(seen) = self.core().peek(&key, V::clone) {
-                    return seen;
-                }
+                way = match way.peek(self, V::clone) {
+                    Ok(seen) => return seen,
+                    Err(way) => way,
+                };
             }
-            found = self.find(&key, Shared::NEW);
+            found = way.find(self, Shared::NEW).ok();
         }
         let guard = match found? {
             Ok(guard) => guard,
@@ -74,18 +248,14 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
         value
     }
 
-    async fn insert_as(self, key: impl Ask<K> + Source<K, Valued<V>>, value: V, manner: impl Manner) -> Option<V> {
+    async fn insert_as(self, way: impl Makes<'a, K, V, S>, value: V, manner: impl Manner) -> Option<V> {
         let (kept, made);
-        {
-            let mut key = key;
-            kept = match self.core().insert_at_once(&mut key, value) {
-                Ok(old) => {
-                    drop(key);
-                    return old;
-                }
-                Err(Busy(value)) => value,
-            };
-            made = self.make(&mut key, Exclusive::NEW);
+        match way.insert(self, value) {
+            Ok(old) => return old,
+            Err((way, value)) => {
+                kept = value;
+                made = way.make(self, Exclusive::NEW);
+            }
         }
         let mut guard = match made {
             Ok(guard) => guard,
@@ -96,18 +266,11 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
         old
     }
 
-    async fn remove_as(self, key: impl Ask<K>, manner: impl Manner) -> Option<V> {
-        let found;
-        {
-            let key = key;
-            found = match self.core().remove_at_once(&key) {
-                Ok(removed) => {
-                    drop(key);
-                    return removed;
-                }
-                Err(Busy(())) => self.find(&key, Exclusive::NEW),
-            };
-        }
+    async fn remove_as(self, way: impl Way<'a, K, V, S>, manner: impl Manner) -> Option<V> {
+        let found = match way.remove(self) {
+            Ok(removed) => return removed,
+            Err(way) => way.find(self, Exclusive::NEW).ok(),
+        };
         let mut guard = match found? {
             Ok(guard) => guard,
             Err(request) => manner.acquire(request).await,
@@ -119,19 +282,15 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
 
     async fn get_or_try_insert_as<E, F: Future<Output = Result<V, E>>>(
         self,
-        key: impl Ask<K> + Source<K, Valued<V>>,
+        way: impl Makes<'a, K, V, S>,
         init: impl FnOnce() -> F,
         manner: impl Manner,
     ) -> Result<MapReadGuard<'a, K, V, S>, E> {
-        let found;
-        {
-            let mut key = key;
-            // Hits share the key.
-            found = match self.find(&key, Shared::NEW) {
-                Some(reader) => Err(reader),
-                None => self.make(&mut key, Shared::NEW).map_err(Err),
-            };
-        }
+        // Hits share the key.
+        let found = match way.find(self, Shared::NEW) {
+            Ok(reader) => Err(reader),
+            Err(way) => way.make(self, Shared::NEW).map_err(Err),
+        };
         let mut writer = match found {
             Ok(writer) => writer,
             Err(reader) => {
@@ -170,20 +329,11 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
         }
     }
 
-    async fn add_or_update_as(
-        self,
-        key: impl Ask<K> + Source<K, Valued<V>>,
-        value: V,
-        manner: impl Manner,
-    ) -> AddOrUpdate<V>
+    async fn add_or_update_as(self, way: impl Makes<'a, K, V, S>, value: V, manner: impl Manner) -> AddOrUpdate<V>
     where
         V: PartialEq,
     {
-        let made;
-        {
-            let mut key = key;
-            made = self.make(&mut key, Upgradable::NEW);
-        }
+        let made = way.make(self, Upgradable::NEW);
         let mut writer = match made {
             Ok(writer) => writer,
             Err(request) => {
@@ -204,15 +354,11 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
     /// A writer, if the value has this version.
     async fn write_if(
         self,
-        key: impl Ask<K>,
+        way: impl Way<'a, K, V, S>,
         version: Version,
         manner: impl Manner,
     ) -> Result<Guard<Self, Exclusive>, Option<Version>> {
-        let found;
-        {
-            let key = key;
-            found = self.find(&key, Upgradable::NEW);
-        }
+        let found = way.find(self, Upgradable::NEW).ok();
         let reader = match found {
             None => return Err(None),
             Some(Ok(reader)) => reader,
@@ -228,12 +374,12 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
 
     async fn update_if_as(
         self,
-        key: impl Ask<K>,
+        way: impl Way<'a, K, V, S>,
         version: Version,
         value: V,
         manner: impl Manner,
     ) -> Result<Version, Conflict<V>> {
-        match self.write_if(key, version, manner).await {
+        match self.write_if(way, version, manner).await {
             Ok(mut writer) => {
                 let old = writer.insert(value);
                 let version = writer.version().expect("it has just been stored");
@@ -245,8 +391,13 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
         }
     }
 
-    async fn remove_if_as(self, key: impl Ask<K>, version: Version, manner: impl Manner) -> Result<V, Conflict<()>> {
-        match self.write_if(key, version, manner).await {
+    async fn remove_if_as(
+        self,
+        way: impl Way<'a, K, V, S>,
+        version: Version,
+        manner: impl Manner,
+    ) -> Result<V, Conflict<()>> {
+        match self.write_if(way, version, manner).await {
             Ok(mut writer) => {
                 let removed = writer.remove();
                 drop(writer);
@@ -258,9 +409,22 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
 }
 
 impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
-    /// A key for a future, which does not borrow it.
-    fn owned<Q: ?Sized + Hash + ToKey<K>>(&self, key: &Q) -> OwnedKey<K> {
-        self.key(key).owned()
+    /// For a future that makes no entry.
+    fn spot<Q: ?Sized + Hash + Equivalent<K>>(&self, key: &Q) -> Spotted<'_, K, V, S> {
+        Spotted::new(Map::new(&self.core), &self.key(key))
+    }
+
+    /// For a future that makes an entry where there is none.
+    fn seek<Q: ?Sized + Hash + Equivalent<K> + ToKey<K>>(&self, key: &Q) -> Sought<'_, K, V, S> {
+        let key = self.key(key);
+        // A key that owns nothing is made for nothing.
+        if needs_drop::<K>() {
+            let entry = Spotted::new(Map::new(&self.core), &key);
+            if entry.claim.is_some() {
+                return Sought::Entry(entry);
+            }
+        }
+        Sought::Key(ByKey(key.owned()))
     }
 }
 
@@ -271,7 +435,7 @@ macro_rules! one_call {
         #[doc = $does:literal]
         $(#[doc = $more:literal])*
         async $call:ident, blocking $call_blocking:ident by $call_as:ident ($($argument:ident: $Argument:ty),*) -> $Output:ty $(, errors $errors:literal)?
-        where [$($bound:tt)*], asked with [$($asked:tt)+],
+        where [$($bound:tt)*], by $by:ident, asked with [$($asked:tt)+],
         // For the examples: what comes before, the arguments, and what the call gives.
         example = [$($before:literal),*], $arguments:literal, $gives:literal;
     )+) => {
@@ -308,10 +472,10 @@ macro_rules! one_call {
                 $($argument: $Argument,)*
             ) -> impl Future<Output = $Output> + use<'a, Q, K, V, S>
             where
-                Q: ?Sized + Hash + Equivalent<K> + ToKey<K>,
+                Q: $($asked)+,
                 $($bound)*
             {
-                Map::<'_, K, V, S>::new(&self.core).$call_as(self.owned(key), $($argument,)* Awaiting)
+                Map::<'_, K, V, S>::new(&self.core).$call_as(self.$by(key), $($argument,)* Awaiting)
             }
 
             #[doc = concat!($does, ", blocking the thread while it waits.")]
@@ -343,7 +507,7 @@ macro_rules! one_call {
                 Q: $($asked)+,
                 $($bound)*
             {
-                run(Map::<'_, K, V, S>::new(&self.core).$call_as(self.key(key), $($argument,)* Blocking))
+                run(Map::<'_, K, V, S>::new(&self.core).$call_as(ByKey(self.key(key)), $($argument,)* Blocking))
             }
         )+}
     };
@@ -354,26 +518,26 @@ one_call! {
     /// To look at the value without copying it, use [`read`](Self::read). A `V` that owns nothing (for which
     /// [`needs_drop`](core::mem::needs_drop) is false) is mostly copied under an internal lock, so its `clone` must not use the map.
     async get, blocking get_blocking by get_as() -> Option<V>
-    where [V: Clone,], asked with [?Sized + Hash + Equivalent<K>],
+    where [V: Clone,], by spot, asked with [?Sized + Hash + Equivalent<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);"], "\"a\"", ", Some(7)";
 
     /// Stores a value for a key, and returns the old one
     ///
     async insert, blocking insert_blocking by insert_as(value: V) -> Option<V>
-    where [], asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    where [], by seek, asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);"], "\"a\", 8", ", Some(7)";
 
     /// Removes a key's value, and returns it
     ///
     async remove, blocking remove_blocking by remove_as() -> Option<V>
-    where [], asked with [?Sized + Hash + Equivalent<K>],
+    where [], by spot, asked with [?Sized + Hash + Equivalent<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);"], "\"a\"", ", Some(7)";
 
     /// Stores a value for a key, unless it has an equal one
     /// The key is locked as by an [upgradable reader](Self::upgradable_read) until it is clear that there is something to write: so
     /// plain readers stay in.
     async add_or_update, blocking add_or_update_blocking by add_or_update_as(value: V) -> AddOrUpdate<V>
-    where [V: PartialEq,], asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    where [V: PartialEq,], by seek, asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);"], "\"a\", 8", ", keylatch::AddOrUpdate::Updated(7)";
 
     /// Stores a value for a key, if the value that it has still has this version, and returns the new version
@@ -381,7 +545,7 @@ one_call! {
     /// [upgradable reader](Self::upgradable_read) until it is clear that there is something to write: a conflict keeps no reader
     /// out.
     async update_if, blocking update_if_blocking by update_if_as(version: Version, value: V) -> Result<Version, Conflict<V>>, errors "If the value has another version by now, or is gone."
-    where [], asked with [?Sized + Hash + Equivalent<K>],
+    where [], by spot, asked with [?Sized + Hash + Equivalent<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);", "let seen = map.try_read(\"a\").unwrap().version().unwrap();"],
     "\"a\", seen, 8", ".unwrap(), map.try_read(\"a\").unwrap().version().unwrap()";
 
@@ -389,7 +553,7 @@ one_call! {
     /// Else nothing is changed. The key is locked as by an [upgradable reader](Self::upgradable_read) until it is clear that there is
     /// something to remove: a conflict keeps no reader out.
     async remove_if, blocking remove_if_blocking by remove_if_as(version: Version) -> Result<V, Conflict<()>>, errors "If the value has another version by now, or is gone."
-    where [], asked with [?Sized + Hash + Equivalent<K>],
+    where [], by spot, asked with [?Sized + Hash + Equivalent<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);", "let seen = map.try_read(\"a\").unwrap().version().unwrap();"],
     "\"a\", seen", ".unwrap(), 7";
 }
@@ -432,7 +596,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
         I: FnOnce() -> F,
         F: Future<Output = V>,
     {
-        let (map, key) = (Map::<'_, K, V, S>::new(&self.core), self.owned(key));
+        let (map, key) = (Map::<'_, K, V, S>::new(&self.core), self.seek(key));
         async move {
             let init = async || Ok(init().await);
             always(map.get_or_try_insert_as(key, init, Awaiting).await)
@@ -471,7 +635,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
         I: FnOnce() -> F,
         F: Future<Output = Result<V, E>>,
     {
-        Map::<'_, K, V, S>::new(&self.core).get_or_try_insert_as(self.owned(key), init, Awaiting)
+        Map::<'_, K, V, S>::new(&self.core).get_or_try_insert_as(self.seek(key), init, Awaiting)
     }
 
     /// The value of a key, as a reader's guard; if there is none, `init` makes it. It blocks the thread while it waits.
@@ -532,7 +696,11 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     where
         Q: ?Sized + Hash + Equivalent<K> + ToKey<K>,
     {
-        run(Map::<'_, K, V, S>::new(&self.core).get_or_try_insert_as(self.key(key), || core::future::ready(init()), Blocking))
+        run(Map::<'_, K, V, S>::new(&self.core).get_or_try_insert_as(
+            ByKey(self.key(key)),
+            || core::future::ready(init()),
+            Blocking,
+        ))
     }
 }
 

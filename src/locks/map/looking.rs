@@ -165,7 +165,9 @@ impl<K, V, S> LockMap<K, V, S> {
             |mut visited, ()| {
                 let Some(claim) = visited.claim().take() else { return };
                 match self.core.try_enter(claim.live(), Want::Hold(mode.access())) {
-                    Some(entered) => visit(Guard::of(Borrowed::new(&self.core), claim.into_hold(entered, mode)), &mut panics),
+                    Some(entered) => {
+                        visit(Guard::of(Borrowed::new(&self.core), claim.into_hold(entered, mode)), &mut panics)
+                    }
                     None => {
                         passed_over += usize::from(claim.live().has_value());
                         *visited.claim() = Some(claim);
