@@ -53,6 +53,7 @@ pub(crate) use self::values::Busy;
 pub(crate) use self::visit::Ending;
 
 use self::shard::Shard;
+use self::slot::IsCore;
 
 /// The settings of a table.
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +93,8 @@ pub(crate) struct Identity {
     /// That of a forgotten hold may be used again when its table is gone.
     address: usize,
 }
+
+impl<K, V: Payload> IsCore<K, V> for Core<K, V> {}
 
 type PaddedShard<K, V> = CachePadded<Lock<Shard<K, V>>>;
 

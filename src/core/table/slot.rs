@@ -43,7 +43,6 @@
 use alloc::boxed::Box;
 use core::{convert::Infallible, marker::PhantomData, mem::MaybeUninit, ptr::NonNull};
 
-use super::Core;
 use super::number::{INDEX_BITS, Number, SLOTS};
 use super::payload::Payload;
 use crate::core::wait::Entered;
@@ -744,22 +743,26 @@ impl<P: EntryTypes, M: TypedAccess> HoldIn<P, M> {
     }
 }
 
+/// The core of a table: implemented by it alone, which this file must not import.
+pub(crate) trait IsCore<K, V: Payload> {}
+
 /// A reference to a table's core that is covariant in the type of the keys, as a reference to the core itself is not.
 pub(crate) struct CoreRef<'a, K, V: Payload> {
-    /// A `Core` of keys that have at least the lifetimes of `K`.
+    /// The core of a table whose keys have at least the lifetimes of `K`.
     core: NonNull<()>,
     table: PhantomData<(&'a (), fn() -> K, fn(V) -> V)>,
 }
 
 impl<'a, K, V: Payload> CoreRef<'a, K, V> {
     #[inline]
-    pub(crate) fn new(core: &'a Core<K, V>) -> Self {
+    pub(crate) fn new<C: IsCore<K, V>>(core: &'a C) -> Self {
         CoreRef { core: NonNull::from(core).cast(), table: PhantomData }
     }
 
     #[inline]
-    pub(crate) fn core(&self) -> &Core<K, V> {
-        // SAFETY: it comes from a reference that is valid for `'a`. Its keys may be used as keys of the type `K`, and no others get in (11).
+    pub(crate) fn core<C: IsCore<K, V>>(&self) -> &C {
+        // SAFETY: it comes from a reference to a core, which is valid for `'a`. The table's keys may be used as those of the type `K`, and
+        // no others get in (11).
         unsafe { self.core.cast().as_ref() }
     }
 }
@@ -773,7 +776,17 @@ impl<K, V: Payload> Clone for CoreRef<'_, K, V> {
 
 impl<K, V: Payload> Copy for CoreRef<'_, K, V> {}
 
-// SAFETY: it is a `&Core`.
-unsafe impl<K, V: Payload> Send for CoreRef<'_, K, V> where Core<K, V>: Sync {}
+// SAFETY: it is a reference to a core, which is `Sync` under these bounds. (A test says so.)
+unsafe impl<K, V> Send for CoreRef<'_, K, V>
+where
+    K: Send + Sync,
+    V: Payload<Value: Send + Sync, Marks: Send + Sync, Kept: Send, Excess: Sync>,
+{
+}
 // SAFETY: as above.
-unsafe impl<K, V: Payload> Sync for CoreRef<'_, K, V> where Core<K, V>: Sync {}
+unsafe impl<K, V> Sync for CoreRef<'_, K, V>
+where
+    K: Send + Sync,
+    V: Payload<Value: Send + Sync, Marks: Send + Sync, Kept: Send, Excess: Sync>,
+{
+}
