@@ -4,8 +4,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::fmt;
 
-use crate::core::Core;
-use crate::plumbing::Table;
+use crate::plumbing::{Table, TableRef};
 use crate::status::Status;
 
 /// A table's keys with their holders and waiters, for a person to read: [`KeyedMutex::dump`](crate::KeyedMutex::dump) and its
@@ -32,13 +31,13 @@ use crate::status::Status;
 /// # drop((home, about));
 /// ```
 pub struct Dump<'a, T: Table> {
-    core: &'a Core<T::Key, T::Payload>,
+    table: TableRef<'a, T>,
     name: &'static str,
 }
 
 impl<'a, T: Table> Dump<'a, T> {
     pub(crate) fn new(table: &'a T, name: &'static str) -> Self {
-        Dump { core: table.core(), name }
+        Dump { table: TableRef::new(table), name }
     }
 }
 
@@ -57,8 +56,7 @@ where
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut keys: Vec<(String, Status)> = Vec::new();
         let mut kept = 0;
-        self.core.for_each(|key, snapshot| {
-            let status = Status::new(snapshot);
+        self.table.for_each_key(|key, status| {
             if status.holders() + status.waiters() > 0 {
                 keys.push((format!("{key:?}"), status));
             } else {

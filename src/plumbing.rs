@@ -6,6 +6,7 @@ use core::fmt;
 use core::marker::PhantomData;
 
 use crate::core::{Claim, Core, CoreRef, Ending, EntryTypes, Hold, Valued};
+use crate::status::Status;
 
 /// The methods behind the public traits, which cannot be implemented or named outside the crate:
 ///
@@ -51,6 +52,9 @@ pub(crate) mod sealed {
     }
 
     #[allow(unreachable_pub)]
+    pub trait TableTypesInside: EntryTypes {}
+
+    #[allow(unreachable_pub)]
     pub trait TablePtrInside<K>: EntryTypes<EntryKey = K> {
         fn core(&self) -> &Core<K, Self::Payload>;
     }
@@ -68,10 +72,43 @@ pub trait Kind: sealed::KindInside {
 pub trait Table: sealed::TableInside<<Self as Table>::Key> {
     /// The type of the table's keys.
     type Key;
-    /// Which table it is, whatever its keys.
-    type Kind: Kind<Table<Self::Key, Self::Hasher> = Self>;
-    /// The type of the table's hasher.
-    type Hasher;
+    /// The types that the table is made of.
+    type Types: TableTypes<
+            Table = Self,
+            EntryKey = Self::Key,
+            Payload = <Self as sealed::TableInside<<Self as Table>::Key>>::Payload,
+        >;
+}
+
+/// The types that a table is made of: what a [`TableRef`] knows of its table. Sealed.
+pub trait TableTypes: sealed::TableTypesInside {
+    /// The table's type.
+    type Table: Table<Key = Self::EntryKey> + sealed::TableInside<Self::EntryKey, Payload = Self::Payload>;
+}
+
+/// The types of a table of the kind `T`, with keys `K` and the hasher `S`.
+///
+/// There is no value of it. Unlike the table it is covariant in `K`, because it can be given no key.
+pub struct TypesOf<T, K, S>(PhantomData<Variance<T, K, S>>);
+
+/// The hasher is not touched, only named; and a kind names the type of the values, which are changed through references.
+type Variance<T, K, S> = (fn(T) -> T, fn() -> (K, S));
+
+impl<T, K, S> fmt::Debug for TypesOf<T, K, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TypesOf").finish_non_exhaustive()
+    }
+}
+
+impl<T: Kind, K, S> TableTypes for TypesOf<T, K, S> {
+    type Table = T::Table<K, S>;
+}
+
+impl<T: Kind, K, S> sealed::TableTypesInside for TypesOf<T, K, S> {}
+
+impl<T: Kind, K, S> EntryTypes for TypesOf<T, K, S> {
+    type EntryKey = K;
+    type Payload = T::Payload;
 }
 
 /// A table with values: [`LockMap`](crate::LockMap). Sealed.
@@ -110,52 +147,58 @@ pub(crate) type ValueOf<P> = <<P as TablePtr>::Table as Map>::Value;
 pub(crate) type PayloadOf<P> = <P as EntryTypes>::Payload;
 
 /// A reference to a table of type `T`: what borrowed guards, handles and futures are made with.
-pub type TableRef<'a, T> = Borrowed<'a, <T as Table>::Kind, <T as Table>::Key, <T as Table>::Hasher>;
-
-/// A reference to a table of the kind `T`, with keys `K` and the hasher `S`. Named as a [`TableRef`].
 ///
-/// It is covariant in `'a` and in `K`, as `&KeyedMutex<K>` is not: no key gets into the table by it.
-pub struct Borrowed<'a, T: Kind, K, S> {
-    core: CoreRef<'a, K, T::Payload>,
-    // The hasher is not touched, only named: whether it is `Send` does not matter here.
-    hasher: PhantomData<fn() -> S>,
+/// `R` is never named: it follows from `T`, and stands for it in the fields. So a `TableRef` is covariant in the type of the keys, as
+/// `&'a T` is not: a key can be got by it, but none can be put into the table.
+pub struct TableRef<'a, T: Table, R: TableTypes<Table = T> = <T as Table>::Types> {
+    core: CoreRef<'a, R>,
 }
 
-impl<'a, T: Kind, K, S> Borrowed<'a, T, K, S> {
+impl<'a, T: Table> TableRef<'a, T> {
     #[inline]
-    pub(crate) fn new(core: &'a Core<K, T::Payload>) -> Self {
-        Borrowed { core: CoreRef::new(core), hasher: PhantomData }
+    pub(crate) fn new(table: &'a T) -> Self {
+        TableRef { core: CoreRef::new(table.core()) }
     }
 }
 
-impl<T: Kind, K, S> Clone for Borrowed<'_, T, K, S> {
+impl<T: Table, R: TableTypes<Table = T>> TableRef<'_, T, R> {
+    pub(crate) fn for_each_key(&self, mut f: impl FnMut(&R::EntryKey, Status)) {
+        sealed::TablePtrInside::core(self).for_each(|key, snapshot| f(key, Status::new(snapshot)));
+    }
+}
+
+impl<T: Table, R: TableTypes<Table = T>> Clone for TableRef<'_, T, R> {
     #[inline]
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T: Kind, K, S> Copy for Borrowed<'_, T, K, S> {}
+impl<T: Table, R: TableTypes<Table = T>> Copy for TableRef<'_, T, R> {}
 
-impl<T: Kind, K, S> fmt::Debug for Borrowed<'_, T, K, S> {
+impl<T: Table, R: TableTypes<Table = T>> fmt::Debug for TableRef<'_, T, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TableRef").finish_non_exhaustive()
     }
 }
 
-impl<T: Kind, K, S> TablePtr for Borrowed<'_, T, K, S> {
-    type Table = T::Table<K, S>;
-    type Key = K;
+impl<T, R> TablePtr for TableRef<'_, T, R>
+where
+    T: Table<Key = R::EntryKey> + sealed::TableInside<R::EntryKey, Payload = R::Payload>,
+    R: TableTypes<Table = T>,
+{
+    type Table = T;
+    type Key = R::EntryKey;
 }
 
-impl<T: Kind, K, S> EntryTypes for Borrowed<'_, T, K, S> {
-    type EntryKey = K;
-    type Payload = T::Payload;
+impl<T: Table, R: TableTypes<Table = T>> EntryTypes for TableRef<'_, T, R> {
+    type EntryKey = R::EntryKey;
+    type Payload = R::Payload;
 }
 
-impl<T: Kind, K, S> sealed::TablePtrInside<K> for Borrowed<'_, T, K, S> {
+impl<T: Table, R: TableTypes<Table = T>> sealed::TablePtrInside<R::EntryKey> for TableRef<'_, T, R> {
     #[inline]
-    fn core(&self) -> &Core<K, T::Payload> {
+    fn core(&self) -> &Core<R::EntryKey, R::Payload> {
         self.core.core()
     }
 }

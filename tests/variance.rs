@@ -12,7 +12,7 @@ use keylatch::futures::{
     Write,
 };
 use keylatch::mode::{Exclusive, Mode, Permit, Shared};
-use keylatch::table::{TablePtr, TableRef};
+use keylatch::table::{Table, TablePtr, TableRef};
 use keylatch::{
     Guard, Guards, KeyHandle, KeyedMutex, KeyedRwLock, KeyedSemaphore, LockMap, MapReadGuard, MapUpgradableGuard,
     MapWriteGuard, MutexGuard, PermitGuard, ReadGuard, UpgradableGuard, Upgraded, WriteGuard,
@@ -230,6 +230,14 @@ mod generic_wrappers {
         held.key()
     }
 
+    pub(super) fn key_of_a_handle<'h, T: Table>(handle: &'h KeyHandle<'_, T>) -> &'h T::Key {
+        handle.key()
+    }
+
+    pub(super) fn mode_of_a_borrow<T: Table, M: Mode>(_: &Guard<TableRef<'_, T>, M>) -> &'static str {
+        std::any::type_name::<M>()
+    }
+
     fn of_any_future<P: TablePtr>(future: Acquire<P, Permit>) -> impl Future<Output = Guard<P, Permit>> {
         future
     }
@@ -246,4 +254,12 @@ fn a_tracked_guard_of_a_long_lived_table_is_kept_beside_others() {
     let mut guards = vec![party.acquire_blocking(short.lock(&1)).unwrap()];
     keep(&mut guards, party.acquire_blocking(long.lock(&2)).unwrap());
     assert_eq!(guards.iter().map(|guard| *guard.key()).collect::<Vec<_>>(), [1, 2]);
+}
+
+#[test]
+fn the_type_of_the_table_is_found_by_what_borrows_it() {
+    let (locks, map) = (KeyedMutex::<u64>::new(), LockMap::<u64, u8>::new());
+    assert_eq!(generic_wrappers::key_of_a_handle(&locks.handle(&7)), &7);
+    assert_eq!(generic_wrappers::key_of_a_handle(&map.handle(&8)), &8);
+    assert!(generic_wrappers::mode_of_a_borrow(&map.read_blocking(&7)).ends_with("Shared"));
 }

@@ -17,9 +17,9 @@ use crate::acquire::blocking::{Wait, block};
 use crate::core::Contention;
 use crate::core::{Access, Identity, Place, Presence, Waiter, WakeBatch, Want};
 use crate::guard::Guard;
-use crate::locks::{KeyedRwLock, LockMap, MapKind, RwLockKind};
+use crate::locks::{KeyedRwLock, LockMap};
 use crate::mode::{Exclusive, Mode, Shared, Upgradable};
-use crate::plumbing::{Borrowed, TablePtr};
+use crate::plumbing::{TablePtr, TableRef};
 
 impl<P: TablePtr> Tracked<Guard<P, Upgradable>>
 where
@@ -175,9 +175,9 @@ macro_rules! downgrades {
 }
 
 downgrades! {
-    ['a, K, S] Borrowed<'a, RwLockKind, K, S>;
+    ['a, K, S] TableRef<'a, KeyedRwLock<K, S>>;
     [K, S] Arc<KeyedRwLock<K, S>>;
-    ['a, K, V, S] Borrowed<'a, MapKind<V>, K, S>;
+    ['a, K, V, S] TableRef<'a, LockMap<K, V, S>>;
     [K, V, S] Arc<LockMap<K, V, S>>;
 }
 

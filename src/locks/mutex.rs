@@ -133,7 +133,7 @@ pub struct KeyedMutex<K, S = DefaultHashBuilder> {
 constructors!(KeyedMutex [], MutexKind, new = "KeyedMutex::<String>::new()", built = "KeyedMutex<String");
 
 forms! {
-    KeyedMutex [], MutexKind, Exclusive, handles [K, S, P: TablePtr<Table = KeyedMutex<K, S>, Key = K>],
+    KeyedMutex [], Exclusive, handles [K, S, P: TablePtr<Table = KeyedMutex<K, S>, Key = K>],
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedMutex::<String>::new()", excludes = "try_lock",
     /// The hold of a key of a [`KeyedMutex`]

@@ -7,7 +7,7 @@ use crate::builder::DefaultHashBuilder;
 use crate::core::Core;
 use crate::key::ToKey;
 use crate::mode::{Exclusive, ReadOrWrite, Shared};
-use crate::plumbing::{Borrowed, ReaderWriter, TablePtr};
+use crate::plumbing::{ReaderWriter, TablePtr, TableRef};
 
 /// A reader-writer lock for each key: many readers, or one writer; and among the readers one that may become a writer.
 ///
@@ -99,7 +99,7 @@ impl<K, S> ReaderWriter for KeyedRwLock<K, S> {}
 constructors!(KeyedRwLock [], RwLockKind, new = "KeyedRwLock::<String>::new()", built = "KeyedRwLock<String");
 
 forms! {
-    KeyedRwLock [], RwLockKind, Shared, handles [P: TablePtr<Table: ReaderWriter>],
+    KeyedRwLock [], Shared, handles [P: TablePtr<Table: ReaderWriter>],
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedRwLock::<String>::new()", excludes = "try_write",
     /// A reader's hold of a key of a [`KeyedRwLock`]
@@ -116,7 +116,7 @@ forms! {
 }
 
 forms! {
-    KeyedRwLock [], RwLockKind, Upgradable, handles [P: TablePtr<Table: ReaderWriter>],
+    KeyedRwLock [], Upgradable, handles [P: TablePtr<Table: ReaderWriter>],
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedRwLock::<String>::new()", excludes = "try_upgradable_read",
     /// The hold of a key of a [`KeyedRwLock`] by the one reader that may become a writer
@@ -133,7 +133,7 @@ forms! {
 }
 
 forms! {
-    KeyedRwLock [], RwLockKind, Exclusive, handles [P: TablePtr<Table: ReaderWriter>],
+    KeyedRwLock [], Exclusive, handles [P: TablePtr<Table: ReaderWriter>],
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedRwLock::<String>::new()", excludes = "try_read",
     /// A writer's hold of a key of a [`KeyedRwLock`]
@@ -197,7 +197,7 @@ lock_table! {
 
 downgrades! {
     new = "KeyedRwLock::<String>::new()",
-    ['a, K, S] Borrowed<'a, RwLockKind, K, S>;
+    ['a, K, S] TableRef<'a, KeyedRwLock<K, S>>;
     #[cfg(target_has_atomic = "ptr")]
     [K, S] alloc::sync::Arc<KeyedRwLock<K, S>>;
 }

@@ -162,7 +162,7 @@ impl<K, S> KeyedSemaphore<K, S> {
 }
 
 forms! {
-    KeyedSemaphore [], SemaphoreKind, Permit, handles [K, S, P: TablePtr<Table = KeyedSemaphore<K, S>, Key = K>],
+    KeyedSemaphore [], Permit, handles [K, S, P: TablePtr<Table = KeyedSemaphore<K, S>, Key = K>],
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedSemaphore::<String>::new(1)", excludes = "try_acquire",
     /// A permit of a key of a [`KeyedSemaphore`]
@@ -177,7 +177,7 @@ forms! {
 }
 
 forms! {
-    KeyedSemaphore [], SemaphoreKind, Permit, handles [K, S, P: TablePtr<Table = KeyedSemaphore<K, S>, Key = K>],
+    KeyedSemaphore [], Permit, handles [K, S, P: TablePtr<Table = KeyedSemaphore<K, S>, Key = K>],
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedSemaphore::<String>::new(3)", excludes = "try_acquire",
     guards PermitGuard, PermitGuardArc, futures AcquirePermit, AcquirePermitArc,

@@ -105,8 +105,8 @@ impl<K, V: Payload> core::panic::UnwindSafe for Claim<K, V> {}
 impl<K, V: Payload> core::panic::RefUnwindSafe for Claim<K, V> {}
 impl<K, V: Payload, M> core::panic::UnwindSafe for Hold<K, V, M> {}
 impl<K, V: Payload, M> core::panic::RefUnwindSafe for Hold<K, V, M> {}
-impl<K, V: Payload> core::panic::UnwindSafe for CoreRef<'_, K, V> {}
-impl<K, V: Payload> core::panic::RefUnwindSafe for CoreRef<'_, K, V> {}
+impl<R> core::panic::UnwindSafe for CoreRef<'_, R> {}
+impl<R> core::panic::RefUnwindSafe for CoreRef<'_, R> {}
 
 /// The number of free entries that a shard keeps by default.
 const SPARES_PER_SHARD: usize = 64;

@@ -33,10 +33,10 @@
 //! 10. A [`ClaimIn`] and a [`HoldIn`] are made from a token of an entry of the types that `P` names, and beside them stands a
 //!    reference to the entry's table. `P` may have become a supertype of what it was. The supertype of a type differs from it in
 //!    lifetimes only, and a value of the type may be used as one of the supertype: so may the slot's key and value, in place.
-//! 11. A [`CoreRef`] is made from a reference to a table, and its `K` may have become a supertype of the table's. So no key of type `K`
-//!    may get into the table by way of it: it leads to the table for those that have a token, whose entry has its key already, and for
-//!    the public calls, which make one from the table itself, where `K` is what it was. Values are of the table's own type: a `CoreRef`
-//!    is invariant in `V`.
+//! 11. A [`CoreRef`] is made from a reference to a table, and its `R` may have become a supertype of what it was. So no key of the type
+//!    that it names may get into the table by way of it: it leads to the table for those that have a token, whose entry has its key
+//!    already, and for the public calls, which make one from the table itself, where `R` is what it was. Values are of the table's own
+//!    type: what stands for `R` is invariant in it.
 
 #![allow(unsafe_code)]
 
@@ -746,47 +746,50 @@ impl<P: EntryTypes, M: TypedAccess> HoldIn<P, M> {
 /// The core of a table: implemented by it alone, which this file must not import.
 pub(crate) trait IsCore<K, V: Payload> {}
 
-/// A reference to a table's core that is covariant in the type of the keys, as a reference to the core itself is not.
-pub(crate) struct CoreRef<'a, K, V: Payload> {
-    /// The core of a table whose keys have at least the lifetimes of `K`.
+/// A reference to the core of a table with entries of the types `R`. It is covariant in `R`, and with that in the type of the keys, as a
+/// reference to the core itself is not.
+pub(crate) struct CoreRef<'a, R> {
+    /// The core of a table whose keys have at least the lifetimes of those of `R`.
     core: NonNull<()>,
-    table: PhantomData<(&'a (), fn() -> K, fn(V) -> V)>,
+    table: PhantomData<(&'a (), fn() -> R)>,
 }
 
-impl<'a, K, V: Payload> CoreRef<'a, K, V> {
+impl<'a, R: EntryTypes> CoreRef<'a, R> {
     #[inline]
-    pub(crate) fn new<C: IsCore<K, V>>(core: &'a C) -> Self {
+    pub(crate) fn new<C: IsCore<R::EntryKey, R::Payload>>(core: &'a C) -> Self {
         CoreRef { core: NonNull::from(core).cast(), table: PhantomData }
     }
 
     #[inline]
-    pub(crate) fn core<C: IsCore<K, V>>(&self) -> &C {
-        // SAFETY: it comes from a reference to a core, which is valid for `'a`. The table's keys may be used as those of the type `K`, and
+    pub(crate) fn core<C: IsCore<R::EntryKey, R::Payload>>(&self) -> &C {
+        // SAFETY: it comes from a reference to a core, which is valid for `'a`. The table's keys may be used as those that `R` names, and
         // no others get in (11).
         unsafe { self.core.cast().as_ref() }
     }
 }
 
-impl<K, V: Payload> Clone for CoreRef<'_, K, V> {
+impl<R> Clone for CoreRef<'_, R> {
     #[inline]
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<K, V: Payload> Copy for CoreRef<'_, K, V> {}
+impl<R> Copy for CoreRef<'_, R> {}
 
 // SAFETY: it is a reference to a core, which is `Sync` under these bounds. (A test says so.)
-unsafe impl<K, V> Send for CoreRef<'_, K, V>
-where
-    K: Send + Sync,
-    V: Payload<Value: Send + Sync, Marks: Send + Sync, Kept: Send, Excess: Sync>,
+unsafe impl<R> Send for CoreRef<'_, R> where
+    R: EntryTypes<
+            EntryKey: Send + Sync,
+            Payload: Payload<Value: Send + Sync, Marks: Send + Sync, Kept: Send, Excess: Sync>,
+        >
 {
 }
 // SAFETY: as above.
-unsafe impl<K, V> Sync for CoreRef<'_, K, V>
-where
-    K: Send + Sync,
-    V: Payload<Value: Send + Sync, Marks: Send + Sync, Kept: Send, Excess: Sync>,
+unsafe impl<R> Sync for CoreRef<'_, R> where
+    R: EntryTypes<
+            EntryKey: Send + Sync,
+            Payload: Payload<Value: Send + Sync, Marks: Send + Sync, Kept: Send, Excess: Sync>,
+        >
 {
 }

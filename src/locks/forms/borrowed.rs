@@ -46,7 +46,7 @@ macro_rules! borrowed {
                 Q: $($asked)+,
             {
                 let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
-                $crate::acquire::request::Call::new($crate::plumbing::Borrowed::new(&self.core), self.key(key), mode).future()
+                $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key), mode).future()
             }
 
             #[doc = concat!($does, " if that is possible at once.")]
@@ -81,7 +81,7 @@ macro_rules! borrowed {
                 Q: $($asked)+,
             {
                 let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
-                $crate::acquire::request::Call::new($crate::plumbing::Borrowed::new(&self.core), self.key(key), mode).attempt()
+                $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key), mode).attempt()
             }
         }
 
@@ -122,7 +122,7 @@ macro_rules! borrowed {
                 Q: $($asked)+,
             {
                 let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
-                $crate::acquire::request::Call::new($crate::plumbing::Borrowed::new(&self.core), self.key(key), mode).blocking()
+                $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key), mode).blocking()
             }
 
             #[doc = concat!($does, ", blocking the thread for at most `timeout`.")]
@@ -164,7 +164,7 @@ macro_rules! borrowed {
                 Q: $($asked)+,
             {
                 let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
-                $crate::acquire::request::Call::new($crate::plumbing::Borrowed::new(&self.core), self.key(key), mode).timeout(timeout)
+                $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key), mode).timeout(timeout)
             }
 
             #[doc = concat!($does, ", blocking the thread until `deadline` at the latest.")]
@@ -204,7 +204,7 @@ macro_rules! borrowed {
                 Q: $($asked)+,
             {
                 let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
-                $crate::acquire::request::Call::new($crate::plumbing::Borrowed::new(&self.core), self.key(key), mode).deadline(deadline)
+                $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key), mode).deadline(deadline)
             }
         }
     };

@@ -65,7 +65,7 @@ macro_rules! many {
             where
                 Q: $($asked)+ + 'q,
             {
-                $crate::locks::forms::many::calls!(self, $crate::plumbing::Borrowed::new(&self.core), $($keys: $mode),+).future()
+                $crate::locks::forms::many::calls!(self, $crate::plumbing::TableRef::new(self), $($keys: $mode),+).future()
             }
 
             #[doc = concat!($does, " if that is possible at once, all of them or none.")]
@@ -97,7 +97,7 @@ macro_rules! many {
             where
                 Q: $($asked)+ + 'q,
             {
-                $crate::locks::forms::many::calls!(self, $crate::plumbing::Borrowed::new(&self.core), $($keys: $mode),+).attempt()
+                $crate::locks::forms::many::calls!(self, $crate::plumbing::TableRef::new(self), $($keys: $mode),+).attempt()
             }
         }
 
@@ -130,7 +130,7 @@ macro_rules! many {
             where
                 Q: $($asked)+ + 'q,
             {
-                $crate::locks::forms::many::calls!(self, $crate::plumbing::Borrowed::new(&self.core), $($keys: $mode),+).blocking()
+                $crate::locks::forms::many::calls!(self, $crate::plumbing::TableRef::new(self), $($keys: $mode),+).blocking()
             }
 
             #[doc = concat!($does, ", all of them or none, blocking the thread for at most `timeout`.")]
@@ -161,7 +161,7 @@ macro_rules! many {
             where
                 Q: $($asked)+ + 'q,
             {
-                $crate::locks::forms::many::calls!(self, $crate::plumbing::Borrowed::new(&self.core), $($keys: $mode),+).timeout(timeout)
+                $crate::locks::forms::many::calls!(self, $crate::plumbing::TableRef::new(self), $($keys: $mode),+).timeout(timeout)
             }
 
             #[doc = concat!($does, ", all of them or none, blocking the thread until `deadline` at the latest.")]
@@ -189,7 +189,7 @@ macro_rules! many {
             where
                 Q: $($asked)+ + 'q,
             {
-                $crate::locks::forms::many::calls!(self, $crate::plumbing::Borrowed::new(&self.core), $($keys: $mode),+).deadline(deadline)
+                $crate::locks::forms::many::calls!(self, $crate::plumbing::TableRef::new(self), $($keys: $mode),+).deadline(deadline)
             }
         }
 

@@ -20,7 +20,7 @@ mod table;
 macro_rules! forms {
     (
         // With the parameter of the values in brackets, if there are values.
-        $Table:ident $V:tt, $Kind:ident, $Mode:ident,
+        $Table:ident $V:tt, $Mode:ident,
         // The parameters of the handles that have the same operation, `P` among them. Nothing if they have it from another table.
         handles $handles:tt,
         // The bounds of `Q`. The compiler shows them to whoever asks with what is no key of the table: so they are
@@ -45,7 +45,7 @@ macro_rules! forms {
         $(takes $n:ident: $Number:ty = $value:literal $(,)?)?
     ) => {
         $($crate::locks::forms::names::names! {
-            $Table $V, $Kind, $Mode, $lock, $lock_arc,
+            $Table $V, $Mode, $lock, $lock_arc,
             held = $held, $Guard, $GuardArc,
             $Future, $FutureArc,
         })?

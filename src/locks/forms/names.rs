@@ -2,13 +2,13 @@
 
 macro_rules! names {
     (
-        $Table:ident [$($V:ident)?], $Kind:ident, $Mode:ident, $lock:ident, $lock_arc:ident,
+        $Table:ident [$($V:ident)?], $Mode:ident, $lock:ident, $lock_arc:ident,
         held = $held:literal, $Guard:ident, $GuardArc:ident,
         $Future:ident, $FutureArc:ident,
     ) => {
         #[doc = concat!($held, ", borrowing the table.")]
         pub type $Guard<'a, K, $($V,)? S = $crate::builder::DefaultHashBuilder> =
-            $crate::guard::Guard<$crate::plumbing::Borrowed<'a, $Kind $(<$V>)?, K, S>, $crate::mode::$Mode>;
+            $crate::guard::Guard<$crate::plumbing::TableRef<'a, $Table<K, $($V,)? S>>, $crate::mode::$Mode>;
 
         #[doc = concat!($held, ", owning a share of the table.")]
         ///
@@ -19,7 +19,7 @@ macro_rules! names {
 
         #[doc = concat!("The future of [`", stringify!($Table), "::", stringify!($lock), "`].")]
         pub type $Future<'a, K, $($V,)? S = $crate::builder::DefaultHashBuilder> =
-            $crate::acquire::future::Acquire<$crate::plumbing::Borrowed<'a, $Kind $(<$V>)?, K, S>, $crate::mode::$Mode>;
+            $crate::acquire::future::Acquire<$crate::plumbing::TableRef<'a, $Table<K, $($V,)? S>>, $crate::mode::$Mode>;
 
         #[doc = concat!("The future of [`", stringify!($Table), "::", stringify!($lock_arc), "`].")]
         #[cfg(target_has_atomic = "ptr")]

@@ -31,7 +31,7 @@ macro_rules! table {
             where
                 Q: $($asked)+,
             {
-                $crate::handle::Handle::find($crate::plumbing::Borrowed::new(&self.core), &mut self.key(key))
+                $crate::handle::Handle::find($crate::plumbing::TableRef::new(self), &mut self.key(key))
             }
 
             /// Finds the entry of a key, or makes it, for a handle that shares the table and has owned guards.
@@ -113,8 +113,8 @@ macro_rules! table {
             /// });
             /// # drop(guard);
             /// ```
-            pub fn for_each_key(&self, mut f: impl FnMut(&K, $crate::status::Status)) {
-                self.core.for_each(|key, snapshot| f(key, $crate::status::Status::new(snapshot)));
+            pub fn for_each_key(&self, f: impl FnMut(&K, $crate::status::Status)) {
+                $crate::plumbing::TableRef::new(self).for_each_key(f);
             }
 
             /// All keys with their holders and waiters, for a person to read, if keys have a `Debug`: what to print when a
@@ -165,8 +165,7 @@ macro_rules! lock_table {
 
         impl<K, S> $crate::plumbing::Table for $Table<K, S> {
             type Key = K;
-            type Kind = $Kind;
-            type Hasher = S;
+            type Types = $crate::plumbing::TypesOf<$Kind, K, S>;
         }
 
         impl<K, S> $crate::plumbing::sealed::TableInside<K> for $Table<K, S> {

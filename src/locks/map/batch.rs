@@ -15,7 +15,7 @@ use crate::guards::ReadWriteGuards;
 use crate::key::ToKey;
 use crate::mode::ReadOrWrite;
 use crate::panics::Panics;
-use crate::plumbing::{Borrowed, TablePtr, TableRef};
+use crate::plumbing::{TablePtr, TableRef};
 
 /// Several changes of a [`LockMap`], which are made all together, or not at all.
 ///
@@ -302,7 +302,7 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
             let step = &self.steps[planned.step];
             (Key::tagged(step.tag, &step.key), ReadOrWrite { writes: planned.writes })
         });
-        Calls::new(Borrowed::new(&self.map.core), wanted)
+        Calls::new(TableRef::new(self.map), wanted)
     }
 
     /// All keys are held: looks at the conditions, and makes the changes.

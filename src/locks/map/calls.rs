@@ -8,7 +8,7 @@ use core::mem::needs_drop;
 use equivalent::Equivalent;
 
 use super::version::{AddOrUpdate, Conflict, Version};
-use super::{LockMap, MapKind, MapReadGuard};
+use super::{LockMap, MapReadGuard};
 use crate::acquire::manner::{Awaiting, Manner};
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::acquire::manner::{Blocking, run};
@@ -17,10 +17,10 @@ use crate::core::{Ask, Busy, Claim, ClaimIn, OwnedKey, Source, Valued};
 use crate::guard::Guard;
 use crate::key::ToKey;
 use crate::mode::{Exclusive, Mode, Shared, Upgradable};
-use crate::plumbing::Borrowed;
+use crate::plumbing::TableRef;
 use crate::plumbing::sealed::TablePtrInside as _;
 
-type Map<'a, K, V, S> = Borrowed<'a, MapKind<V>, K, S>;
+type Map<'a, K, V, S> = TableRef<'a, LockMap<K, V, S>>;
 
 /// What the entry of a call is found by.
 trait Way<'a, K, V, S>: Sized {
@@ -411,7 +411,7 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
 impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// For a future that makes no entry.
     fn spot<Q: ?Sized + Hash + Equivalent<K>>(&self, key: &Q) -> Spotted<'_, K, V, S> {
-        Spotted::new(Map::new(&self.core), &self.key(key))
+        Spotted::new(TableRef::new(self), &self.key(key))
     }
 
     /// For a future that makes an entry where there is none.
@@ -419,13 +419,26 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
         let key = self.key(key);
         // A key that owns nothing is made for nothing.
         if needs_drop::<K>() {
-            let entry = Spotted::new(Map::new(&self.core), &key);
+            let entry = Spotted::new(TableRef::new(self), &key);
             if entry.claim.is_some() {
                 return Sought::Entry(entry);
             }
         }
         Sought::Key(ByKey(key.owned()))
     }
+}
+
+/// How the future of a call finds the entry, and when: for the documentation.
+macro_rules! found {
+    (spot) => {
+        "The key is hashed, and its entry found, by this call, so the future neither borrows nor copies it; it asks at its first poll. \
+         A key that has no entry when the call is made has no value, even if it gets one before the poll. Until it is done the future \
+         keeps the entry in the map, though not its value."
+    };
+    (seek) => {
+        "The key is hashed by this call, and a key of the map's type made only if it has no entry, or owns nothing: so the future does not \
+         borrow it. It asks at its first poll. Until it is done it keeps an entry that was there in the map, though not its value."
+    };
 }
 
 /// An operation that is one call: as a future, and blocking.
@@ -445,7 +458,7 @@ macro_rules! one_call {
             ///
             $(#[doc = $more])*
             ///
-            /// The key is hashed and copied by this call, so the future does not borrow it; it asks at its first poll.
+            #[doc = found!($by)]
             ///
             $(
                 /// # Errors
@@ -475,7 +488,7 @@ macro_rules! one_call {
                 Q: $($asked)+,
                 $($bound)*
             {
-                Map::<'_, K, V, S>::new(&self.core).$call_as(self.$by(key), $($argument,)* Awaiting)
+                TableRef::new(self).$call_as(self.$by(key), $($argument,)* Awaiting)
             }
 
             #[doc = concat!($does, ", blocking the thread while it waits.")]
@@ -507,7 +520,7 @@ macro_rules! one_call {
                 Q: $($asked)+,
                 $($bound)*
             {
-                run(Map::<'_, K, V, S>::new(&self.core).$call_as(ByKey(self.key(key)), $($argument,)* Blocking))
+                run(TableRef::new(self).$call_as(ByKey(self.key(key)), $($argument,)* Blocking))
             }
         )+}
     };
@@ -570,7 +583,8 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// `init` gives a future (`async || …`); the [blocking form](Self::get_or_insert_with_blocking) takes one that gives the value. It must
     /// not ask for the same key: that would never return. It may use other keys.
     ///
-    /// The key is hashed and copied by this call, so the future does not borrow it; it asks at its first poll.
+    /// The key is hashed by this call, and a key of the map's type made only if it has no entry, or owns nothing: so the future does not
+    /// borrow it. It asks at its first poll. Until it is done it keeps an entry that was there in the map, though not its value.
     ///
     /// # Cancel safety
     /// The future can be dropped at any moment. If it was not done, it has changed nothing.
@@ -596,7 +610,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
         I: FnOnce() -> F,
         F: Future<Output = V>,
     {
-        let (map, key) = (Map::<'_, K, V, S>::new(&self.core), self.seek(key));
+        let (map, key) = (TableRef::new(self), self.seek(key));
         async move {
             let init = async || Ok(init().await);
             always(map.get_or_try_insert_as(key, init, Awaiting).await)
@@ -635,7 +649,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
         I: FnOnce() -> F,
         F: Future<Output = Result<V, E>>,
     {
-        Map::<'_, K, V, S>::new(&self.core).get_or_try_insert_as(self.seek(key), init, Awaiting)
+        TableRef::new(self).get_or_try_insert_as(self.seek(key), init, Awaiting)
     }
 
     /// The value of a key, as a reader's guard; if there is none, `init` makes it. It blocks the thread while it waits.
@@ -696,11 +710,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     where
         Q: ?Sized + Hash + Equivalent<K> + ToKey<K>,
     {
-        run(Map::<'_, K, V, S>::new(&self.core).get_or_try_insert_as(
-            ByKey(self.key(key)),
-            || core::future::ready(init()),
-            Blocking,
-        ))
+        run(TableRef::new(self).get_or_try_insert_as(ByKey(self.key(key)), || core::future::ready(init()), Blocking))
     }
 }
 

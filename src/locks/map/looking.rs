@@ -12,7 +12,7 @@ use crate::core::{Key, OwnedKey, Want};
 use crate::guard::Guard;
 use crate::mode::{Exclusive, Mode, Shared};
 use crate::panics::{Panics, run_all};
-use crate::plumbing::{Borrowed, TableRef};
+use crate::plumbing::TableRef;
 
 impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// Whether a key has a value, locked or not.
@@ -67,8 +67,8 @@ impl<K, V, S> LockMap<K, V, S> {
         self.len() == 0
     }
 
-    /// Returns the number of keys that have an entry: those that have a value, are held, waited for, or kept by a handle or an unfinished future of
-    /// a form that acquires. As exact as [`len`](Self::len).
+    /// Returns the number of keys that have an entry: those that have a value, are held, waited for, or kept by a handle or an unfinished
+    /// future. As exact as [`len`](Self::len).
     ///
     /// # Examples
     /// See [`len`](Self::len).
@@ -165,9 +165,7 @@ impl<K, V, S> LockMap<K, V, S> {
             |mut visited, ()| {
                 let Some(claim) = visited.claim().take() else { return };
                 match self.core.try_enter(claim.live(), Want::Hold(mode.access())) {
-                    Some(entered) => {
-                        visit(Guard::of(Borrowed::new(&self.core), claim.into_hold(entered, mode)), &mut panics)
-                    }
+                    Some(entered) => visit(Guard::of(TableRef::new(self), claim.into_hold(entered, mode)), &mut panics),
                     None => {
                         passed_over += usize::from(claim.live().has_value());
                         *visited.claim() = Some(claim);

@@ -10,7 +10,7 @@ use crate::builder::DefaultHashBuilder;
 use crate::core::{Core, Valued};
 use crate::key::ToKey;
 use crate::mode::{Exclusive, ReadOrWrite, Shared};
-use crate::plumbing::{Borrowed, Kind, Map, ReaderWriter, Table, sealed};
+use crate::plumbing::{Kind, Map, ReaderWriter, Table, TableRef, TypesOf, sealed};
 
 mod batch;
 mod bound;
@@ -149,8 +149,7 @@ impl<K, V, S> sealed::Assembled<K, S> for LockMap<K, V, S> {
 
 impl<K, V, S> Table for LockMap<K, V, S> {
     type Key = K;
-    type Kind = MapKind<V>;
-    type Hasher = S;
+    type Types = TypesOf<MapKind<V>, K, S>;
 }
 
 impl<K, V, S> ReaderWriter for LockMap<K, V, S> {}
@@ -171,7 +170,7 @@ impl<K, V, S> sealed::TableInside<K> for LockMap<K, V, S> {
 constructors!(LockMap[V], MapKind, new = "LockMap::<String, u32>::new()", built = "LockMap<String, u32");
 
 forms! {
-    LockMap [V], MapKind, Shared, handles [],
+    LockMap [V], Shared, handles [],
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "LockMap::<String, u32>::new()", excludes = "try_write",
     /// A reader's hold of a key of a [`LockMap`]
@@ -188,7 +187,7 @@ forms! {
 }
 
 forms! {
-    LockMap [V], MapKind, Upgradable, handles [],
+    LockMap [V], Upgradable, handles [],
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "LockMap::<String, u32>::new()", excludes = "try_upgradable_read",
     /// The hold of a key of a [`LockMap`] by the one reader that may become a writer
@@ -205,7 +204,7 @@ forms! {
 }
 
 forms! {
-    LockMap [V], MapKind, Exclusive, handles [],
+    LockMap [V], Exclusive, handles [],
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "LockMap::<String, u32>::new()", excludes = "try_read",
     /// A writer's hold of a key of a [`LockMap`]
@@ -264,7 +263,7 @@ table! {
 
 downgrades! {
     new = "LockMap::<String, u32>::new()",
-    ['a, K, V, S] Borrowed<'a, MapKind<V>, K, S>;
+    ['a, K, V, S] TableRef<'a, LockMap<K, V, S>>;
     #[cfg(target_has_atomic = "ptr")]
     [K, V, S] alloc::sync::Arc<LockMap<K, V, S>>;
 }
