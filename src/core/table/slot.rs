@@ -31,12 +31,12 @@
 //!    the shard lock that the value's own claim is the only unit ([`Unshared`]; 3), or who owns the table (5). Only who has a hold, or
 //!    has the entry alone, looks at the value.
 //! 10. A [`ClaimIn`] and a [`HoldIn`] are made from a token of an entry of the types that `P` names, and beside them stands a
-//!    reference to the entry's table. `P` may have become a supertype of what it was. The supertype of a type differs from it in
-//!    lifetimes only, and a value of the type may be used as one of the supertype: so may the slot's key and value, in place.
+//!     reference to the entry's table. `P` may have become a supertype of what it was. The supertype of a type differs from it in
+//!     lifetimes only, and a value of the type may be used as one of the supertype: so may the slot's key and value, in place.
 //! 11. A [`CoreRef`] is made from a reference to a table, and its `R` may have become a supertype of what it was. So no key of the type
-//!    that it names may get into the table by way of it: it leads to the table for those that have a token, whose entry has its key
-//!    already, and for the public calls, which make one from the table itself, where `R` is what it was. Values are of the table's own
-//!    type: what stands for `R` is invariant in it.
+//!     that it names may get into the table by way of it: it leads to the table for those that have a token, whose entry has its key
+//!     already, and for the public calls, which make one from the table itself, where `R` is what it was. Values are of the table's own
+//!     type: what stands for `R` is invariant in it.
 
 #![allow(unsafe_code)]
 
