@@ -31,11 +31,19 @@
 //! 9. Only a caller with *exclusive use* of an entry stores, changes or takes out its value: the owner of an exclusive
 //!    hold (7), a caller that finds under the shard lock that the value's own claim is the only unit ([`Unshared`]; 3),
 //!    or the owner of the table (5). Only a caller with a hold, or with exclusive use, reads the value.
+//! 10. A [`ClaimIn`] or a [`HoldIn`] is made from a token of an entry whose types are those of its `P`, and is kept beside
+//!     a reference to the entry's table. Since then `P` may have become a supertype of what it was. A type and its
+//!     supertype differ in lifetimes only, and a value of the type can be used as one of the supertype: so the slot's
+//!     key can be used, in place, as a key of the supertype. Values keep their type, in which `P` is invariant.
+//! 11. A [`CoreRef`] is made from a reference to a table, and since then its `R` may have become a supertype of what it
+//!     was. So no key of the type that `R` names by now may enter the table through it. Those who use it either have a
+//!     token, whose entry has its key already, or are public calls, which make a new `CoreRef` from the table itself,
+//!     so that `R` is exact. Values always have the table's own type, because `R` is invariant in it.
 
 #![allow(unsafe_code)]
 
 use alloc::boxed::Box;
-use core::{marker::PhantomData, mem::MaybeUninit, ptr::NonNull};
+use core::{convert::Infallible, marker::PhantomData, mem::MaybeUninit, ptr::NonNull};
 
 use super::number::{INDEX_BITS, Number, SLOTS};
 use super::payload::Payload;
@@ -83,6 +91,7 @@ pub(crate) struct Live<'a, K, V: Payload>(Ptr<K, V>, PhantomData<&'a (K, V)>);
 
 /// One unit of a live slot, a claim or a hold: its owner knows which.
 #[must_use = "a unit that is forgotten keeps its entry for ever"]
+#[repr(transparent)]
 pub(crate) struct UnitOf<K, V: Payload>(Ptr<K, V>);
 
 /// A unit of a live slot that is no hold: a handle, a future, a waiter, a visit.
@@ -97,6 +106,7 @@ pub struct Claim<K, V: Payload>(UnitOf<K, V>);
 /// `pub` because sealed traits name it; other crates cannot.
 #[must_use = "a hold that is forgotten keeps its key locked for ever"]
 #[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
+#[repr(C)] // for `HoldIn`
 pub struct Hold<K, V: Payload, M> {
     unit: UnitOf<K, V>,
     mode: M,
@@ -512,6 +522,18 @@ impl<K, V: Payload> Claim<K, V> {
         self.0
     }
 
+    /// Gives up the claim, if the value's own claim is the only other unit. Under the shard lock.
+    #[inline]
+    pub(super) fn into_unshared<'s>(self) -> Result<Unshared<'s, K, V>, Self> {
+        let live = Live(self.0.0, PhantomData);
+        let left = Word::born(Unit::Claim);
+        if V::is_present(live.marks()) && live.state().replace(left.keep(), left) {
+            Ok(Unshared(live))
+        } else {
+            Err(self)
+        }
+    }
+
     /// Stores the value of an entry that has none, for the owner of the table: all other units have been forgotten (5).
     pub(super) fn store_as_owner(self, value: V::Value) {
         Live(self.0.0, PhantomData).store(value, self, false);
@@ -670,4 +692,113 @@ impl<'a, K, V: Payload> Unshared<'a, K, V> {
     pub(super) fn take(self) -> (V::Value, Claim<K, V>) {
         self.0.take(true)
     }
+}
+
+/// The types of the entries that a reference to a table leads to. `pub` because sealed traits name it; nobody outside can.
+#[allow(unreachable_pub)]
+pub trait EntryTypes {
+    type EntryKey;
+    type Payload: Payload;
+}
+
+/// A [`Claim`] that is kept beside a `P`, a reference to its table.
+///
+/// Its fields do not mention `P::EntryKey`, which would make it invariant in `P`: so what keeps it is covariant in lifetimes (10).
+#[must_use = "a claim that is forgotten keeps its entry for ever"]
+pub(crate) struct ClaimIn<P>(Claim<Infallible, ()>, PhantomData<P>);
+
+/// A [`Hold`] that is kept beside a `P`, a reference to its table. It is covariant in `P`, as a [`ClaimIn`] is.
+#[must_use = "a hold that is forgotten keeps its key locked for ever"]
+pub(crate) struct HoldIn<P, M>(Hold<Infallible, (), M>, PhantomData<P>);
+
+impl<P: EntryTypes> ClaimIn<P> {
+    #[inline]
+    pub(crate) fn new(claim: Claim<P::EntryKey, P::Payload>) -> Self {
+        ClaimIn(Claim(UnitOf(claim.0.0.cast())), PhantomData)
+    }
+
+    #[inline]
+    pub(crate) fn live(&self) -> Live<'_, P::EntryKey, P::Payload> {
+        Live(self.0.0.0.cast(), PhantomData)
+    }
+
+    #[inline]
+    pub(crate) fn into_claim(self) -> Claim<P::EntryKey, P::Payload> {
+        Claim(UnitOf(self.0.0.0.cast()))
+    }
+}
+
+impl<P: EntryTypes, M: TypedAccess> HoldIn<P, M> {
+    #[inline]
+    pub(crate) fn new(hold: Hold<P::EntryKey, P::Payload, M>) -> Self {
+        HoldIn(Hold { unit: UnitOf(hold.unit.0.cast()), mode: hold.mode }, PhantomData)
+    }
+
+    #[inline]
+    pub(crate) fn into_hold(self) -> Hold<P::EntryKey, P::Payload, M> {
+        Hold { unit: UnitOf(self.0.unit.0.cast()), mode: self.0.mode }
+    }
+
+    #[inline]
+    pub(crate) fn as_hold(&self) -> &Hold<P::EntryKey, P::Payload, M> {
+        // SAFETY: the two types have the same layout, a pointer and a mode in the order of C, and the pointer is to such a slot (10).
+        unsafe { NonNull::from(&self.0).cast().as_ref() }
+    }
+
+    #[inline]
+    pub(crate) fn as_hold_mut(&mut self) -> &mut Hold<P::EntryKey, P::Payload, M> {
+        // SAFETY: as above, and we are borrowed exclusively.
+        unsafe { NonNull::from(&mut self.0).cast().as_mut() }
+    }
+}
+
+/// The core of a table: implemented by it alone, which this file must not import.
+pub(crate) trait IsCore<K, V: Payload> {}
+
+/// A reference to the core of a table with entries of the types `R`. It is covariant in `R`, and with that in the type of the keys, as a
+/// reference to the core itself is not.
+pub(crate) struct CoreRef<'a, R> {
+    /// The core of a table whose keys have at least the lifetimes of those of `R`.
+    core: NonNull<()>,
+    table: PhantomData<(&'a (), fn() -> R)>,
+}
+
+impl<'a, R: EntryTypes> CoreRef<'a, R> {
+    #[inline]
+    pub(crate) fn new<C: IsCore<R::EntryKey, R::Payload>>(core: &'a C) -> Self {
+        CoreRef { core: NonNull::from(core).cast(), table: PhantomData }
+    }
+
+    #[inline]
+    pub(crate) fn core<C: IsCore<R::EntryKey, R::Payload>>(&self) -> &C {
+        // SAFETY: it comes from a reference to a core, which is valid for `'a`. The table's keys may be used as those that `R` names, and
+        // no others get in (11).
+        unsafe { self.core.cast().as_ref() }
+    }
+}
+
+impl<R> Clone for CoreRef<'_, R> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R> Copy for CoreRef<'_, R> {}
+
+// SAFETY: it is a reference to a core, which is `Sync` under these bounds. (A test says so.)
+unsafe impl<R> Send for CoreRef<'_, R> where
+    R: EntryTypes<
+            EntryKey: Send + Sync,
+            Payload: Payload<Value: Send + Sync, Marks: Send + Sync, Kept: Send, Excess: Sync>,
+        >
+{
+}
+// SAFETY: as above.
+unsafe impl<R> Sync for CoreRef<'_, R> where
+    R: EntryTypes<
+            EntryKey: Send + Sync,
+            Payload: Payload<Value: Send + Sync, Marks: Send + Sync, Kept: Send, Excess: Sync>,
+        >
+{
 }
