@@ -198,7 +198,7 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
         core::mem::ManuallyDrop::new(self).take_held()
     }
 
-    /// The same of a guard that is dropped without it.
+    /// Takes the hold out of a guard that will be dropped without it.
     #[inline(always)]
     fn take_held(&mut self) -> Option<(P, HoldOf<P, M>)> {
         self.held.take().map(|(table, hold)| (table, hold.into_hold()))

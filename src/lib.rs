@@ -412,9 +412,9 @@ pub mod futures {
 /// ```
 ///
 /// # Lifetimes
-/// What borrows a table can be used where a shorter borrow is asked for, and so can its keys: a guard of a `static` table goes into a
-/// struct with a lifetime, and guards of two tables into one list. That is so for guards, [`Guards`], handles, and the futures of
-/// [`futures`] and of a [detector].
+/// Guards, [`Guards`], handles, and the futures of [`futures`] and of a [detector] are covariant in the lifetime for which
+/// they borrow their table, and in the type of its keys: a guard of a `static` table fits into a struct with a lifetime, and
+/// guards of two tables into one list.
 ///
 /// ```
 /// use keylatch::MutexGuard;
@@ -429,8 +429,8 @@ pub mod futures {
 /// }
 /// ```
 ///
-/// Values are as invariant as in a `&mut`, for readers too, because the guards of readers and writers refer to their map by the same
-/// type:
+/// They are invariant in the type of a map's values, like a `&mut`. That includes readers' guards, because all guards of a
+/// map refer to it by the same type:
 ///
 /// ```compile_fail
 /// use keylatch::MapWriteGuard;
@@ -447,7 +447,7 @@ pub mod futures {
 /// }
 /// ```
 ///
-/// Nor can the keys of a table, or of what owns a share of it, be taken for shorter ones: the first could then be given one.
+/// A table and an owned guard are invariant in the type of the keys, because a call on the table can add a key:
 ///
 /// ```compile_fail
 /// use keylatch::KeyedMutex;
@@ -464,7 +464,7 @@ pub mod futures {
 /// }
 /// ```
 ///
-/// And nothing gets a longer life than it has:
+/// No lifetime can be lengthened:
 ///
 /// ```compile_fail
 /// use keylatch::MutexGuard;

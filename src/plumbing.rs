@@ -73,7 +73,7 @@ pub trait Kind: sealed::KindInside {
 pub trait Table: sealed::TableInside<<Self as Table>::Key> {
     /// The type of the table's keys.
     type Key;
-    /// The types that the table is made of.
+    /// The types that a reference to the table is made of.
     type Types: TableTypes<
             Table = Self,
             EntryKey = Self::Key,
@@ -81,7 +81,7 @@ pub trait Table: sealed::TableInside<<Self as Table>::Key> {
         >;
 }
 
-/// The types that a table is made of: what a [`TableRef`] knows of its table. Sealed.
+/// The types that a [`TableRef`] has in place of its table's. Sealed.
 pub trait TableTypes: sealed::TableTypesInside {
     /// The table's type.
     type Table: Table<Key = Self::EntryKey> + sealed::TableInside<Self::EntryKey, Payload = Self::Payload>;
@@ -89,10 +89,11 @@ pub trait TableTypes: sealed::TableTypesInside {
 
 /// The types of a table of the kind `T`, with keys `K` and the hasher `S`.
 ///
-/// There is no value of it. Unlike the table it is covariant in `K`, because it can be given no key.
+/// It has no values. It is covariant in `K`, in which the table is invariant.
 pub struct TypesOf<T, K, S>(PhantomData<Variance<T, K, S>>);
 
-/// The hasher is not touched, only named; and a kind names the type of the values, which are changed through references.
+/// Covariant in the keys and the hasher, and, as functions, `Send` whatever the hasher is: the table is only named, not used.
+/// Invariant in the kind, which names the type of the values: a reference to the table can change these.
 type Variance<T, K, S> = (fn(T) -> T, fn() -> (K, S));
 
 impl<T, K, S> fmt::Debug for TypesOf<T, K, S> {

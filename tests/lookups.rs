@@ -1,5 +1,5 @@
-//! What a look-up asks of a key, and what it costs: a call that makes no entry needs no key of its own, and one that finds an entry makes
-//! none. Allocations are counted in tests/allocations.rs.
+//! What a look-up requires of its key argument: a call that makes no entry needs no `ToKey`, and a call that finds an entry
+//! makes no key. tests/allocations.rs counts allocations.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -34,10 +34,11 @@ fn a_map_of_static_strings_is_looked_up_by_any_string_in_every_form() {
     assert_eq!(map.entries(), 0);
 }
 
-/// A key that cannot be copied, and what finds it.
+/// A key that is not `Clone`.
 #[derive(PartialEq, Eq, Hash)]
 struct Token(String);
 
+/// Looks up a [`Token`], but cannot make one.
 #[derive(Hash)]
 struct Named<'a>(&'a str);
 
@@ -58,7 +59,7 @@ fn a_look_up_needs_no_to_key() {
     assert_eq!(map.entries(), 0);
 }
 
-/// Counts how many keys are made.
+/// Counts the keys that are made from it.
 #[derive(Hash)]
 struct Counting<'a>(&'a str, #[allow(dead_code)] Uncounted<'a>);
 
@@ -109,7 +110,7 @@ fn a_look_up_of_a_key_without_an_entry_finds_nothing_even_if_it_is_polled_later(
 }
 
 #[test]
-fn a_look_up_of_a_key_with_an_entry_sees_what_it_has_at_the_first_poll() {
+fn a_look_up_of_a_key_with_an_entry_sees_the_value_at_the_first_poll() {
     let map = LockMap::<String, u32>::new();
     map.insert_blocking("a", 1);
     let (get, again, remove) = (map.get("a"), map.get("a"), map.remove("a"));
@@ -121,12 +122,12 @@ fn a_look_up_of_a_key_with_an_entry_sees_what_it_has_at_the_first_poll() {
 }
 
 #[test]
-fn a_look_up_that_is_dropped_keeps_nothing_in_the_map() {
+fn a_dropped_look_up_leaves_no_entry() {
     let map = LockMap::<String, Rc<u32>>::new();
     map.insert_blocking("a", Rc::new(1));
     let (get, insert) = (map.get("a"), map.insert("a", Rc::new(2)));
     assert_eq!(map.remove_blocking("a").as_deref(), Some(&1));
-    // What has been found stays for as long as the futures do.
+    // The futures keep the entry that they have found.
     assert_eq!((map.len(), map.entries()), (0, 1));
     drop(get);
     assert_eq!(block_on(insert), None);
@@ -140,7 +141,7 @@ fn a_look_up_that_is_dropped_keeps_nothing_in_the_map() {
 }
 
 #[test]
-fn the_calls_of_a_bounded_map_evict_what_is_too_much() {
+fn calls_on_a_bounded_map_evict_the_excess() {
     let map: LockMap<String, u32> = LockMap::builder().max_values(2).shards(1).build();
     block_on(async {
         for (value, key) in (0..).zip(["a", "b", "c", "d", "c", "d"]) {

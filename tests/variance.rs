@@ -1,7 +1,7 @@
-//! What lives long can be used where something shorter is asked for: guards, handles and futures are covariant in the lifetime of their
-//! table, and those that borrow it in the type of its keys too. What must not be possible is in the examples of `keylatch::table`.
+//! Guards, handles and futures are covariant in the lifetime for which they borrow their table, and in the type of its keys.
+//! The conversions that must not compile are doctests of `keylatch::table`.
 
-#![allow(single_use_lifetimes)] // that one is longer than another is the point
+#![allow(single_use_lifetimes)] // the bounds between lifetimes are the point
 
 use std::rc::Rc;
 
@@ -18,7 +18,7 @@ use keylatch::{
     MapWriteGuard, MutexGuard, PermitGuard, ReadGuard, UpgradableGuard, Upgraded, WriteGuard,
 };
 
-/// Says that the first type can be used as the second, for all lifetimes.
+/// Compiles if the type can be used with a shorter lifetime in place of a longer one.
 macro_rules! shortens {
     ($($name:ident: $($Type:ident)::+ [$($before:tt)*] $(<$($rest:ty),+>)?;)+) => {$(
         #[allow(dead_code)]
@@ -51,7 +51,7 @@ shortens! {
     borrowed_hold: Upgraded [] <TableRef<'static, KeyedRwLock<String>>>;
 }
 
-/// The same of what is generic over how it refers to its table.
+/// The same for types that are generic over their reference to the table.
 macro_rules! shortens_its_table {
     ($($name:ident: $Type:ty;)+) => {$(
         #[allow(dead_code)]
@@ -81,7 +81,7 @@ shortens_its_table! {
     batch: keylatch::Batch<'t, String, u8>;
 }
 
-/// The keys of one guard live longer than they have to.
+/// The same for the type of the keys, together with the borrow of the table and alone.
 macro_rules! shortens_its_keys {
     ($($name:ident: $Type:ty;)+) => {$(
         #[allow(dead_code)]
@@ -120,7 +120,7 @@ struct Job<'a> {
 }
 
 #[test]
-fn a_guard_of_a_static_table_goes_into_a_job_that_borrows_something_else_too() {
+fn a_guard_of_a_static_table_fits_into_a_struct_with_a_shorter_lifetime() {
     let locks: &'static KeyedMutex<String> = Box::leak(Box::default());
     let guard: MutexGuard<'static, String> = locks.lock_blocking("a");
     let name = String::from("import");
@@ -150,7 +150,7 @@ fn guards_of_two_tables_share_a_list() {
 }
 
 #[test]
-fn a_key_is_released_as_ever_by_a_guard_whose_keys_were_shortened() {
+fn a_guard_with_a_shortened_key_type_releases_its_key() {
     fn shorten<'a, 'k>(
         guard: MapWriteGuard<'a, (&'static str, String), u32>,
         _: &'k str,
@@ -171,7 +171,7 @@ fn a_key_is_released_as_ever_by_a_guard_whose_keys_were_shortened() {
 }
 
 #[test]
-fn a_handle_that_was_shortened_locks_its_key() {
+fn a_handle_with_a_shortened_key_type_locks_its_key() {
     fn shorten<'a, 'k>(
         handle: KeyHandle<'a, KeyedMutex<&'static str>>,
         _: &'k str,
@@ -187,7 +187,7 @@ fn a_handle_that_was_shortened_locks_its_key() {
     assert!(locks.is_empty());
 }
 
-/// What a user writes around a guard needs no bounds on what is in the map.
+/// A user's generic wrappers of guards, handles and futures need no bounds on the types of keys and values.
 #[allow(dead_code)]
 mod generic_wrappers {
     use super::*;
@@ -244,7 +244,7 @@ mod generic_wrappers {
 }
 
 #[test]
-fn a_tracked_guard_of_a_long_lived_table_is_kept_beside_others() {
+fn tracked_guards_of_two_tables_share_a_list() {
     let long: &'static KeyedMutex<u64> = Box::leak(Box::default());
     let (short, detector) = (KeyedMutex::<u64>::new(), Detector::new());
     fn keep<'a>(list: &mut Vec<Tracked<MutexGuard<'a, u64>>>, guard: Tracked<MutexGuard<'static, u64>>) {
@@ -257,7 +257,7 @@ fn a_tracked_guard_of_a_long_lived_table_is_kept_beside_others() {
 }
 
 #[test]
-fn the_type_of_the_table_is_found_by_what_borrows_it() {
+fn the_type_of_the_table_is_inferred_from_a_borrowed_handle_or_guard() {
     let (locks, map) = (KeyedMutex::<u64>::new(), LockMap::<u64, u8>::new());
     assert_eq!(generic_wrappers::key_of_a_handle(&locks.handle(&7)), &7);
     assert_eq!(generic_wrappers::key_of_a_handle(&map.handle(&8)), &8);

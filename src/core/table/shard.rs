@@ -82,7 +82,7 @@ impl<K, V: Payload> Shard<K, V> {
         self.rest.find(tag.bucket_hash(), is_it).map(|slot_index| self.pool.look(slot_index))
     }
 
-    /// Gives a claim of an entry of this shard up, if nobody else uses the entry, whose value is all that keeps it then.
+    /// Gives up a claim of an entry of this shard, if only the value's own claim keeps the entry besides.
     #[inline]
     pub(super) fn unshared(&self, claim: Claim<K, V>) -> Result<Unshared<'_, K, V>, Claim<K, V>> {
         claim.into_unshared()

@@ -186,9 +186,9 @@ impl<K, T> Core<K, Valued<T>> {
         }
     }
 
-    /// Stores a value in the place of another, by a claim of the entry, which is given up; and gives the old one.
+    /// Replaces the value of an entry by a claim, which is given up, and returns the old value.
     #[inline]
-    #[allow(clippy::type_complexity)] // a name for it would say less
+    #[allow(clippy::type_complexity)] // an alias would hide more than it tells
     pub(crate) fn insert_by(&self, claim: Claim<K, Valued<T>>, value: T) -> Result<T, Busy<(Claim<K, Valued<T>>, T)>> {
         let (tag, address) = (tag_of(claim.live()), claim.live().address());
         let old = self.shard(tag).with(|shard| match shard.unshared(claim) {
@@ -198,11 +198,11 @@ impl<K, T> Core<K, Valued<T>> {
         self.sweep_after(old, tag, address)
     }
 
-    /// If somebody has left the entry at this address: values that are too many go.
+    /// Evicts excess values, if the claim of the entry at this address has been given up.
     #[inline]
     fn sweep_after<R, E>(&self, left: Result<R, E>, tag: Tag, address: usize) -> Result<R, Busy<E>> {
         if left.is_ok() && self.exceeds(tag) {
-            // If the drop of what is evicted panics, what is to be returned is dropped as well.
+            // If the drop of an evicted value panics, the result is still dropped.
             self.sweep(tag, address);
         }
         left.map_err(Busy)
@@ -225,7 +225,7 @@ impl<K, T> Core<K, Valued<T>> {
         removed
     }
 
-    /// The same, by a claim of the entry, which is given up.
+    /// Takes the value of an entry out by a claim, which is given up.
     #[inline]
     pub(crate) fn remove_by(&self, claim: Claim<K, Valued<T>>) -> Result<T, Busy<Claim<K, Valued<T>>>> {
         let (tag, address) = (tag_of(claim.live()), claim.live().address());
@@ -235,7 +235,7 @@ impl<K, T> Core<K, Valued<T>> {
             self.retire_valued(shard, tag, address, claim, &mut dead);
             Ok(value)
         });
-        // If the drop of the key panics, the value is dropped as well.
+        // If the drop of the key panics, the value is still dropped.
         drop(dead);
         removed
     }
@@ -247,7 +247,7 @@ fn look_at<K, T, R>(entry: &Unshared<'_, K, Valued<T>>, look: impl FnOnce(&T) ->
     look(entry.value())
 }
 
-/// Gives the old value.
+/// Replaces the value and returns the old one.
 #[inline]
 fn write_over<K, T>(entry: &mut Unshared<'_, K, Valued<T>>, value: T) -> T {
     entry.live().marks().renew(1);

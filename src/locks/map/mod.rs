@@ -15,6 +15,7 @@ use crate::plumbing::{Kind, Map, ReaderWriter, Table, TableRef, TypesOf, sealed}
 mod batch;
 mod bound;
 mod calls;
+mod find;
 pub(crate) mod guard;
 mod looking;
 mod version;

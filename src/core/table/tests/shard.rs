@@ -10,7 +10,8 @@ use crate::core::table::slot::Chunk;
 use crate::core::table::{Core, Payload, Tag};
 use crate::core::wait::word::{Unit, Word};
 
-/// A [`CoreRef`](crate::core::CoreRef) can be sent to another thread under these bounds, as a reference to the core can.
+/// Compiles if a core is `Sync` under the bounds under which a [`CoreRef`](crate::core::CoreRef) can be sent to another
+/// thread.
 #[allow(dead_code)]
 fn a_core_is_sync<K, V>() -> impl Sized
 where

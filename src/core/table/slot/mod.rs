@@ -43,7 +43,7 @@
 #![allow(unsafe_code)]
 
 use alloc::boxed::Box;
-use core::{convert::Infallible, marker::PhantomData, mem::MaybeUninit, ptr::NonNull};
+use core::{marker::PhantomData, mem::MaybeUninit, ptr::NonNull};
 
 use super::number::{INDEX_BITS, Number, SLOTS};
 use super::payload::Payload;
@@ -51,6 +51,10 @@ use crate::core::wait::Entered;
 use crate::core::wait::state::State;
 use crate::core::wait::word::{Access, Refusal, Unit, Word};
 use crate::sync::UnsafeCell;
+
+mod covariant;
+
+pub(crate) use self::covariant::{ClaimIn, CoreRef, EntryTypes, HoldIn, IsCore};
 
 struct Slot<K, V: Payload> {
     state: State,
@@ -692,113 +696,4 @@ impl<'a, K, V: Payload> Unshared<'a, K, V> {
     pub(super) fn take(self) -> (V::Value, Claim<K, V>) {
         self.0.take(true)
     }
-}
-
-/// The types of the entries that a reference to a table leads to. `pub` because sealed traits name it; nobody outside can.
-#[allow(unreachable_pub)]
-pub trait EntryTypes {
-    type EntryKey;
-    type Payload: Payload;
-}
-
-/// A [`Claim`] that is kept beside a `P`, a reference to its table.
-///
-/// Its fields do not mention `P::EntryKey`, which would make it invariant in `P`: so what keeps it is covariant in lifetimes (10).
-#[must_use = "a claim that is forgotten keeps its entry for ever"]
-pub(crate) struct ClaimIn<P>(Claim<Infallible, ()>, PhantomData<P>);
-
-/// A [`Hold`] that is kept beside a `P`, a reference to its table. It is covariant in `P`, as a [`ClaimIn`] is.
-#[must_use = "a hold that is forgotten keeps its key locked for ever"]
-pub(crate) struct HoldIn<P, M>(Hold<Infallible, (), M>, PhantomData<P>);
-
-impl<P: EntryTypes> ClaimIn<P> {
-    #[inline]
-    pub(crate) fn new(claim: Claim<P::EntryKey, P::Payload>) -> Self {
-        ClaimIn(Claim(UnitOf(claim.0.0.cast())), PhantomData)
-    }
-
-    #[inline]
-    pub(crate) fn live(&self) -> Live<'_, P::EntryKey, P::Payload> {
-        Live(self.0.0.0.cast(), PhantomData)
-    }
-
-    #[inline]
-    pub(crate) fn into_claim(self) -> Claim<P::EntryKey, P::Payload> {
-        Claim(UnitOf(self.0.0.0.cast()))
-    }
-}
-
-impl<P: EntryTypes, M: TypedAccess> HoldIn<P, M> {
-    #[inline]
-    pub(crate) fn new(hold: Hold<P::EntryKey, P::Payload, M>) -> Self {
-        HoldIn(Hold { unit: UnitOf(hold.unit.0.cast()), mode: hold.mode }, PhantomData)
-    }
-
-    #[inline]
-    pub(crate) fn into_hold(self) -> Hold<P::EntryKey, P::Payload, M> {
-        Hold { unit: UnitOf(self.0.unit.0.cast()), mode: self.0.mode }
-    }
-
-    #[inline]
-    pub(crate) fn as_hold(&self) -> &Hold<P::EntryKey, P::Payload, M> {
-        // SAFETY: the two types have the same layout, a pointer and a mode in the order of C, and the pointer is to such a slot (10).
-        unsafe { NonNull::from(&self.0).cast().as_ref() }
-    }
-
-    #[inline]
-    pub(crate) fn as_hold_mut(&mut self) -> &mut Hold<P::EntryKey, P::Payload, M> {
-        // SAFETY: as above, and we are borrowed exclusively.
-        unsafe { NonNull::from(&mut self.0).cast().as_mut() }
-    }
-}
-
-/// The core of a table: implemented by it alone, which this file must not import.
-pub(crate) trait IsCore<K, V: Payload> {}
-
-/// A reference to the core of a table with entries of the types `R`. It is covariant in `R`, and with that in the type of the keys, as a
-/// reference to the core itself is not.
-pub(crate) struct CoreRef<'a, R> {
-    /// The core of a table whose keys have at least the lifetimes of those of `R`.
-    core: NonNull<()>,
-    table: PhantomData<(&'a (), fn() -> R)>,
-}
-
-impl<'a, R: EntryTypes> CoreRef<'a, R> {
-    #[inline]
-    pub(crate) fn new<C: IsCore<R::EntryKey, R::Payload>>(core: &'a C) -> Self {
-        CoreRef { core: NonNull::from(core).cast(), table: PhantomData }
-    }
-
-    #[inline]
-    pub(crate) fn core<C: IsCore<R::EntryKey, R::Payload>>(&self) -> &C {
-        // SAFETY: it comes from a reference to a core, which is valid for `'a`. The table's keys may be used as those that `R` names, and
-        // no others get in (11).
-        unsafe { self.core.cast().as_ref() }
-    }
-}
-
-impl<R> Clone for CoreRef<'_, R> {
-    #[inline]
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<R> Copy for CoreRef<'_, R> {}
-
-// SAFETY: it is a reference to a core, which is `Sync` under these bounds. (A test says so.)
-unsafe impl<R> Send for CoreRef<'_, R> where
-    R: EntryTypes<
-            EntryKey: Send + Sync,
-            Payload: Payload<Value: Send + Sync, Marks: Send + Sync, Kept: Send, Excess: Sync>,
-        >
-{
-}
-// SAFETY: as above.
-unsafe impl<R> Sync for CoreRef<'_, R> where
-    R: EntryTypes<
-            EntryKey: Send + Sync,
-            Payload: Payload<Value: Send + Sync, Marks: Send + Sync, Kept: Send, Excess: Sync>,
-        >
-{
 }
