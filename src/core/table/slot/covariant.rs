@@ -1,5 +1,5 @@
-//! Tokens and references that are covariant in the lifetimes in the type of the keys, so that guards, handles and futures
-//! are. A part of [`slot`](super), whose invariants 10 and 11 are about it: it erases types, and puts them back.
+//! Tokens and references that are covariant in the type of the keys, so that guards, handles and futures are. They erase
+//! the types of entries and restore them, as the parent's invariants 10 and 11 allow.
 
 use core::{convert::Infallible, marker::PhantomData, ptr::NonNull};
 
@@ -66,13 +66,14 @@ impl<P: EntryTypes, M: TypedAccess> HoldIn<P, M> {
     }
 }
 
-/// The core of a table. Only [`Core`](super::super::Core) implements this: a trait, because this file must not import it.
+/// The core of a table. Only [`Core`](super::super::Core) implements this. It is a trait because this module must not import
+/// `Core`, which imports this module.
 pub(crate) trait IsCore<K, V: Payload> {}
 
 /// A reference to the core of a table whose entries have the types `R`. It is covariant in `R`, and so in the type of the
 /// keys, in which a plain reference to the core is invariant.
 pub(crate) struct CoreRef<'a, R> {
-    /// The core of a table whose keys outlive those that `R` names, or are as long-lived.
+    /// The core of a table whose keys have the type that `R` names, or a subtype of it.
     core: NonNull<()>,
     borrowed: PhantomData<&'a ()>,
     types: PhantomData<fn() -> R>,

@@ -1,4 +1,4 @@
-//! Slots: the memory of entries. The only module with unsafe code.
+//! Slots: the memory of entries. The only module with unsafe code; [`covariant`] is a part of it.
 //!
 //! Slots are allocated by *chunks* and never move, so that guards can point at them and at their keys. The right to
 //! access a slot is represented by *tokens*, none of which can be copied:
