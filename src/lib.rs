@@ -412,9 +412,108 @@ pub mod futures {
 /// let pages = Arc::new(KeyedRwLock::<String>::new());
 /// assert_eq!(file_name(&pages.try_write_arc("b").unwrap()), "b.png");
 /// ```
+///
+/// # Lifetimes
+/// Guards, [`Guards`], handles, and the futures of [`futures`] and of a [detector] are covariant in the lifetime for which
+/// they borrow their table, and in the type of its keys: a guard of a `static` table fits into a struct with a lifetime, and
+/// guards of two tables into one list.
+///
+/// ```
+/// use keylatch::MutexGuard;
+///
+/// struct Job<'a> {
+///     held: MutexGuard<'a, &'a str>,
+///     name: &'a str,
+/// }
+///
+/// fn job<'a>(held: MutexGuard<'static, &'static str>, name: &'a str) -> Job<'a> {
+///     Job { held, name }
+/// }
+/// ```
+///
+/// They are invariant in the type of a map's values, like a `&mut`. That includes readers' guards, because all guards of a
+/// map refer to it by the same type:
+///
+/// ```compile_fail
+/// use keylatch::MapWriteGuard;
+///
+/// fn shorten<'a>(guard: MapWriteGuard<'a, u64, &'static str>) -> MapWriteGuard<'a, u64, &'a str> {
+///     guard
+/// }
+/// ```
+/// ```compile_fail
+/// use keylatch::MapReadGuard;
+///
+/// fn shorten<'a>(guard: MapReadGuard<'a, u64, &'static str>) -> MapReadGuard<'a, u64, &'a str> {
+///     guard
+/// }
+/// ```
+///
+/// A table and an owned guard are invariant in the type of the keys, because a call on the table can add a key:
+///
+/// ```compile_fail
+/// use keylatch::KeyedMutex;
+///
+/// fn shorten<'a>(locks: &'a KeyedMutex<&'static str>) -> &'a KeyedMutex<&'a str> {
+///     locks
+/// }
+/// ```
+/// ```compile_fail
+/// use keylatch::MutexGuardArc;
+///
+/// fn shorten<'a>(guard: MutexGuardArc<&'static str>) -> MutexGuardArc<&'a str> {
+///     guard
+/// }
+/// ```
+///
+/// No lifetime can be lengthened:
+///
+/// ```compile_fail
+/// use keylatch::MutexGuard;
+///
+/// fn lengthen<'a>(guard: MutexGuard<'a, u64>) -> MutexGuard<'static, u64> {
+///     guard
+/// }
+/// ```
+/// ```compile_fail
+/// use keylatch::{KeyHandle, KeyedMutex};
+///
+/// fn lengthen<'a>(handle: KeyHandle<'a, KeyedMutex<u64>>) -> KeyHandle<'static, KeyedMutex<u64>> {
+///     handle
+/// }
+/// ```
+/// ```compile_fail
+/// use keylatch::futures::Lock;
+///
+/// fn lengthen<'a>(future: Lock<'a, &'a str>) -> Lock<'a, &'static str> {
+///     future
+/// }
+/// ```
+/// ```compile_fail,E0597
+/// use keylatch::KeyedMutex;
+///
+/// let locks = KeyedMutex::<&str>::new();
+/// let guard = {
+///     let word = String::from("a");
+///     locks.lock_blocking(&word.as_str())
+/// };
+/// drop(guard);
+/// ```
+/// ```compile_fail,E0505
+/// use keylatch::KeyedMutex;
+///
+/// let locks = KeyedMutex::<u64>::new();
+/// let guard = locks.lock_blocking(&7);
+/// drop(locks);
+/// drop(guard);
+/// ```
+///
+/// [`Guards`]: crate::Guards
+/// [`futures`]: crate::futures
+/// [detector]: crate::deadlock
 pub mod table {
     pub use crate::locks::{IntoIter, MapKind, MutexKind, RwLockKind, SemaphoreKind};
-    pub use crate::plumbing::{Kind, Map, ReaderWriter, Table, TablePtr, TableRef};
+    pub use crate::plumbing::{Kind, Map, ReaderWriter, Table, TablePtr, TableRef, TableTypes, TypesOf};
 }
 
 pub use self::{

@@ -14,7 +14,7 @@ use std::time::Duration;
 use common::{pending, poll_with, ready};
 use futures_lite::future::block_on;
 use keylatch::deadlock::Detector;
-use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore, Latch, LockMap, Striped};
+use keylatch::{AddOrUpdate, Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore, Latch, LockMap, Striped};
 
 struct Counting;
 
@@ -167,6 +167,15 @@ fn a_map_in_steady_state_allocates_nothing() {
         0
     );
     assert_eq!(map.len(), 20);
+    let names = LockMap::<String, u64>::new();
+    names.insert_blocking(NAME, 1);
+    // A call on a key that is in the map makes no second `String`, and neither does a look-up that finds nothing.
+    assert_eq!(allocations(|_| assert!(block_on(names.get(NAME)).is_some())), 0);
+    assert_eq!(allocations(|n| assert!(block_on(names.insert(NAME, n)).is_some())), 0);
+    assert_eq!(allocations(|n| assert!(block_on(names.add_or_update(NAME, n)) != AddOrUpdate::Added)), 0);
+    assert_eq!(allocations(|_| drop(block_on(names.get_or_insert_with(NAME, async || 1)))), 0);
+    assert_eq!(allocations(|_| assert!(block_on(names.get(&NAME[1..])).is_none())), 0);
+    assert_eq!(allocations(|_| assert!(block_on(names.remove(&NAME[1..])).is_none())), 0);
     let names = LockMap::<String, u64>::builder().shards(1).recycle_keys(true).build();
     assert_eq!(
         allocations(|n| {

@@ -530,7 +530,7 @@ fn a_to_key_may_panic_or_use_the_map() {
         |map| drop(map.insert_blocking(&Asked(1), Value::new(1))),
         |map| once(map.insert(&Asked(1), Value::new(1))),
         |map| drop(map.get_or_insert_with_blocking(&Asked(1), || Value::new(1))),
-        |map| once(map.get(&Asked(1))),
+        |map| once(map.get_or_insert_with(&Asked(1), async || Value::new(1))),
         |map| drop(map.batch().insert(&Asked(1), Value::new(1)).commit_blocking()),
         |map| drop(map.write_blocking(&Asked(1)).insert(Value::new(1))),
     ];

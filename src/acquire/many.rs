@@ -23,7 +23,7 @@ use super::future::race;
 use super::request::Request;
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::core::Contention;
-use crate::core::{Access, Ending, Presence, Source, Waiter, Want};
+use crate::core::{Access, ClaimIn, Ending, Presence, Source, Waiter, Want};
 use crate::guard::{Guard, Released};
 use crate::guards::{Guards, ManyMode};
 use crate::list::List;
@@ -41,7 +41,7 @@ pub(crate) struct Calls<P, I> {
 /// Claims of the entries of several keys, each with the wanted mode, in the order in which they were named.
 struct Claims<P: TablePtr, M: Mode> {
     table: P,
-    list: List<(ClaimOf<P>, M)>,
+    list: List<(ClaimIn<P>, M)>,
 }
 
 /// Requests for several keys, all or none. Dropping this gives up its holds and its waiting request.
@@ -58,10 +58,15 @@ struct Requests<P: TablePtr, M: Mode> {
 
 /// A key that is wanted. Its entry is kept in the table.
 struct Wanted<P: TablePtr, M> {
-    claim: ClaimOf<P>,
+    claim: ClaimIn<P>,
     mode: M,
     /// The index among the guards.
     place: usize,
+}
+
+#[inline]
+fn kept<P: TablePtr, M>((claim, mode): (ClaimOf<P>, M)) -> (ClaimIn<P>, M) {
+    (ClaimIn::new(claim), mode)
 }
 
 impl<P: TablePtr, M: Mode> Wanted<P, M> {
@@ -177,7 +182,7 @@ where
     #[cold]
     #[inline(never)]
     fn line_up(table: P, (guards, refused): Entered<P, M>, rest: I) -> Requests<P, M> {
-        let mut claims = Claims { table, list: List::Few(Some(refused)) };
+        let mut claims = Claims { table, list: List::Few(Some(kept(refused))) };
         claims.put_back(guards);
         claims.extend(rest);
         claims.line_up()
@@ -194,7 +199,7 @@ impl<P: TablePtr, M: Mode> Claims<P, M> {
         let expected = more.size_hint().0.saturating_add(2);
         let (table, first) = first.into_claim();
         let mut list = List::room_for(expected);
-        list.push(first);
+        list.push(kept(first));
         let mut claims = Claims { table, list: List::Many(list) };
         claims.extend(core::iter::once(second));
         claims.extend(more);
@@ -206,7 +211,7 @@ impl<P: TablePtr, M: Mode> Claims<P, M> {
         self.list.expect(wanted.size_hint().0);
         for (mut source, mode) in wanted {
             let claim = self.table.core().claim(&mut source);
-            self.list.push((claim, mode));
+            self.list.push(kept((claim, mode)));
         }
     }
 
@@ -215,8 +220,9 @@ impl<P: TablePtr, M: Mode> Claims<P, M> {
     fn enter(mut self) -> Result<Guards<P, M>, Requests<P, M>> {
         let mut wanted = core::mem::take(&mut self.list).into_iter();
         let core = self.table.core();
-        let entered =
-            enter(&self.table, &mut wanted, |claim, mode, held: &[Guard<P, M>]| take(core, claim, mode, held));
+        let entered = enter(&self.table, &mut wanted, |claim: ClaimIn<P>, mode, held: &[Guard<P, M>]| {
+            take(core, claim.into_claim(), mode, held)
+        });
         entered.map_err(|entered| self.line_up_again(entered, wanted))
     }
 
@@ -225,9 +231,9 @@ impl<P: TablePtr, M: Mode> Claims<P, M> {
     fn line_up_again(
         mut self,
         (guards, refused): Entered<P, M>,
-        rest: impl Iterator<Item = (ClaimOf<P>, M)>,
+        rest: impl Iterator<Item = (ClaimIn<P>, M)>,
     ) -> Requests<P, M> {
-        self.list = core::iter::once(refused).chain(rest).collect();
+        self.list = core::iter::once(kept(refused)).chain(rest).collect();
         self.put_back(guards);
         self.line_up()
     }
@@ -237,7 +243,7 @@ impl<P: TablePtr, M: Mode> Claims<P, M> {
         let core = self.table.core();
         self.list.expect(guards.len());
         for guard in &guards {
-            self.list.push((core.claim(&mut guard.live()), guard.mode()));
+            self.list.push(kept((core.claim(&mut guard.live()), guard.mode())));
         }
         self.list.as_mut_slice().rotate_right(guards.len());
         drop(guards);
@@ -266,7 +272,7 @@ impl<P: TablePtr, M: Mode> Drop for Claims<P, M> {
     fn drop(&mut self) {
         if !self.list.as_slice().is_empty() {
             let (core, list) = (self.table.core(), core::mem::take(&mut self.list));
-            run_all(list.into_iter().map(|(claim, _)| move || core.withdraw(claim)));
+            run_all(list.into_iter().map(|(claim, _)| move || core.withdraw(claim.into_claim())));
         }
     }
 }
@@ -291,7 +297,7 @@ impl<P: TablePtr, M: Mode> Requests<P, M> {
         self.wanted.as_mut_slice().sort_unstable_by_key(|wanted| core::cmp::Reverse(wanted.address()));
         // The remaining requests have units of the same entries, so no key is dropped.
         for Wanted { claim, .. } in again {
-            self.table.core().withdraw(claim);
+            self.table.core().withdraw(claim.into_claim());
         }
     }
 
@@ -300,7 +306,7 @@ impl<P: TablePtr, M: Mode> Requests<P, M> {
     fn current(&mut self) -> Option<&mut Request<P, M>> {
         if self.current.is_none() {
             let Wanted { claim, mode, place } = self.wanted.pop()?;
-            self.current = Some((Request::new(self.table.clone(), claim, mode), place));
+            self.current = Some((Request::new(self.table.clone(), claim.into_claim(), mode), place));
         }
         self.current.as_mut().map(|(request, _)| request)
     }
@@ -359,7 +365,7 @@ impl<P: TablePtr, M: Mode> Requests<P, M> {
             released.release(guards.take_all());
         }
         for Wanted { claim, .. } in core::mem::take(&mut self.wanted) {
-            released.withdraw(&self.table, claim);
+            released.withdraw(&self.table, claim.into_claim());
         }
         if let Some((mut request, _)) = self.current.take() {
             panics.run(|| ending = request.take_ending(self.table.core()));

@@ -7,7 +7,7 @@ use core::task::Poll;
 
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::core::Contention;
-use crate::core::{Access, Ending, Entered, Presence, ReleaseFor, Source, Ticket, Waiter, WakeBatch, Want};
+use crate::core::{Access, ClaimIn, Ending, Entered, Presence, ReleaseFor, Source, Ticket, Waiter, WakeBatch, Want};
 #[cfg(target_has_atomic = "ptr")]
 use crate::core::{Identity, Live, Place};
 use crate::guard::{Guard, Released};
@@ -58,7 +58,7 @@ impl<P: TablePtr, S: Source<P::Key, PayloadOf<P>>, M: Mode> Call<P, S, M> {
 /// A request for a hold: a claim, and a position in the queue once it waits. Dropping it gives up both.
 pub(crate) struct Request<P: TablePtr, M: Mode> {
     /// `None` when the hold has been acquired.
-    claim: Option<(P, ClaimOf<P>)>,
+    claim: Option<(P, ClaimIn<P>)>,
     ticket: Ticket,
     /// The id of the wait, after its start has been reported to the table's observer.
     told: Option<WaitId>,
@@ -68,7 +68,7 @@ pub(crate) struct Request<P: TablePtr, M: Mode> {
 impl<P: TablePtr, M: Mode> Request<P, M> {
     #[inline]
     pub(crate) fn new(table: P, claim: ClaimOf<P>, mode: M) -> Self {
-        Request { claim: Some((table, claim)), ticket: Ticket::NONE, told: None, mode }
+        Request { claim: Some((table, ClaimIn::new(claim))), ticket: Ticket::NONE, told: None, mode }
     }
 
     #[inline]
@@ -187,10 +187,15 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
             .map_or(Contention::MustQueue, |(table, claim)| table.core().contention(claim.live(), self.want()))
     }
 
+    #[inline(always)]
+    fn take_claim(&mut self) -> Option<(P, ClaimOf<P>)> {
+        self.claim.take().map(|(table, claim)| (table, claim.into_claim()))
+    }
+
     /// Makes the guard of the hold that the claim has become.
     #[inline]
     fn acquired(&mut self, entered: Entered) -> Guard<P, M> {
-        let (table, claim) = self.claim.take().expect("a request is acquired once");
+        let (table, claim) = self.take_claim().expect("a request is acquired once");
         Guard::new(table, claim.into_hold(entered, self.mode))
     }
 
@@ -206,7 +211,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         if self.told.is_some() {
             return self.give_up_observed();
         }
-        if let Some((table, claim)) = self.claim.take() {
+        if let Some((table, claim)) = self.take_claim() {
             table.core().cancel(claim, self.mode, self.ticket);
         }
     }
@@ -226,7 +231,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
     /// Gives up the request, or the hold that it was granted, together with the other holds of its call: see
     /// [`Released`].
     pub(super) fn give_up_into(mut self, released: &mut Released<P>) {
-        let Some((table, claim)) = self.claim.take() else { return };
+        let Some((table, claim)) = self.take_claim() else { return };
         let left = match table.core().leave_queue(claim.live(), self.ticket, released.batch()) {
             // The reservation passes to the next waiter, not to the first newcomer.
             Some(entered) => {
@@ -242,7 +247,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
     /// Returns the claim of a request that has not been polled.
     pub(super) fn into_claim(mut self) -> (P, (ClaimOf<P>, M)) {
         debug_assert!(!self.ticket.is_some());
-        let (table, claim) = self.claim.take().expect("a request is acquired once");
+        let (table, claim) = self.take_claim().expect("a request is acquired once");
         (table, (claim, self.mode))
     }
 

@@ -384,6 +384,22 @@ impl<K, V: Payload> Core<K, V> {
         })
     }
 
+    /// Returns a claim of an existing entry; `None` if there is no entry.
+    ///
+    /// # Panics
+    /// If the entry has [`MAX_UNITS`] units.
+    #[inline]
+    pub(crate) fn find_claim(&self, key: &impl Ask<K>) -> Option<Claim<K, V>> {
+        let joined = self.shard(key.tag()).with(|shard| {
+            let entry = shard.find(key.tag(), |other| key.is(other))?;
+            Some(Join::Claim.entry(Access::Exclusive, entry, self.rules()))
+        });
+        match joined? {
+            Joined::Hold(unit) | Joined::Claim(unit) => Some(unit.into_claim()),
+            Joined::Refused | Joined::Full => full(),
+        }
+    }
+
     /// Adds slots to a shard, and returns one of them.
     #[cold]
     fn more(&self, tag: Tag) -> Spare<K, V> {

@@ -46,13 +46,14 @@ pub(super) use self::lookup::full;
 pub(crate) use self::lookup::{Ask, Key, OwnedKey, Source};
 pub(crate) use self::observer::Observer;
 pub(crate) use self::payload::Payload;
-pub(crate) use self::slot::{Claim, Hold, Live, TypedAccess};
+pub(crate) use self::slot::{Claim, ClaimIn, CoreRef, EntryTypes, Hold, HoldIn, Live, TypedAccess};
 pub(crate) use self::tag::Tag;
 pub(crate) use self::value::Valued;
 pub(crate) use self::values::Busy;
 pub(crate) use self::visit::Ending;
 
 use self::shard::Shard;
+use self::slot::IsCore;
 
 /// The settings of a table.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +94,8 @@ pub(crate) struct Identity {
     address: usize,
 }
 
+impl<K, V: Payload> IsCore<K, V> for Core<K, V> {}
+
 type PaddedShard<K, V> = CachePadded<Lock<Shard<K, V>>>;
 
 // A panic in user code leaves the table consistent: no invariant is broken while user code runs.
@@ -102,6 +105,8 @@ impl<K, V: Payload> core::panic::UnwindSafe for Claim<K, V> {}
 impl<K, V: Payload> core::panic::RefUnwindSafe for Claim<K, V> {}
 impl<K, V: Payload, M> core::panic::UnwindSafe for Hold<K, V, M> {}
 impl<K, V: Payload, M> core::panic::RefUnwindSafe for Hold<K, V, M> {}
+impl<R> core::panic::UnwindSafe for CoreRef<'_, R> {}
+impl<R> core::panic::RefUnwindSafe for CoreRef<'_, R> {}
 
 /// The number of free entries that a shard keeps by default.
 const SPARES_PER_SHARD: usize = 64;

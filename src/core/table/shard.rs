@@ -7,7 +7,7 @@ use hashbrown::HashTable;
 use super::number::SLOTS;
 use super::payload::Payload;
 use super::pool::Pool;
-use super::slot::{Chunk, Live, SlotIndex, SlotRef, Spare, UnitOf};
+use super::slot::{Chunk, Claim, Live, SlotIndex, SlotRef, Spare, UnitOf, Unshared};
 use super::tag::Tag;
 use crate::core::wait::word::{Unit, Word};
 
@@ -80,6 +80,12 @@ impl<K, V: Payload> Shard<K, V> {
             tag_of(live) == tag && eq(live.key())
         };
         self.rest.find(tag.bucket_hash(), is_it).map(|slot_index| self.pool.look(slot_index))
+    }
+
+    /// Gives up a claim of an entry of this shard, if only the value's own claim keeps the entry besides.
+    #[inline]
+    pub(super) fn unshared(&self, claim: Claim<K, V>) -> Result<Unshared<'_, K, V>, Claim<K, V>> {
+        claim.into_unshared()
     }
 
     /// Makes an entry of a spare slot that has its key already. The caller has seen, under the same lock, that the key has none.

@@ -8,7 +8,7 @@ use super::lookup::{Ask, OwnedKey, Source};
 use super::payload::Payload;
 use super::retire::Dead;
 use super::shard::Shard;
-use super::slot::{Claim, Hold, Live, TypedAccess};
+use super::slot::{Claim, Hold, Live, TypedAccess, Unshared};
 use super::tag::Tag;
 use super::value::{Kept, Marks, Valued};
 use crate::core::wait::word::{Unit, Word};
@@ -123,9 +123,23 @@ impl<K, T> Core<K, Valued<T>> {
         self.shard(key.tag()).with(|shard| {
             let Some(entry) = shard.find(key.tag(), |other| key.is(other)) else { return Ok(None) };
             let Some(unshared) = entry.unshared() else { return Err(Busy(())) };
-            Valued::<T>::note_use(entry.marks());
-            Ok(Some(look(unshared.value())))
+            Ok(Some(look_at(&unshared, look)))
         })
+    }
+
+    /// Looks at the value of an entry by a claim, which is given up. `look` runs under the shard lock.
+    #[inline]
+    pub(crate) fn peek_by<R>(
+        &self,
+        claim: Claim<K, Valued<T>>,
+        look: impl FnOnce(&T) -> R,
+    ) -> Result<R, Busy<Claim<K, Valued<T>>>> {
+        let (tag, address) = (tag_of(claim.live()), claim.live().address());
+        let seen = self.shard(tag).with(|shard| {
+            let unshared = shard.unshared(claim)?;
+            Ok(look_at(&unshared, look))
+        });
+        self.sweep_after(seen, tag, address)
     }
 
     /// Stores a value and returns the old one.
@@ -141,9 +155,7 @@ impl<K, T> Core<K, Valued<T>> {
             if let Some(entry) = shard.find(tag, |other| key.is(other)) {
                 let mut entry = entry.unshared()?;
                 address = entry.live().address();
-                entry.live().marks().renew(1);
-                Valued::<T>::note_use(entry.live().marks());
-                return Some(Some(core::mem::replace(entry.value_mut(), value.take()?)));
+                return Some(Some(write_over(&mut entry, value.take()?)));
             }
             if !shard.has_spare() || shard.next_is_keyed() {
                 return None;
@@ -174,6 +186,28 @@ impl<K, T> Core<K, Valued<T>> {
         }
     }
 
+    /// Replaces the value of an entry by a claim, which is given up, and returns the old value.
+    #[inline]
+    #[allow(clippy::type_complexity)] // an alias would hide more than it tells
+    pub(crate) fn insert_by(&self, claim: Claim<K, Valued<T>>, value: T) -> Result<T, Busy<(Claim<K, Valued<T>>, T)>> {
+        let (tag, address) = (tag_of(claim.live()), claim.live().address());
+        let old = self.shard(tag).with(|shard| match shard.unshared(claim) {
+            Ok(mut entry) => Ok(write_over(&mut entry, value)),
+            Err(claim) => Err((claim, value)),
+        });
+        self.sweep_after(old, tag, address)
+    }
+
+    /// Evicts excess values, if the claim of the entry at this address has been given up.
+    #[inline]
+    fn sweep_after<R, E>(&self, left: Result<R, E>, tag: Tag, address: usize) -> Result<R, Busy<E>> {
+        if left.is_ok() && self.exceeds(tag) {
+            // If the drop of an evicted value panics, the result is still dropped.
+            self.sweep(tag, address);
+        }
+        left.map_err(Busy)
+    }
+
     /// Takes the value of a key out.
     #[inline]
     pub(crate) fn remove_at_once(&self, key: &impl Ask<K>) -> Result<Option<T>, Busy<()>> {
@@ -190,6 +224,35 @@ impl<K, T> Core<K, Valued<T>> {
         drop(dead);
         removed
     }
+
+    /// Takes the value of an entry out by a claim, which is given up.
+    #[inline]
+    pub(crate) fn remove_by(&self, claim: Claim<K, Valued<T>>) -> Result<T, Busy<Claim<K, Valued<T>>>> {
+        let (tag, address) = (tag_of(claim.live()), claim.live().address());
+        let mut dead = Dead::default();
+        let removed = self.shard(tag).with(|shard| {
+            let (value, claim) = shard.unshared(claim).map_err(Busy)?.take();
+            self.retire_valued(shard, tag, address, claim, &mut dead);
+            Ok(value)
+        });
+        // If the drop of the key panics, the value is still dropped.
+        drop(dead);
+        removed
+    }
+}
+
+#[inline]
+fn look_at<K, T, R>(entry: &Unshared<'_, K, Valued<T>>, look: impl FnOnce(&T) -> R) -> R {
+    Valued::<T>::note_use(entry.live().marks());
+    look(entry.value())
+}
+
+/// Replaces the value and returns the old one.
+#[inline]
+fn write_over<K, T>(entry: &mut Unshared<'_, K, Valued<T>>, value: T) -> T {
+    entry.live().marks().renew(1);
+    Valued::<T>::note_use(entry.live().marks());
+    core::mem::replace(entry.value_mut(), value)
 }
 
 /// The bound.

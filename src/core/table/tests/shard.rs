@@ -5,10 +5,22 @@ use std::string::String;
 use std::vec;
 use std::vec::Vec;
 
-use crate::core::table::Tag;
 use crate::core::table::shard::Shard;
 use crate::core::table::slot::Chunk;
+use crate::core::table::{Core, Payload, Tag};
 use crate::core::wait::word::{Unit, Word};
+
+/// Compiles if a core is `Sync` under the bounds under which a [`CoreRef`](crate::core::CoreRef) can be sent to another
+/// thread.
+#[allow(dead_code)]
+fn a_core_is_sync<K, V>() -> impl Sized
+where
+    K: Send + Sync,
+    V: Payload<Value: Send + Sync, Marks: Send + Sync, Kept: Send, Excess: Sync>,
+{
+    fn is_sync<T: Sync>() {}
+    is_sync::<Core<K, V>>
+}
 
 /// Hashes of a hasher that hides nothing, which count up in some of their bits: over shards and over queue locks they are spread as if at
 /// random, and no two of these have the same tag.

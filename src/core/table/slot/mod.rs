@@ -1,4 +1,4 @@
-//! Slots: the memory of entries. The only module with unsafe code.
+//! Slots: the memory of entries. The only module with unsafe code; [`covariant`] is a part of it.
 //!
 //! Slots are allocated by *chunks* and never move, so that guards can point at them and at their keys. The right to
 //! access a slot is represented by *tokens*, none of which can be copied:
@@ -31,6 +31,14 @@
 //! 9. Only a caller with *exclusive use* of an entry stores, changes or takes out its value: the owner of an exclusive
 //!    hold (7), a caller that finds under the shard lock that the value's own claim is the only unit ([`Unshared`]; 3),
 //!    or the owner of the table (5). Only a caller with a hold, or with exclusive use, reads the value.
+//! 10. A [`ClaimIn`] or a [`HoldIn`] is made from a token of an entry whose types are those of its `P`, and is kept beside
+//!     a reference to the entry's table. Since then `P` may have become a supertype of what it was. A type and its
+//!     supertype differ in lifetimes only, and a value of the type can be used as one of the supertype: so the slot's
+//!     key can be used, in place, as a key of the supertype. Values keep their type, in which `P` is invariant.
+//! 11. A [`CoreRef`] is made from a reference to a table, and since then its `R` may have become a supertype of what it
+//!     was. So no key of the type that `R` names by now may enter the table through it. Those who use it either have a
+//!     token, whose entry has its key already, or are public calls, which make a new `CoreRef` from the table itself,
+//!     so that `R` is exact. Values always have the table's own type, because `R` is invariant in it.
 
 #![allow(unsafe_code)]
 
@@ -43,6 +51,10 @@ use crate::core::wait::Entered;
 use crate::core::wait::state::State;
 use crate::core::wait::word::{Access, Refusal, Unit, Word};
 use crate::sync::UnsafeCell;
+
+mod covariant;
+
+pub(crate) use self::covariant::{ClaimIn, CoreRef, EntryTypes, HoldIn, IsCore};
 
 struct Slot<K, V: Payload> {
     state: State,
@@ -83,6 +95,7 @@ pub(crate) struct Live<'a, K, V: Payload>(Ptr<K, V>, PhantomData<&'a (K, V)>);
 
 /// One unit of a live slot, a claim or a hold: its owner knows which.
 #[must_use = "a unit that is forgotten keeps its entry for ever"]
+#[repr(transparent)]
 pub(crate) struct UnitOf<K, V: Payload>(Ptr<K, V>);
 
 /// A unit of a live slot that is no hold: a handle, a future, a waiter, a visit.
@@ -97,6 +110,7 @@ pub struct Claim<K, V: Payload>(UnitOf<K, V>);
 /// `pub` because sealed traits name it; other crates cannot.
 #[must_use = "a hold that is forgotten keeps its key locked for ever"]
 #[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
+#[repr(C)] // for `HoldIn`
 pub struct Hold<K, V: Payload, M> {
     unit: UnitOf<K, V>,
     mode: M,
@@ -510,6 +524,18 @@ impl<K, V: Payload> Claim<K, V> {
     #[inline]
     pub(super) fn into_unit(self) -> UnitOf<K, V> {
         self.0
+    }
+
+    /// Gives up the claim, if the value's own claim is the only other unit. Under the shard lock.
+    #[inline]
+    pub(super) fn into_unshared<'s>(self) -> Result<Unshared<'s, K, V>, Self> {
+        let live = Live(self.0.0, PhantomData);
+        let left = Word::born(Unit::Claim);
+        if V::is_present(live.marks()) && live.state().replace(left.keep(), left) {
+            Ok(Unshared(live))
+        } else {
+            Err(self)
+        }
     }
 
     /// Stores the value of an entry that has none, for the owner of the table: all other units have been forgotten (5).
