@@ -45,9 +45,9 @@ pub enum Error {
         /// The message of the server.
         source: Arc<tokio_postgres::Error>,
     },
-    /// The server does not let this user in, or lacks a right for it: a wrong password, a role that may not log in, no
-    /// line in `pg_hba.conf`, no such database, a missing right. Operations fail at once, without waiting for another
-    /// connection, while the driver keeps trying to connect.
+    /// The server does not let this user in, or the user lacks a right: a wrong password, a role that may not log in,
+    /// no line in `pg_hba.conf`, no such database, a missing right. Operations fail at once, without waiting for
+    /// another connection, while the driver keeps trying to connect.
     Denied {
         /// The message of the server.
         source: Arc<tokio_postgres::Error>,
