@@ -153,7 +153,7 @@ pub(crate) struct Tenure {
 }
 
 impl Tenure {
-    /// Returns the time left at this time. `None`: it never expires.
+    /// Returns the time left at the time `at`; `None` if the tenure never expires.
     pub(crate) fn remaining(&self, at: u64) -> Option<Duration> {
         (self.end != NEVER).then(|| Duration::from_nanos(self.end.saturating_sub(at)))
     }

@@ -18,16 +18,18 @@ CREATE TABLE IF NOT EXISTS keylatch_lease (
     since timestamptz NOT NULL, -- when the tenure began; after a release, the time of the release
     until timestamptz NOT NULL, -- 'infinity': the lease never expires; '-infinity': it was released
     wanted boolean NOT NULL, -- whether there is a waiter: then a release, or an earlier end, sends a notification
-    policy "char" NOT NULL, -- f(ixed), s(liding), u(p to), n(ever), or - for a custom one
+    policy "char" NOT NULL, -- f(ixed), s(liding), u(p to), n(ever), or - for any other
     idle bigint, -- these two are the times of the policy, in nanoseconds
     total bigint,
     PRIMARY KEY (ns, entity, key)
 ) WITH (fillfactor = 70);
 -- One row of each namespace is no lease: its entity is the byte ff, which no text contains, and its token is the
--- greatest that was swept. One row of the table is its mark: its entity is the byte fe, and its namespace is empty. Its
--- owner identifies the table: the byte ff, the database system, and the table's OID. Its `idle` is the timeline. Until
--- its `until` nothing is granted. Tokens up to its own are in doubt: the database may have forgotten their release, and
--- greater tokens granted after it.
+-- greatest that was swept.
+--
+-- One row of the table is its mark: its entity is the byte fe, and its namespace is empty. Its owner identifies the
+-- table: the byte ff, the database system, and the table's OID. Its `idle` is the timeline. Until its `until` nothing
+-- is granted. Tokens up to its own are in doubt: the database may have forgotten their release, and greater tokens
+-- granted after it.
 
 -- There is no index on `until`, so that a renewal writes to no index. `CREATE INDEX IF NOT EXISTS` alone would lock the
 -- table before it checks.
@@ -80,7 +82,7 @@ BEGIN
 END
 $$;
 
--- Acquires a lease, or reports who has it. a_want: a(ny), f(resh), m(ine), n(ew). a_term: whether the lease gets a new
+-- Acquires a lease, or reports its owner. a_want: a(ny), f(resh), m(ine), n(ew). a_term: whether the lease gets a new
 -- end, `idle` from now and at the latest `total` from its start, in microseconds.
 -- what: g(ranted), r(esumed), b(usy), f(ree), q(uarantined), t(ransaction: a guarded one is open).
 CREATE OR REPLACE FUNCTION keylatch_lease_acquire_v2(
@@ -243,7 +245,8 @@ DECLARE
     now timestamptz;
 BEGIN
     IF true = ANY (a_terms) THEN
-        -- Lock all rows first, in the order that every function uses that locks several rows, so that none deadlock.
+        -- Lock all rows first, in the order that every function uses that locks several rows, so that no two of them
+        -- deadlock.
         PERFORM FROM keylatch_lease l
             JOIN (
                 SELECT DISTINCT r.entity, r.key FROM unnest(a_entities, a_keys, a_terms) AS r (entity, key, term)
@@ -338,7 +341,7 @@ DECLARE
     now timestamptz;
     tokens bigint[];
 BEGIN
-    -- The order is the same in every function that locks several rows, so that none deadlock.
+    -- The order is the same in every function that locks several rows, so that no two of them deadlock.
     PERFORM FROM keylatch_lease WHERE ns = a_ns AND owner = a_owner AND until > clock_timestamp()
         ORDER BY entity, key FOR NO KEY UPDATE;
     now := clock_timestamp();

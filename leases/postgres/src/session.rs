@@ -58,7 +58,7 @@ const OWNED_BY: &str = "WITH clock AS MATERIALIZED (SELECT statement_timestamp()
 pub(crate) struct Place {
     pub(crate) namespace: String,
     pub(crate) channel: String,
-    /// The quarantine after the engine may have forgotten leases, in microseconds.
+    /// The length of a quarantine, in microseconds.
     pub(crate) quarantine: i64,
     /// Whether failovers are trusted to forget nothing.
     pub(crate) trusts: bool,

@@ -399,7 +399,7 @@ fn a_token_is_made_after_the_wait_for_the_row() {
         desk.client.batch_execute("BEGIN").await.unwrap();
         let lock = "SELECT FROM keylatch_lease WHERE ns = $1 FOR UPDATE";
         desk.client.execute(lock, &[&desk.namespace]).await.unwrap();
-        let meanwhile = async {
+        let concurrent = async {
             sleep(millis(300)).await;
             // A tenure that began and ended after the acquire was sent.
             let sql = "UPDATE keylatch_lease SET owner = 'x', token = extract(epoch FROM clock_timestamp()) * 1000000
@@ -408,8 +408,8 @@ fn a_token_is_made_after_the_wait_for_the_row() {
             desk.client.batch_execute("COMMIT").await.unwrap();
             token
         };
-        let (second, meanwhile) = zip(desk.here.try_acquire("report", &desk.joe, MINUTE), meanwhile).await;
-        assert!(second.unwrap().token().get() > meanwhile as u64);
+        let (second, concurrent) = zip(desk.here.try_acquire("report", &desk.joe, MINUTE), concurrent).await;
+        assert!(second.unwrap().token().get() > concurrent as u64);
         // The time of the second lease is counted from the end of that wait too.
         let left = desk.here.status("report").await.unwrap().unwrap().remaining().unwrap();
         assert!(left > MINUTE - millis(250), "{left:?}");
@@ -424,7 +424,7 @@ fn a_token_is_made_after_the_wait_for_a_concurrent_insert() {
         let insert = "INSERT INTO keylatch_lease VALUES
             ($1, '', 'report', 'x', 1, clock_timestamp(), '-infinity', false, 's', null, null)";
         desk.client.execute(insert, &[&desk.namespace]).await.unwrap();
-        let meanwhile = async {
+        let concurrent = async {
             sleep(millis(300)).await;
             let sql = "UPDATE keylatch_lease SET token = extract(epoch FROM clock_timestamp()) * 1000000
                 WHERE ns = $1 RETURNING token";
@@ -432,8 +432,8 @@ fn a_token_is_made_after_the_wait_for_a_concurrent_insert() {
             desk.client.batch_execute("COMMIT").await.unwrap();
             token
         };
-        let (second, meanwhile) = zip(desk.here.try_acquire("report", &desk.joe, MINUTE), meanwhile).await;
-        assert!(second.unwrap().token().get() > meanwhile as u64);
+        let (second, concurrent) = zip(desk.here.try_acquire("report", &desk.joe, MINUTE), concurrent).await;
+        assert!(second.unwrap().token().get() > concurrent as u64);
     });
 }
 

@@ -29,7 +29,7 @@ const AT_A_TIME: usize = 1000;
 pub(crate) struct Place {
     pub(crate) keys: [String; 3],
     pub(crate) channel: String,
-    /// The quarantine after the engine may have forgotten leases, in microseconds.
+    /// The length of a quarantine, in microseconds.
     pub(crate) quarantine: String,
     /// Whether restarts are trusted to forget nothing.
     pub(crate) trusts: bool,

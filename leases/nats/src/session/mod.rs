@@ -68,7 +68,7 @@ pub(crate) struct Place {
     pub(crate) subjects: Subjects,
     /// The time after the last sweep, by any process, until the next is due.
     pub(crate) sweeps: Option<Duration>,
-    /// The quarantine after the engine may have forgotten leases.
+    /// The length of a quarantine.
     pub(crate) quarantine: Duration,
     /// Whether restarts are trusted to forget nothing.
     pub(crate) trusts: bool,
@@ -293,7 +293,7 @@ fn unsuitable(is: &Config, name: &str, is_from: impl Fn(i64, i64, i64) -> bool) 
     wrong.into_iter().find_map(|(is_wrong, setting)| is_wrong.then_some(setting))
 }
 
-/// The reason that a connection cannot be used.
+/// Returns the reason that a connection cannot be used.
 fn unusable(error: Error) -> Error {
     match error {
         Error::Closed => Error::Unconnected { source: None },

@@ -1,6 +1,9 @@
--- Acquires a lease, or reports its owner. Arguments: run, longest, trusts, resource, owner, want: a(ny) f(resh) m(ine)
--- n(ew), waiting, term, idle, total, policy, channel. Returns { what, owner or token, held, remaining }; what:
--- g(ranted), r(esumed), b(usy), f(ree), q(uarantined).
+-- Acquires a lease, or reports its owner.
+--
+-- Arguments: run, longest, trusts, resource, owner, want: a(ny) f(resh) m(ine) n(ew), waiting, term, idle, total,
+-- policy, channel.
+--
+-- Returns { what, owner or token, held, remaining }; what: g(ranted), r(esumed), b(usy), f(ree), q(uarantined).
 local run, resource, owner, want = ARGV[1], ARGV[4], ARGV[5], ARGV[6]
 local waiting, has_term, idle, total, policy = ARGV[7] == '1', ARGV[8] == '1', ARGV[9], ARGV[10], ARGV[11]
 
@@ -43,7 +46,7 @@ end
 -- A token in doubt may be ahead of a clock that was set back.
 local new = {
     token = text(math.max(tonumber(last) + 1, tonumber(doubt) + 1, now)), since = now, tail = has_term and reach(now, idle, total) or lease.tail,
-    -- Waiters still wait.
+    -- Waiters still wait, so the flag stays.
     is_wanted = lease and lease.is_wanted, policy = has_term and policy or lease.policy, owner = owner,
 }
 if is_live then
@@ -52,7 +55,7 @@ if is_live then
 elseif not lease and taken_away(resource) then
     tell(ARGV[12], 'd', text(tonumber(new.token) - 1), resource)
 end
--- Each grant removes more leases than it adds.
+-- Each grant removes up to two expired leases, which is more than it adds.
 reclaim(2)
 redis.call('ZADD', owned, 0, place(owner, resource))
 keep_end(resource, new)
