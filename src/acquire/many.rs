@@ -2,7 +2,7 @@
 //! entries.
 //!
 //! Each is an ordinary [`Request`] for one key. A call waits only for a key that comes after all keys that it holds, in
-//! an order that is the same for all calls: so such calls never wait for each other in a circle. An entry does not move
+//! an order that is the same for all calls: so such calls never wait for each other in a cycle. An entry does not move
 //! while it has a claim, and a call has all its claims before it sorts them.
 //!
 //! A call that does not wait need not follow the order. So a blocking call, or a call that never waits, first acquires

@@ -199,7 +199,7 @@ impl LatchManyMode for ReadOrWrite {
 }
 
 /// Requests for several stripes, acquired one after the other. A call that waits for one stripe holds those before it
-/// in an order that is the same for all calls, so such calls never wait for each other in a circle.
+/// in an order that is the same for all calls, so such calls never wait for each other in a cycle.
 pub(super) struct Requests<'a, M: Mode> {
     latches: &'a [LatchWord],
     fairness: Fairness,

@@ -327,7 +327,7 @@ macro_rules! many {
     ) => {
         #[doc = concat!("Acquires the stripes of all these keys ", $what, ", all or none: a future whose output is the guards.")]
         ///
-        /// Each stripe is acquired once. Such calls never wait for each other in a circle, in whatever order they name the keys. This
+        /// Each stripe is acquired once. Such calls never wait for each other in a cycle, in whatever order they name the keys. This
         /// call reads the list of keys; the future does not borrow it. Nothing is acquired before the first poll.
         ///
         /// # Cancel safety

@@ -35,7 +35,7 @@ macro_rules! many {
             ///
             $(#[doc = $more])*
             ///
-            /// Such calls on one table never wait for each other in a circle, in whatever order they name their keys,
+            /// Such calls on one table never wait for each other in a cycle, in whatever order they name their keys,
             /// because each acquires them in the table's own order. Keys need no `Ord`. A key that is named twice is
             /// acquired once. (A caller that already holds a key and requests more can still deadlock.) The
             /// [policy](crate::Fairness) applies to each key as in single calls.
@@ -74,7 +74,7 @@ macro_rules! many {
             #[doc = concat!("As ", "[`", stringify!($lock), "`](Self::", stringify!($lock), "), but returns `None`, and holds")]
             /// no key, if one of the keys cannot be acquired at once.
             ///
-            /// It waits for no holder; at most it waits for calls that hold an internal lock for a few dozen
+            /// It waits for no holder; at most it waits for calls that hold an internal lock, usually for a few dozen
             /// instructions.
             ///
             /// Free keys are acquired while the list is read: so the list's iterator must not wait for keys of this

@@ -20,7 +20,7 @@ use crate::plumbing::{TablePtr, TableRef};
 /// Several changes of a [`LockMap`] that are made together, or not at all.
 ///
 /// A batch collects steps, and locks nothing before it is committed. The commit locks all keys, in the map's own order
-/// (so batches and the calls with `_many` in their names never wait for each other in a circle); a key that is only
+/// (so batches and the calls with `_many` in their names never wait for each other in a cycle); a key that is only
 /// checked is locked for reading. Then it checks the conditions, in the order in which the steps were added, and makes
 /// the changes only if all conditions hold. A condition sees the effect of the steps before it on its key.
 ///
