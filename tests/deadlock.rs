@@ -67,7 +67,7 @@ fn a_cycle_through_a_queue_is_found() {
     let deadlock = block_on(a.acquire(locks.lock("lock"))).unwrap_err();
     assert_eq!(
         deadlock.to_string(),
-        "a waits for \"lock\", which c holds; c waits for \"page\", which b waits for before it; \
+        "a waits for \"lock\", which c holds; c waits for \"page\", for which b is ahead of it in the queue; \
          b waits for \"page\", which a holds"
     );
 }
@@ -224,7 +224,7 @@ fn readers_are_admitted_before_the_writer_at_the_head_when_a_writer_leaves() {
             };
             assert_eq!(
                 deadlock.to_string(),
-                "q waits for \"page\", which p waits for before it; p waits for \"lock\", which q holds"
+                "q waits for \"page\", for which p is ahead of it in the queue; p waits for \"lock\", which q holds"
             );
             continue;
         }
@@ -252,7 +252,7 @@ fn a_writer_waits_for_later_readers_that_are_admitted_before_it() {
     let Poll::Ready(Err(deadlock)) = poll(pin!(p.acquire(locks.lock("lock")))) else { panic!("this closes a cycle") };
     assert_eq!(
         deadlock.to_string(),
-        "p waits for \"lock\", which q holds; q waits for \"page\", which p waits for before it"
+        "p waits for \"lock\", which q holds; q waits for \"page\", for which p is ahead of it in the queue"
     );
     drop(held);
     let Poll::Ready(Ok(read)) = poll(reader) else { panic!("the readers' phase has begun") };
@@ -272,7 +272,7 @@ fn a_reentry_is_reported_even_behind_another_waiter() {
     assert!(deadlock.is_reentry());
     assert_eq!(
         deadlock.to_string(),
-        "reader waits for \"page\", which writer waits for before it; writer waits for \"page\", which reader holds"
+        "reader waits for \"page\", for which writer is ahead of it in the queue; writer waits for \"page\", which reader holds"
     );
 }
 

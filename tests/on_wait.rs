@@ -457,7 +457,7 @@ fn a_wait_is_traced() {
     assert_eq!(
         *lines.lock().unwrap(),
         "\
-DEBUG message=waits table=\"jobs\" key=\"a\" mode=acquire 2 permits
+DEBUG message=started table=\"jobs\" key=\"a\" mode=acquire 2 permits
 DEBUG message=given up table=\"jobs\" key=\"a\" mode=acquire 2 permits
 "
     );

@@ -59,7 +59,10 @@ pub struct Call<'a, E: Engine, O: Operation<E>> {
 }
 
 /// The panic message of a future that is polled after it has finished.
-const ONCE: &str = "a future must not be polled after it has finished";
+const ONCE: &str = "keylatch-lease: a lease future was polled after it had finished";
+
+/// The panic message of a `fresh_token` that comes too late.
+const FRESH: &str = "keylatch-lease: `fresh_token` must be called before the future is polled";
 
 impl<'a, E: Engine, O: Operation<E>> Call<'a, E, O> {
     #[inline]
@@ -245,7 +248,7 @@ impl<E: Engine> Call<'_, E, TryAcquire> {
     /// If the future has been polled.
     pub fn fresh_token(mut self) -> Self {
         let request = self.operation.as_mut().map(|operation| &mut operation.request);
-        request.expect("`fresh_token` must be called before the future is polled").is_fresh = true;
+        request.expect(FRESH).is_fresh = true;
         self
     }
 }
@@ -288,7 +291,7 @@ impl<'a, E: Engine> Acquire<'a, E> {
     /// # Panics
     /// If the future has been polled.
     pub fn fresh_token(mut self) -> Self {
-        self.request.as_mut().expect("`fresh_token` must be called before the future is polled").is_fresh = true;
+        self.request.as_mut().expect(FRESH).is_fresh = true;
         self
     }
 

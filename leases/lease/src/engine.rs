@@ -252,7 +252,9 @@ pub trait Engine: Send + Sync {
 pub(crate) fn at_once<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
-        Poll::Pending => panic!("an engine that is LOCAL has a future that is not ready at once"),
+        Poll::Pending => panic!(
+            "keylatch-lease: an engine with `LOCAL = true` returned a future that was not ready on its first poll"
+        ),
     }
 }
 
@@ -275,7 +277,8 @@ pub struct Ask<'a> {
     /// In a request to a [`LOCAL`](Engine::LOCAL) engine: whether the lease is handed to a waiter, which may be dropped before it fetches the
     /// grant: see [`Engine::abandon`].
     pub waiting: bool,
-    /// The time of the request, by [`Engine::now`]. A [`LOCAL`](Engine::LOCAL) engine counts from here, others count by their own clock.
+    /// The time of the request, by [`Engine::now`]. A [`LOCAL`](Engine::LOCAL) engine counts durations from this time; other engines
+    /// use their own clock.
     pub at: Duration,
 }
 

@@ -70,7 +70,7 @@ pub enum AcquireError<X = Infallible> {
         /// The time left until the engine grants leases again.
         remaining: Duration,
     },
-    /// An argument is invalid: the owner's name is empty, or it or the resource is longer than 1,024 bytes.
+    /// An argument is invalid: the owner's name is empty, or the name or the resource is longer than 1,024 bytes.
     Invalid {
         /// `"owner"` or `"resource"`.
         argument: &'static str,
@@ -109,7 +109,7 @@ pub enum RenewError<X = Infallible> {
         /// The leased resource.
         resource: Resource,
     },
-    /// An argument is invalid: the owner's name is empty, or it or the resource is longer than 1,024 bytes.
+    /// An argument is invalid: the owner's name is empty, or the name or the resource is longer than 1,024 bytes.
     Invalid {
         /// `"owner"` or `"resource"`.
         argument: &'static str,
@@ -132,7 +132,10 @@ pub enum RenewError<X = Infallible> {
 ///     resource: Resource::new("invoice", "2024-17"),
 ///     owner: Owner::named("jane"),
 /// };
-/// assert_eq!(error.to_string(), "invoice/2024-17 was not released: jane has it in another tenure");
+/// assert_eq!(
+///     error.to_string(),
+///     "invoice/2024-17 was not released: jane holds it in another tenure than that of the grant"
+/// );
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -149,7 +152,7 @@ pub enum ReleaseError<X = Infallible> {
         /// The owner that has it.
         owner: Owner,
     },
-    /// An argument is invalid: the owner's name is empty, or it or the resource is longer than 1,024 bytes.
+    /// An argument is invalid: the owner's name is empty, or the name or the resource is longer than 1,024 bytes.
     Invalid {
         /// `"owner"` or `"resource"`.
         argument: &'static str,
@@ -175,7 +178,7 @@ pub enum ReleaseError<X = Infallible> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LookError<X = Infallible> {
-    /// An argument is invalid: the owner's name is empty, or it or the resource is longer than 1,024 bytes.
+    /// An argument is invalid: the owner's name is empty, or the name or the resource is longer than 1,024 bytes.
     Invalid {
         /// `"owner"` or `"resource"`.
         argument: &'static str,
@@ -260,8 +263,8 @@ impl<X: fmt::Display> fmt::Display for RenewError<X> {
             Self::Lost(lost) => fmt::Display::fmt(lost, f),
             Self::NotRenewable { resource } => write!(
                 f,
-                "the lease of {resource} cannot be renewed: its expiry is `Fixed`, or a custom policy that refused or was \
-                 not serialised (acquire the lease again to set a new one)"
+                "the lease of {resource} cannot be renewed: its expiry is `Fixed`, or its custom policy refused, or the \
+                 policy was lost when the grant was serialised; acquire the lease again with a new expiry"
             ),
             Self::Invalid { argument } => write_invalid(f, argument),
             Self::Engine(error) => write_engine(f, error),
@@ -274,7 +277,7 @@ impl<X: fmt::Display> fmt::Display for ReleaseError<X> {
         match self {
             Self::NotHeld { resource } => write!(f, "{resource} was not released: no owner has a lease of it"),
             Self::NotOwner { resource, owner } => {
-                write!(f, "{resource} was not released: {owner} has it in another tenure")
+                write!(f, "{resource} was not released: {owner} holds it in another tenure than that of the grant")
             }
             Self::Invalid { argument } => write_invalid(f, argument),
             Self::Engine(error) => write_engine(f, error),

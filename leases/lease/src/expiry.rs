@@ -97,7 +97,7 @@ impl Expiry {
     #[track_caller]
     pub(crate) fn assert_not_zero(&self) {
         if let Some(argument) = self.zero() {
-            panic!("the duration of a lease must not be zero: {argument}");
+            panic!("keylatch-lease: the duration of a lease must not be zero: {argument}");
         }
     }
 

@@ -123,7 +123,7 @@ impl<T> Slab<T> {
     #[inline]
     pub(crate) fn remove(&mut self, id: u32) -> T {
         let record = self.slot(id).and_then(Option::take);
-        let Some(record) = record else { panic!("no record {id}") };
+        let Some(record) = record else { panic!("keylatch-lease: internal error: no record {id}") };
         self.vacate(id);
         record
     }
@@ -136,7 +136,7 @@ impl<T> Slab<T> {
     #[inline]
     pub(crate) fn forget(&mut self, id: u32) {
         let slot = self.slot(id).filter(|slot| slot.is_some());
-        let Some(slot) = slot else { panic!("no record {id}") };
+        let Some(slot) = slot else { panic!("keylatch-lease: internal error: no record {id}") };
         *slot = None;
         self.vacate(id);
     }
@@ -220,14 +220,14 @@ impl<T> Index<u32> for Slab<T> {
 
     #[inline]
     fn index(&self, id: u32) -> &T {
-        self.get(id).unwrap_or_else(|| panic!("no record {id}"))
+        self.get(id).unwrap_or_else(|| panic!("keylatch-lease: internal error: no record {id}"))
     }
 }
 
 impl<T> IndexMut<u32> for Slab<T> {
     #[inline]
     fn index_mut(&mut self, id: u32) -> &mut T {
-        self.get_mut(id).unwrap_or_else(|| panic!("no record {id}"))
+        self.get_mut(id).unwrap_or_else(|| panic!("keylatch-lease: internal error: no record {id}"))
     }
 }
 
@@ -238,7 +238,7 @@ fn split(id: u32) -> (usize, usize) {
 
 /// Returns the number of the next chunk after `chunks`.
 fn number(chunks: usize) -> u32 {
-    assert!(chunks < MAX_CHUNKS, "more than {} records", MAX_CHUNKS * PLACES);
+    assert!(chunks < MAX_CHUNKS, "keylatch-lease: more than {} leases or waiters", MAX_CHUNKS * PLACES);
     chunks as u32
 }
 

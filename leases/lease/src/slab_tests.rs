@@ -220,7 +220,7 @@ fn no_record_has_the_last_number() {
 }
 
 #[test]
-#[should_panic(expected = "more than 4294967232 records")]
+#[should_panic(expected = "more than 4294967232 leases or waiters")]
 fn running_out_of_numbers_panics() {
     number(MAX_CHUNKS);
 }

@@ -534,8 +534,8 @@ mod error {
         assert_eq!(text(Lost::Expired.into()), "the lease is lost: it has expired");
         assert_eq!(
             text(RenewError::NotRenewable { resource: resource() }),
-            "the lease of invoice/17 cannot be renewed: its expiry is `Fixed`, or a custom policy that refused or was not \
-             serialised (acquire the lease again to set a new one)"
+            "the lease of invoice/17 cannot be renewed: its expiry is `Fixed`, or its custom policy refused, or the policy \
+             was lost when the grant was serialised; acquire the lease again with a new expiry"
         );
     }
 
@@ -548,7 +548,7 @@ mod error {
         );
         assert_eq!(
             text(ReleaseError::NotOwner { resource: resource(), owner: Owner::named("jane") }),
-            "invoice/17 was not released: jane has it in another tenure"
+            "invoice/17 was not released: jane holds it in another tenure than that of the grant"
         );
     }
 

@@ -199,7 +199,7 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// A hold if that is possible at once, else a claim.
+    /// Returns a hold if that is possible at once, else a claim.
     ///
     /// # Panics
     /// If the entry has [`MAX_UNITS`] units.
@@ -416,5 +416,7 @@ impl<K, V: Payload> Drop for Lent<'_, K, V> {
 #[cold]
 #[inline(never)]
 pub(in crate::core) fn full() -> ! {
-    panic!("keylatch: too many holders or waiters for one key or latch: it can have at most {MAX_UNITS}")
+    panic!(
+        "keylatch: too many users (holders, waiters, handles, unfinished futures) of one key or latch: at most {MAX_UNITS}"
+    )
 }

@@ -208,7 +208,7 @@ pub(super) struct Dead<K, V: Payload> {
 }
 
 /// See [`Core::sweeping`].
-#[must_use = "it is for the end of the step"]
+#[must_use = "bind it: it works when it is dropped at the end of the step"]
 pub(crate) struct Sweeping<'a, K, V: Payload> {
     core: &'a Core<K, V>,
     left: Option<EntryAddress>,

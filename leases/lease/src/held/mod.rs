@@ -401,7 +401,7 @@ impl<'a, E: Engine> Held<'a, E> {
     /// let grant = held.into_grant();
     /// assert!(leases.release_now(&grant).is_ok());
     /// ```
-    #[must_use = "without it the lease can be released by its owner's name only"]
+    #[must_use = "if the grant is dropped, the lease stays, and can be released only by its owner's name"]
     pub fn into_grant(mut self) -> Grant {
         self.leave();
         self.tenure.state.lock().grant.clone()
@@ -468,11 +468,11 @@ impl<'a, E: Engine> Slot<'a, E> {
         tenure: &Arc<Tenure>,
         due: Option<Duration>,
         renewed: Duration,
-        is_along: bool,
+        is_batched: bool,
     ) -> Self {
         // A request to an engine in this process is so cheap that renewals need not share one.
         let due = due.filter(|_| !E::LOCAL);
-        let place = due.map(|due| leases.renewal_queue().enter(due, tenure, renewed, is_along));
+        let place = due.map(|due| leases.renewal_queue().enter(due, tenure, renewed, is_batched));
         Slot { leases, place }
     }
 
@@ -484,7 +484,7 @@ impl<'a, E: Engine> Slot<'a, E> {
     }
 
     /// Takes the tenures to renew together with this one out of the queue, among those due within `moment`.
-    fn along(leases: &Leases<E>, one: &Arc<Tenure>, moment: Duration, refusals: u32) -> Vec<Arc<Tenure>> {
+    fn batched(leases: &Leases<E>, one: &Arc<Tenure>, moment: Duration, refusals: u32) -> Vec<Arc<Tenure>> {
         if E::LOCAL {
             return Vec::new();
         }

@@ -29,7 +29,7 @@ fn one_user_too_many_panics_in_every_form() {
     let guard = handle.try_lock().unwrap();
     let panics = |what: &str, f: &dyn Fn()| {
         let message = *catch_unwind(AssertUnwindSafe(f)).expect_err(what).downcast::<String>().expect(what);
-        assert!(message.contains("too many holders or waiters") && message.contains("at most"), "{what}: {message}");
+        assert!(message.contains("too many users") && message.contains("at most"), "{what}: {message}");
     };
     while_full(&handle, || {
         panics("lock", &|| drop(locks.lock(&7)));
@@ -107,7 +107,7 @@ fn a_call_for_several_keys_of_which_one_is_full_panics_and_holds_none() {
             ];
             for call in calls {
                 let message = *catch_unwind(AssertUnwindSafe(call)).unwrap_err().downcast::<String>().unwrap();
-                assert!(message.contains("too many holders or waiters"), "{message}");
+                assert!(message.contains("too many users"), "{message}");
                 assert_eq!(locks.len(), 1);
             }
         }
