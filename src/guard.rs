@@ -356,7 +356,7 @@ impl<P: TablePtr> Guard<P, Permit> {
     }
 }
 
-/// The holds and claims that one call gives up, in the order in which user code never sees a key that is still held, or
+/// The holds and claims that one call gives up, in an order such that user code sees no key that is still held, and none
 /// that was granted to a waiter that has not been woken:
 /// 1. All holds are released and positions in queues are given up. Wakers and claims are collected here: no waiter is
 ///    woken yet, and nothing is dropped.

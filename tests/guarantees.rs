@@ -87,7 +87,7 @@ fn guarantee_1_mutual_exclusion_for_every_mix_of_forms() {
 fn guarantee_2_no_entry_outlives_its_last_user() {
     for fairness in ALL {
         let locks = KeyedMutex::<u64>::builder().fairness(fairness).build();
-        // Cancelled late: after the key was handed over, or was free and the waiter woken.
+        // The waiters are cancelled late: after the first was handed the key or (depending on the policy) woken for it.
         let guard = locks.try_lock(&7).unwrap();
         let mut waiters: Vec<_> = (0..1000).map(|_| locks.lock(&7)).collect();
         waiters.iter_mut().for_each(pending);

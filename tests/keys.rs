@@ -637,8 +637,8 @@ fn a_to_key_into_that_panics_leaves_the_table_intact() {
 }
 
 proptest! {
-    /// Compared with a list of the held keys, for any sequence of calls and panics in `to_key_into`: a key has an
-    /// entry exactly while it is held, and the number of old keys does not exceed the pool's capacity.
+    /// For any sequence of calls, and of panics in `to_key_into`, the table agrees with a list of the held keys: a key
+    /// has an entry exactly while it is held, and the number of old keys does not exceed the pool's capacity.
     #[test]
     fn panics_of_to_key_into_lose_no_entry(pool in 0..40usize, steps in prop::collection::vec((0..8u8, 0..60u8), 1..200)) {
         let before = LIVE.get();

@@ -97,7 +97,7 @@ fn walk(lock: &dyn Lock, fairness: Fairness, seed: u64) {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut key = Key::new(Rules { fairness, permits: 0 });
     let mut held: Vec<Held<'_>> = Vec::new();
-    // The futures by id, with whether they have been polled.
+    // The futures by id. The flag tells whether the future has been polled.
     let mut asking: BTreeMap<u32, (Asking<'_>, bool)> = BTreeMap::new();
     let mut next = 0;
     let any = |random: &mut Random, asking: &BTreeMap<u32, (Asking<'_>, bool)>| {

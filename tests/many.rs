@@ -895,7 +895,7 @@ fn a_future_whose_poll_has_panicked_holds_nothing_even_before_it_is_dropped() {
             let others: Vec<_> = others.collect();
             let mut drop_other = Some(other);
             if waits_already && !others.is_empty() {
-                drop_other = None; // the future can take this one, and then waits for another
+                drop_other = None; // `last` is free: the future acquires it, and waits for one of `others`
             }
             let outcome = catch_unwind(AssertUnwindSafe(|| poll_with(&mut future, &uncloned::waker()).is_pending()));
             let held = THREE.iter().filter(|key| locks.is_locked(*key)).count();

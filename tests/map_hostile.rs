@@ -486,7 +486,7 @@ fn a_clone_of_a_plain_value_that_panics_leaves_the_map_usable() {
     }
 }
 
-/// A borrowed form whose `to_key` panics or uses the map.
+/// A borrowed form whose `to_key` can be told to panic or to use the map.
 #[derive(Hash, Clone, Copy)]
 struct Asked(u32);
 

@@ -30,7 +30,7 @@ const KEYS: u64 = 4;
 type Hasher = BuildHasherDefault<DefaultHasher>;
 type Map<V> = LockMap<u64, V, Hasher>;
 
-/// A number, as a type without a destructor or one that owns memory.
+/// A value that represents a number: `u64`, which needs no drop, or [`Owned`], which owns memory.
 trait Value: Clone + PartialEq + 'static {
     fn new(n: u64, token: &Arc<()>) -> Self;
     fn n(&self) -> u64;
@@ -51,7 +51,7 @@ impl Value for u64 {
     }
 }
 
-/// The clones of the token count the values.
+/// A value that owns memory. Each has a clone of the token, whose strong count therefore tells how many values exist.
 #[derive(Clone)]
 struct Owned(u64, #[allow(dead_code)] Arc<()>);
 
@@ -118,7 +118,7 @@ enum Kind {
 enum Stage {
     Unpolled,
     Waits(Want),
-    /// It holds the key as a writer, and `init` is pending for this many more polls.
+    /// The call holds the key as a writer, and its `init` stays pending for this many more polls.
     Init(u8),
 }
 

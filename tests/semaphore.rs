@@ -525,8 +525,8 @@ fn permits_handed_to_a_big_request_that_gives_up_go_to_the_waiters_behind_it() {
     }
 }
 
-/// A waiter whose attempts have failed four times is handed its permits by the next release that leaves enough, even
-/// if one that wants more has failed as often and still does not find enough.
+/// A waiter whose attempts have failed four times is handed its permits by the next release that leaves enough, even if
+/// a bigger request before it has failed as often, and too few permits are free for that one.
 #[test]
 fn a_small_request_that_is_due_does_not_wait_for_a_big_one_that_lacks_permits() {
     for fairness in [Fairness::Adaptive, Fairness::Bounded(99)] {

@@ -82,8 +82,8 @@ fn a_waker_woken_by_a_cancellation_may_lock_the_same_key() {
         let mut second = locks.lock(&7);
         pending(&mut first);
         assert!(poll_with(&mut second, &busybody(&locks)).is_pending());
-        drop(guard); // woken, or handed over: first
-        drop(first); // passed on: wake
+        drop(guard); // wakes `first`, or hands it the key
+        drop(first); // the key passes on, and `second` is woken
         drop(ready(&mut second));
         drop(second);
         assert_eq!(locks.len(), 0, "{fairness:?}");

@@ -146,7 +146,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
                 guard.core().tell(guard.live(), want, phase, id);
             }
         } else if let Some((table, claim)) = &self.claim {
-            // Recorded first: the observer may panic.
+            // The id is stored before the observer is called, because the observer may panic.
             self.told = table.core().next_wait();
             if let Some(id) = self.told {
                 table.core().tell(claim.live(), want, phase, id);

@@ -145,9 +145,9 @@ const PASSES_OF_A_SLEEPING_HEAD: u32 = 16;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum For {
     Anyone,
-    /// A release by `unlock_fair`.
+    /// For the first waiter that the other holds allow: the hold was released by `unlock_fair`.
     Waiter,
-    /// A release by a request that had been handed the hold and gives it up.
+    /// For the next waiter: a request that had been handed the hold gave it up.
     NextWaiter,
 }
 
@@ -412,7 +412,8 @@ impl Key {
         }
     }
 
-    /// Hands free holds to the waiters that have failed too often, as if they tried now.
+    /// Grants free holds to the waiters in `handed`, which have failed [`VISITS`] times, on the terms of a newcomer: the
+    /// policy must let them pass the waiters before them.
     fn hand_over(&mut self) -> bool {
         let before = self.holds;
         for next in self.handed.clone() {
@@ -420,7 +421,8 @@ impl Key {
             if self.admits(want) && self.pass(want) {
                 self.grant(next);
             } else if !matches!(want, Permits(_)) || self.holds.permits == self.rules.permits {
-                break; // the remaining permits may be enough for the next waiter
+                // No more holds are free. (If permits are left, they may be enough for the next waiter.)
+                break;
             }
         }
         self.holds != before

@@ -689,7 +689,7 @@ fn a_cancellation_that_keeps_a_handed_over_hold_is_rejected() {
     };
     assert!(accepts(rules, &history(false)));
     assert!(!accepts(rules, &history(true)));
-    // Before the cancellation the hold belongs to the waiter.
+    // The same answer is right before the cancellation, while the hold belongs to the waiter.
     let mut before = history(true);
     before.swap(3, 4);
     (before[3].0, before[3].1, before[4].0, before[4].1) = (7, 8, 9, 10);

@@ -177,7 +177,7 @@ pub struct Record {
     pub key: u64,
     pub invoked: u64,
     pub returned: u64,
-    /// The caller; only for readers of a printed history.
+    /// The number of the caller. It is not checked; it is for people who read a printed history.
     pub by: usize,
     pub op: Op,
 }

@@ -1018,7 +1018,8 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         }
     }
 
-    /// Releases all keys it holds and ends its wait.
+    /// Cancels the `_many` call at this index: drops its future, which must release the keys that it holds and give up
+    /// the wait for the next.
     fn cancel_many(&mut self, at: usize) {
         let Many { future, order, held, sleeper, .. } = self.many.swap_remove(at);
         drop(future);

@@ -173,9 +173,9 @@ fn a_get_beside_a_call_that_inserts_a_missing_value() {
         let map = map::<Cell>();
         let reader = map.try_read_arc(&7).unwrap();
         let get = |map: &Arc<Map<Cell>>| assert!(number(map.get_blocking(&7)).is_none_or(|n| n == 10));
-        let mut asks = Box::pin(map.get_or_insert_with(&7, || std::future::ready(Cell::new(10))));
-        // It waits for the reader.
-        assert!(poll(&mut asks).is_pending());
+        let mut inserting = Box::pin(map.get_or_insert_with(&7, || std::future::ready(Cell::new(10))));
+        // The call waits for `reader` to be dropped.
+        assert!(poll(&mut inserting).is_pending());
         beside(&map, get, |_| {
             drop(reader);
             let guard = block_on(asks);

@@ -1,7 +1,8 @@
-//! The book in which a model records its requests: who asked for which hold, and when each acquired it.
+//! The book in which a model records its requests: the hold that each thread or task requested, and when it acquired it.
 //!
-//! A time is a position in the order of the records. A record made when a call returns was true a little earlier, and
-//! one made before a call becomes true a little later. The checks below are valid whatever happened in between.
+//! A time is a position in the order of the records. A record written after a call returned describes an event that
+//! happened a little before; one written before a call describes an event that happens a little later. The checks below
+//! hold wherever in between the event happened.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -87,7 +88,7 @@ impl Book {
         Arc::new(Book { fairness, permits, pages: Mutex::default(), waits: Mutex::default() })
     }
 
-    /// Returns the observer of the table that the book is about.
+    /// Returns an observer for the table, which records in this book the start and the end of each wait.
     pub fn observer<K>(self: &Arc<Self>) -> impl Fn(&WaitEvent<'_, K>) + Send + Sync + use<K> {
         let book = Arc::clone(self);
         move |event| {

@@ -207,7 +207,7 @@ fn any_policy() -> Fairness {
     POLICIES[random(POLICIES.len() as u64) as usize]
 }
 
-/// Checks that models do the same under the same schedule: otherwise nothing could be replayed.
+/// Checks that each model is deterministic for a given schedule; otherwise a failing schedule could not be replayed.
 #[test]
 fn models_depend_on_nothing_but_the_schedule() {
     for model in [

@@ -174,7 +174,7 @@ fn everything_at_once() {
     explore(everything);
 }
 
-/// Requests for all keys, each in a different order, some of which give up while they wait.
+/// Several requests for all keys, each naming them in another order. Some requests give up while they wait.
 #[test]
 fn remaining_requests_for_all_keys_are_served() {
     explore(|| {

@@ -100,7 +100,8 @@ impl World {
         yield_now().await;
     }
 
-    /// Uses a writer's hold.
+    /// Checks the key's status while a writer holds it, and then ends the hold in a random way: by a fair release, a
+    /// downgrade, or a drop.
     async fn written(&self, key: u64, held: Held<WriteGuard<'_, u64, Hasher>>) {
         let status = self.locks.status(&key).expect("the key is held");
         assert_eq!((status.writers(), status.holders()), (1, 1));

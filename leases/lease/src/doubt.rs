@@ -31,8 +31,8 @@ impl<'a, E: Engine> Looking<'a, E> {
         Looking { leases, notices }
     }
 
-    /// Looks at all of them in one request, and notifies those whose tenure has ended. If there is no answer, a loss is found by the next
-    /// renewal or the next notification.
+    /// Looks up the tenures of all `notices` in one request, and notifies the holders of those that have ended. If there is no answer, a
+    /// loss is found by the next renewal or the next notification.
     async fn run(mut self) {
         let grants: Vec<(usize, Grant)> =
             self.notices.iter().enumerate().filter_map(|(at, notice)| Some((at, notice.grant()?))).collect();

@@ -62,7 +62,7 @@ impl Notice {
     /// # Examples
     /// See [`Notice`].
     #[must_use]
-    #[allow(clippy::new_without_default)] // engines are given theirs
+    #[allow(clippy::new_without_default)] // `Leases` creates notices and passes them to the engines, which need no `Default`
     pub fn new() -> Self {
         Notice::among(Arc::default())
     }

@@ -88,7 +88,7 @@ struct Entry {
     /// The time of the tenure's last renewal when it entered. If the tenure now has another, this entry is no longer due.
     renewed: Duration,
     /// Whether another request includes the tenure. If so, no further request takes it before it is due.
-    is_along: bool,
+    is_batched: bool,
 }
 
 impl RenewalQueue {
@@ -97,10 +97,10 @@ impl RenewalQueue {
     }
 
     /// Adds a tenure. Its place is removed when another tenure's request takes it.
-    pub(crate) fn enter(&mut self, due: Duration, tenure: &Arc<Tenure>, renewed: Duration, is_along: bool) -> Place {
+    pub(crate) fn enter(&mut self, due: Duration, tenure: &Arc<Tenure>, renewed: Duration, is_batched: bool) -> Place {
         self.last += 1;
         let place = (due, self.last);
-        self.due.insert(place, Entry { tenure: Arc::clone(tenure), renewed, is_along });
+        self.due.insert(place, Entry { tenure: Arc::clone(tenure), renewed, is_batched });
         place
     }
 
@@ -120,13 +120,13 @@ impl RenewalQueue {
         let most = FEWER.checked_pow(refusals).map_or(0, |fewer| TOGETHER / fewer as usize).saturating_sub(1);
         let by = (now.saturating_add(moment), u64::MAX);
         let is_due = |(place, entry): &(&Place, &Entry)| {
-            (place.0 <= now || !entry.is_along)
+            (place.0 <= now || !entry.is_batched)
                 && !Arc::ptr_eq(&entry.tenure, one)
                 && entry.tenure.state.lock().renewed == entry.renewed
         };
         let places: Vec<Place> = self.due.range(..=by).filter(is_due).map(|(place, _)| *place).take(most).collect();
-        let along: Vec<_> = places.into_iter().filter_map(|place| self.leave(place)).collect();
-        along.iter().for_each(|tenure| tenure.state.lock().rides += 1);
-        along
+        let batched: Vec<_> = places.into_iter().filter_map(|place| self.leave(place)).collect();
+        batched.iter().for_each(|tenure| tenure.state.lock().rides += 1);
+        batched
     }
 }

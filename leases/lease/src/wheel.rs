@@ -88,7 +88,8 @@ pub(crate) struct Wheel {
     /// of a slot that begins at this tick and is being cascaded. There is at most one such slot, because a slot is emptied
     /// before time moves on.
     elapsed: u64,
-    /// A tick before which no slot in use begins and no node of the present is due: until then there is nothing to look at.
+    /// A lower bound for the next event: before this tick no slot in use begins, and no node in the two rings of the present is
+    /// due, so there is nothing to search.
     next: u64,
     /// The slots in use, one bit each, by level. All nodes of a level are within one slot of the next level, so slots do
     /// not wrap around, and the lowest bit is the earliest slot.

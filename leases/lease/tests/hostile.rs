@@ -289,7 +289,7 @@ impl Engine for Far {
     }
 }
 
-/// Polls a future to its end. The future must never sleep.
+/// Polls a future once, and returns its output. Panics if the future is not ready.
 fn done<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
@@ -1314,7 +1314,7 @@ fn served_refused_and_dropped_requests_leave_nothing() {
 
 // ---- time ----
 
-/// A clock that advances with each reading. Reading it too often fails the test.
+/// A clock that advances with each reading. A test that reads it too often fails.
 struct Restless(AtomicU64);
 
 impl Clock for Restless {

@@ -254,7 +254,8 @@ enum Expect {
     Grant([End; 2], Option<bool>),
     /// A grant of a tenure that has ended.
     Stale,
-    /// A status, whose token need not be known.
+    /// A status: the owner, the time left and the number of waiters. The model need not know the token beforehand: it learns the token from
+    /// the result.
     Status(Option<usize>, Option<Duration>, usize),
     Listed(Option<Duration>),
 }
@@ -599,7 +600,7 @@ impl Guess {
         lost.into_iter().map(|lost| (self.clone(), Expect::Exactly(Seen::Lost(lost)))).collect()
     }
 
-    /// Notes that a result has shown this token of the present lease. Returns whether it is possible.
+    /// Records the token that a result reports for the present lease. Returns whether the model allows that token.
     fn learn(&mut self, token: u64) -> bool {
         let lease = self.lease.as_mut().unwrap();
         if let Some(known) = lease.token {
@@ -1218,7 +1219,7 @@ impl<'m> World<'m> {
             }
             _ => {
                 drop(kept);
-                // If the tenure has ended, the drop need not notice it.
+                // If the tenure has ended already, dropping the `Held` changes nothing.
                 for guess in &mut self.guesses[r] {
                     if guess.lease_at(now).is_some_and(mine) {
                         *guess = guess.released(now);

@@ -35,7 +35,7 @@ impl fmt::Display for Down {
 
 impl Error for Down {}
 
-/// A server: leases in memory, one poll away. The test decides which notices it sends.
+/// A simulated server: an engine in memory that executes a request on its second poll, and answers on the third. The test decides which notices it sends.
 #[derive(Clone)]
 struct Server {
     memory: Arc<Memory<ManualClock>>,
@@ -329,7 +329,7 @@ fn many_tenures_in_doubt_are_looked_at_together() {
         }
         assert_eq!(gone, [3, 500]);
         let requests = server.requests();
-        assert!(requests <= MANY.div_ceil(256) + 2, "{requests} requests"); // one more for the cause of each of the two losses
+        assert!(requests <= MANY.div_ceil(256) + 2, "{requests} requests"); // two more find the causes of the two losses
     });
 }
 
@@ -375,7 +375,7 @@ fn all_tenures_are_in_doubt_before_any_waker_runs() {
             requests.swap(0, SeqCst);
             let _ = again.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             looks.fetch_add(requests.load(SeqCst), SeqCst);
-            std::mem::forget(again); // so that it keeps them in its request
+            std::mem::forget(again); // not dropped, so that its request goes on claiming the other notices
         };
         let waker = Waker::from(Arc::new(Polls(Mutex::new(Some(Box::new(polls))))));
         assert!(renewal.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());

@@ -37,7 +37,7 @@ struct Guarded {
     fence: Fence,
     value: Mutex<u64>,
     written: AtomicU64,
-    /// The greatest token so far that a call has reported as held.
+    /// The greatest token that any call has reported as held so far.
     confirmed: AtomicU64,
 }
 

@@ -176,7 +176,8 @@ impl<K, V: Payload> Shard<K, V> {
         self.hot.is_some()
     }
 
-    /// Returns whether that slot still has an old key that must be dropped.
+    /// Returns whether the slot that [`take_spare`](Self::take_spare) would return next still has an old key, which must
+    /// be dropped.
     #[inline]
     pub(super) fn next_is_keyed(&self) -> bool {
         self.hot.as_ref().is_some_and(Spare::has_old_key)

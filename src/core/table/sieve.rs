@@ -13,7 +13,7 @@ use crate::core::slab::NONE;
 
 /// The slots that have a value, by number, in order of insertion.
 pub(super) struct Sieve {
-    /// Of each chunk's slots, by its number; those that have been needed.
+    /// The links of each chunk's slots, by the chunk's number. Allocated when a slot of the chunk first gets a value.
     links: Vec<Option<Box<Links>>>,
     head: u32,
     tail: u32,
@@ -40,7 +40,7 @@ const KEPT: usize = 4;
 const OUT: Link = Link { newer: NONE, older: NONE };
 
 impl Sieve {
-    /// One that holds `capacity` slots before anything is allocated.
+    /// Creates a sieve that holds `capacity` slots before anything else is allocated.
     pub(super) fn with_capacity(capacity: usize) -> Self {
         let chunks = capacity.div_ceil(SLOTS);
         let links = (0..chunks).map(|_| Some(Box::new([OUT; SLOTS]))).collect();

@@ -126,7 +126,7 @@ unsafe impl<K: Send, V: Payload<Value: Send, Marks: Send>> Send for Spare<K, V> 
 // SAFETY: `SlotRef`s and units of one slot give `&K` to several threads, and any of these may drop or recycle the key,
 // so `K` must be `Send` and `Sync`, and so must the value. All other fields of a slot are atomic.
 unsafe impl<K: Send + Sync, V: Payload<Value: Send + Sync, Marks: Sync>> Send for SlotRef<K, V> {}
-// SAFETY: as above; `&UnitOf` gives `&K`, and the value's `&` to holders, and atomics.
+// SAFETY: as above: a `&UnitOf` gives `&K` and access to atomics, and to a holder also a `&` to the value.
 unsafe impl<K: Send + Sync, V: Payload<Value: Send + Sync, Marks: Sync>> Send for UnitOf<K, V> {}
 // SAFETY: as above.
 unsafe impl<K: Send + Sync, V: Payload<Value: Send + Sync, Marks: Sync>> Sync for UnitOf<K, V> {}

@@ -49,8 +49,8 @@ pub struct Kept {
 
 /// The state of a shard whose number of values is bounded.
 ///
-/// Each value is either in the sieve or *parked*, because its entry is in use, or was when the sieve's hand visited it.
-/// (The number of parked values is the difference.) The last user of a parked value puts it into the sieve. So each use
+/// Each value is either in the sieve or *parked*: its entry is in use, or was in use when the sieve's hand last reached it.
+/// (The number of parked values is [`Kept::values`] minus the length of the sieve.) The last user of a parked value puts it into the sieve. So each use
 /// costs a constant number of steps, however many values are in use.
 pub(super) struct Bound {
     pub(super) most: usize,

@@ -44,7 +44,8 @@ impl<K, V: Payload> Core<K, V> {
         );
     }
 
-    /// Visits the live entries that are `picked`, under the shard lock, shard by shard, outside the locks.
+    /// Calls `pick` for each live entry, under the shard lock, and claims those that it picks; calls `visit` for them
+    /// outside the locks. Proceeds shard by shard.
     ///
     /// # Panics
     /// If an entry has [`MAX_UNITS`](crate::core::MAX_UNITS) units.

@@ -23,7 +23,7 @@ struct OpenPages {
 /// The number of values in a page.
 const PAGE: u32 = 64;
 
-/// The two directions of the list.
+/// The indices of the two ends of the list, in `OpenPages::ends`; also of the two neighbours of a page, in its links.
 const FIRST: usize = 0;
 const LAST: usize = 1;
 

@@ -178,8 +178,8 @@ impl Rules {
         }
     }
 
-    /// Returns whether free holds are [handed off](Standing::takes_hand_off) at any position in the queue, and a writer
-    /// that leaves begins a readers' phase.
+    /// Returns whether the policy [hands off](Standing::takes_hand_off) free holds at any position in the queue. Under
+    /// the same policies a departing writer begins a readers' phase.
     #[inline]
     pub(crate) fn hands_over(&self) -> bool {
         matches!(self.fairness, Fairness::Adaptive | Fairness::Bounded(_))
@@ -205,8 +205,8 @@ pub(crate) enum ReleaseFor {
     Anybody,
     /// A waiter: no newcomer gets in before it.
     Waiter,
-    /// A waiter, after a waiter that had been granted the hold has given up. It does not go to a waiter that was woken
-    /// and has not polled since.
+    /// The next waiter, because a waiter that had been granted the hold gave it up. (Under `Adaptive` nothing is reserved
+    /// if the head is a task that was woken and has not polled since: then as `Anybody`.)
     NextWaiter,
 }
 

@@ -92,7 +92,7 @@ impl State {
 
     /// Returns whether the word is `sole`.
     ///
-    /// Acquire: all uses of the key by users that have left come before its drop.
+    /// The load is an acquire: what former users did with the key happens before the caller drops the key.
     #[inline]
     pub(in crate::core) fn is_sole(&self, sole: Word) -> bool {
         self.word.load(Ordering::Acquire) == sole.bits()

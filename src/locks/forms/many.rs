@@ -18,7 +18,8 @@ macro_rules! many {
         asked with [$($asked:tt)+],
         // For the examples: a table of strings, and a `try_` call that the operation on "a" excludes.
         new = $new:literal, excludes = $excludes:literal,
-        // The lists of keys, each with the mode in which its keys are acquired; and the lists in the examples.
+        // The key arguments of the call, each with the mode in which its keys are acquired; `given` is the arguments in
+        // the examples.
         lists [$($keys:ident: $mode:expr),+], given = $given:literal,
         // The operation's summary without a full stop; the way in which each form waits follows. And the rest of its
         // docs.

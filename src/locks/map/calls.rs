@@ -1,4 +1,5 @@
-//! The operations of a single call, which locks the key for its length.
+//! Operations that lock a key only while the call runs, such as `get` and `insert`; and `get_or_insert_with`, which
+//! returns a reader's guard.
 
 use core::convert::Infallible;
 use core::future::Future;
@@ -395,7 +396,7 @@ one_call! {
     "\"a\", seen", ".unwrap(), 7";
 }
 
-/// Look, compute, store: once for each key.
+/// Computing a missing value once per key.
 impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// Returns a reader's guard of a key that has a value; if there is none, `init` makes it.
     ///

@@ -198,22 +198,22 @@ impl<E: Engine> Leases<E> {
         }
     }
 
-    /// Extends a lease, or only looks at it if there is no term. Returns its end, or how it was lost. The tenures in `along` are renewed in the
+    /// Extends a lease, or only looks at it if there is no term. Returns its end, or how it was lost. The tenures in `batched` are renewed in the
     /// same request.
     #[inline]
     pub(super) async fn extend(
         &self,
         held: &Grant,
         term: Option<Term>,
-        along: &[Arc<Tenure>],
+        batched: &[Arc<Tenure>],
     ) -> Result<Result<Option<Duration>, Lost>, E::Error> {
         let Grant { resource, owner, token, .. } = held;
         let _tidier = Tidier(&self.engine);
         let at = self.engine.now();
         let renewal = Renewal { resource, owner, token: *token, term, left: Left::Nothing };
         let renew = || async {
-            if !along.is_empty() {
-                return self.extend_together(renewal.clone(), along, at).await;
+            if !batched.is_empty() {
+                return self.extend_together(renewal.clone(), batched, at).await;
             }
             let mut batch = [renewal.clone()];
             self.engine.renew(&mut batch, at).await?;
@@ -224,15 +224,15 @@ impl<E: Engine> Leases<E> {
         Ok(Ok(self.new_end(held.end, remaining, at)))
     }
 
-    /// Extends a lease and the tenures in `along`, and updates those of them that were extended.
+    /// Extends a lease and the tenures in `batched`, and updates those of them that were extended.
     #[cold]
     pub(super) async fn extend_together(
         &self,
         first: Renewal<'_>,
-        along: &[Arc<Tenure>],
+        batched: &[Arc<Tenure>],
         at: Duration,
     ) -> Result<Left, Fail<E::Error>> {
-        let grants: Vec<Grant> = along.iter().map(|tenure| tenure.state.lock().grant.clone()).collect();
+        let grants: Vec<Grant> = batched.iter().map(|tenure| tenure.state.lock().grant.clone()).collect();
         let others = grants.iter().map(|grant| Renewal {
             resource: &grant.resource,
             owner: &grant.owner,
@@ -242,7 +242,7 @@ impl<E: Engine> Leases<E> {
         });
         let mut batch: Vec<Renewal<'_>> = core::iter::once(first).chain(others).collect();
         self.engine.renew(&mut batch, at).await?;
-        for ((renewal, grant), tenure) in batch[1..].iter().zip(&grants).zip(along) {
+        for ((renewal, grant), tenure) in batch[1..].iter().zip(&grants).zip(batched) {
             if let Some(remaining) = remaining(renewal.left) {
                 tenure.renewed(self.new_end(grant.end, remaining, at), at, Some(self.engine.now()));
             }

@@ -28,12 +28,13 @@ impl<E: Engine> Leases<E> {
         }
     }
 
-    /// Renews a lease and returns its new end. The tenures in `along` are renewed with it: see [`tenure`](crate::tenure).
+    /// Renews a lease and returns its new end. The tenures in `batched` are renewed in the same request: see
+    /// [`tenure`](crate::tenure).
     #[inline]
     pub(crate) async fn renewed(
         &self,
         grant: &Grant,
-        along: &[Arc<Tenure>],
+        batched: &[Arc<Tenure>],
     ) -> Result<Option<Duration>, RenewError<E::Error>> {
         grant.resource.check()?;
         grant.owner.check()?;
@@ -43,7 +44,7 @@ impl<E: Engine> Leases<E> {
             _ => None,
         };
         loop {
-            let end = self.extend(grant, term, along).await.map_err(RenewError::Engine)?.map_err(RenewError::Lost)?;
+            let end = self.extend(grant, term, batched).await.map_err(RenewError::Engine)?.map_err(RenewError::Lost)?;
             if term.is_some() {
                 return Ok(end);
             }

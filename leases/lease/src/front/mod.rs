@@ -279,7 +279,7 @@ impl<'a, E: Engine> Ending<'a, E> {
         Ending { leases, resource, at, is_over: !E::LOCAL }
     }
 
-    /// Ends the guard: the call has not panicked, and notifies waiters and watchers itself.
+    /// Disarms the guard: the call has finished without a panic, and notifies waiters and watchers itself.
     fn over(mut self) {
         self.is_over = true;
     }

@@ -130,11 +130,11 @@ impl Tenure {
                 }
                 state.refusals
             };
-            let along = Slot::along(leases, self, moment, refusals);
+            let batched = Slot::batched(leases, self, moment, refusals);
             let asked = leases.engine().now();
             // The lease may expire while the engine does not answer.
             let answer = {
-                let mut renewing = pin!(leases.renewed(&grant, &along));
+                let mut renewing = pin!(leases.renewed(&grant, &batched));
                 let mut losing = pin!(self.lost(leases));
                 poll_fn(|cx| {
                     // An engine in this process answers on the first poll. The answer of a server may come too late, so check the loss first.
@@ -165,7 +165,7 @@ impl Tenure {
                 Ok(Err(_)) => {
                     failed = Some(asked);
                     let now = leases.engine().now();
-                    along.iter().chain([self]).for_each(|tenure| tenure.not_renewed(asked, now));
+                    batched.iter().chain([self]).for_each(|tenure| tenure.not_renewed(asked, now));
                 }
             }
             if leases.engine().now() >= asked.saturating_add(moment) {

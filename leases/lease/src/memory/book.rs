@@ -376,7 +376,7 @@ impl Book {
 /// A token that is greater than the time could be greater than the first token of the next process, if that starts soon enough. Usually tokens
 /// are far behind the time, and the clock is read once in very many tenures.
 pub(super) struct TokenClock {
-    /// A time that has passed: the latest that was read.
+    /// The latest time that was read from the clock; it is not in the future.
     passed: u64,
     #[cfg(feature = "std")]
     start: (u64, std::time::Instant),

@@ -134,7 +134,7 @@ impl<C: Clock> Memory<C> {
     /// Removes up to `limit` expired leases.
     fn sweep(&self, limit: usize, at: Duration) -> usize {
         let mut swept = 0;
-        let mut gone = Vec::with_capacity(BATCH.min(limit)); // as above
+        let mut gone = Vec::with_capacity(BATCH.min(limit)); // its memory is freed after the lock has been released
         while swept < limit {
             self.book.give_way();
             gone.clear();
@@ -258,7 +258,8 @@ impl<C: Clock> Engine for Memory<C> {
     }
 }
 
-/// An iterator over the policies to be dropped. One call at a time has it.
+/// An iterator over the policies to be dropped. Only one call at a time drops them: meanwhile [`begin`](Burial::begin) returns `None` to the
+/// others.
 struct Burial<'a, C> {
     memory: &'a Memory<C>,
     batch: Dead,

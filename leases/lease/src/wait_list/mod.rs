@@ -282,8 +282,8 @@ impl WaitList {
         self.wheel.reschedule(&mut self.places, id, old);
     }
 
-    /// Notes that a call begins to attend to the work that is due by `now`. Returns `false` if enough other calls already do, which then attend
-    /// to this work, too.
+    /// Registers a call to process the work that is due at `now`. Returns `false` if [`MOST_ATTENDING`] calls do so already: they process this
+    /// work, too.
     pub(crate) fn begin_attending(&mut self, now: Duration) -> bool {
         self.attended_until = self.attended_until.max(now);
         let begins = self.attending < MOST_ATTENDING;

@@ -462,9 +462,9 @@ impl Queues {
             _ => (Holds::NONE, queue.lines[WRITERS].len > 0 || upgrade != NONE),
         };
         let keeps_out = writers || !beside.with(access).allow(self.nodes[head].want(), rules.limit());
-        // A second waiter is passed, too: the first in the queue while an upgrade stands before it; or, while the head
-        // is idle and keeps no request out, the next waiter that the newcomer keeps out longer: a writer, or a request
-        // for several permits.
+        // The newcomer may pass a second waiter, too, which counts it as well. If an upgrade is waiting, that is the first
+        // waiter in the queue. If the head was woken and is idle, it is the next sleeping waiter that the newcomer's hold
+        // would keep out: a writer, or a request for several permits.
         let second = match access {
             _ if upgrade != NONE => self.first(queue),
             _ if !self.nodes[head].standing.is_idle() => NONE,

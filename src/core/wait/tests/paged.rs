@@ -1,4 +1,4 @@
-//! Pages against a map.
+//! Compares `Paged` with a `BTreeMap`, for random operations.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

@@ -18,7 +18,7 @@ const ACCESSES: [Access; 6] = [
 ];
 const PERMITS: usize = 3;
 
-/// A state, one field for each thing that a word packs.
+/// The contents of a [`Word`], unpacked into fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct State {
     queued: bool,
