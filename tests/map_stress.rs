@@ -44,7 +44,7 @@ fn crowd<F: Future<Output = ()> + Send>(thread: impl Fn(Random) + Sync, task: im
     });
 }
 
-/// The value loaded for a key. The clones of the token count the pages.
+/// The value loaded for a key. Each has a clone of the token, whose strong count therefore tells how many pages exist.
 struct Page {
     name: String,
     #[allow(dead_code)]
@@ -173,7 +173,7 @@ impl Pages {
             match what {
                 0 => drop(self.map.remove(name).await),
                 1 => self.remove_some(&mut random),
-                // Dropped halfway: while it waits or loads.
+                // The call is dropped halfway, while it waits or loads.
                 2 | 3 => or(asks, async { yield_now().await }).await,
                 _ => asks.await,
             }
@@ -196,7 +196,7 @@ fn a_value_is_loaded_by_one_caller_at_a_time() {
     }
 }
 
-/// Nothing else counts these increments: the value is a plain number that its version or its lock protects.
+/// The value is a plain number, which only its version or its lock protects.
 #[test]
 fn no_increment_is_lost() {
     for fairness in ALL {

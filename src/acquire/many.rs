@@ -203,7 +203,7 @@ impl<P: TablePtr, M: Mode> Claims<P, M> {
 
     #[inline]
     fn extend<S: Source<P::Key, PayloadOf<P>>>(&mut self, wanted: impl Iterator<Item = (S, M)>) {
-        self.list.expect(wanted.size_hint().0);
+        self.list.reserve(wanted.size_hint().0);
         for (mut source, mode) in wanted {
             let claim = self.table.core().claim(&mut source);
             self.list.push((claim, mode));
@@ -235,7 +235,7 @@ impl<P: TablePtr, M: Mode> Claims<P, M> {
     /// Releases the acquired keys, and puts claims of them before the others.
     fn put_back(&mut self, guards: Guards<P, M>) {
         let core = self.table.core();
-        self.list.expect(guards.len());
+        self.list.reserve(guards.len());
         for guard in &guards {
             self.list.push((core.claim(&mut guard.live()), guard.mode()));
         }
@@ -277,7 +277,7 @@ impl<P: TablePtr, M: Mode> Requests<P, M> {
     fn mention_once(&mut self) {
         let mut left = core::mem::take(&mut self.wanted);
         let mut again = List::default();
-        self.wanted.expect(left.as_slice().len());
+        self.wanted.reserve(left.as_slice().len());
         while let Some(wanted) = left.pop() {
             let last = self.wanted.as_slice().last();
             let list =

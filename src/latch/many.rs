@@ -186,8 +186,8 @@ impl LatchManyMode for ReadOrWrite {
     fn gather(guards: List<LatchGuard<'_, Self>>) -> Self::Guards<'_> {
         let mut sorted = (List::<LatchReadGuard<'_>>::default(), List::<LatchWriteGuard<'_>>::default());
         let writes = guards.as_slice().iter().filter(|guard| guard.writes()).count();
-        sorted.0.expect(guards.as_slice().len() - writes);
-        sorted.1.expect(writes);
+        sorted.0.reserve(guards.as_slice().len() - writes);
+        sorted.1.reserve(writes);
         for guard in guards {
             match guard.sort() {
                 Ok(reader) => sorted.0.push(reader),
@@ -224,7 +224,7 @@ impl<'a, M: Mode> Requests<'a, M> {
             .sort_unstable_by_key(|(stripe, mode)| (core::cmp::Reverse(*stripe), core::cmp::Reverse(writes(mode))));
         wanted.dedup_by_key(|(stripe, _)| *stripe);
         let mut guards = List::default();
-        guards.expect(wanted.as_slice().len());
+        guards.reserve(wanted.as_slice().len());
         Requests { latches, fairness, wanted, current: None, guards: Some(guards) }
     }
 

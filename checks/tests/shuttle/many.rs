@@ -17,7 +17,7 @@ use crate::{any_policy, crowd, explore, join, quit_and_stay, random};
 
 const KEYS: u64 = 4;
 
-/// The users of a key. Shuttle need not know of them: they are no step of the model.
+/// The users of a key. Shuttle need not know of these counters: no access to them is a step of the model.
 #[derive(Default)]
 struct Inside {
     readers: AtomicUsize,
@@ -120,7 +120,7 @@ impl World {
                     yield_now().await;
                 }
             }
-            // Dropped while it waits, perhaps after a hand-off.
+            // The future is dropped while it waits, perhaps after a hand-off.
             7 => drop(impatient(random(5), pages.read_write_many(&list, &more)).await),
             8 => drop(impatient(random(5), hosts.acquire_many(&list)).await),
             9 | 10 => {
@@ -128,14 +128,14 @@ impl World {
                 let at = self.permits(guards.iter().map(|guard| guard.key()));
                 yield_now().await;
                 drop(at);
-                // Released one by one, in different ways.
+                // The guards are released one by one, in different ways.
                 for guard in guards {
                     if one == 0 {
                         guard.unlock_fair();
                     }
                 }
             }
-            // By a caller that holds nothing else.
+            // This caller holds nothing else.
             11 => {
                 let guard = pages.upgradable_read(&one).await;
                 let _guard = guard.upgrade().await;

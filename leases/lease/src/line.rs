@@ -19,7 +19,7 @@ use crate::{
 
 /// The time for which the next in line leaves a new lease alone before it asks the engine, so that the engine notifies it of the end.
 ///
-/// Most leases with waiters end sooner, by a call in this process, and that call wakes the first in line. So a hand-over usually takes one
+/// Most leases with waiters end sooner, by a call in this process, and that call wakes the first in line. So a hand-off usually takes one
 /// request. If a call in another process ends the tenure within this time, the next in line notices it when the time has passed.
 const REST: Duration = Duration::from_millis(50);
 

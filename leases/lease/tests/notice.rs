@@ -1,4 +1,4 @@
-//! Notices of a server about tenures that end early: that they reach the holder, and the requests that they cost.
+//! Notices of a server about tenures that end early: they reach the holder, and cost a limited number of requests.
 
 #![cfg(feature = "std")]
 
@@ -268,7 +268,7 @@ fn after_a_doubt_the_held_asks_and_reports_how_it_was_lost() {
     }
 }
 
-/// A doubt that comes during a look may be about a change that the look has not seen.
+/// A doubt that arrives during a look-up may be about a change that the look-up has not seen.
 #[test]
 fn a_second_doubt_causes_a_second_look() {
     let (server, leases, jane, _) = desk();
@@ -277,7 +277,7 @@ fn a_second_doubt_causes_a_second_look() {
         let mut lost = pin!(held.lost());
         server.tell_all();
         assert!(poll_once(lost.as_mut()).await.is_none()); // the request is sent
-        assert!(poll_once(lost.as_mut()).await.is_none()); // the engine has looked, but the answer is not here yet
+        assert!(poll_once(lost.as_mut()).await.is_none()); // the engine has answered, but the answer has not arrived
         server.take_away(held.resource());
         server.tell_all();
         assert_eq!(soon(lost), Lost::Released);
@@ -368,7 +368,7 @@ fn all_tenures_are_in_doubt_before_any_waker_runs() {
     let mut waiting: Vec<_> = held.iter().map(|held| Box::pin(held.renewal())).collect();
     let looks = Arc::new(AtomicUsize::new(0));
     for renewal in &mut waiting {
-        // The future is polled in the waker itself, as by another fast thread.
+        // The future is polled inside the waker, as another fast thread might do.
         let (requests, looks) = (Arc::clone(&server.requests), Arc::clone(&looks));
         let mut again = Box::pin(held[0].renewal());
         let polls = move || {

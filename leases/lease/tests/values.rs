@@ -672,7 +672,7 @@ mod serde_forms {
 
     #[test]
     fn a_grant_is_read_from_a_sequence_too() {
-        // As formats write it that omit the names of fields.
+        // Formats that omit the names of fields write a grant in this way.
         let expected = grant(&Value::Null);
         let sequence = json!([["invoice", "17"], "name:jane", 7, true, { "secs": 1, "nanos": 500 }, null, null]);
         assert_eq!(read(&sequence).unwrap(), read(&expected).unwrap());
