@@ -14,7 +14,7 @@ use crate::{
     Grant, Leases, Lost,
     engine::{Engine, Left, Renewal},
     notice::{Ear, Notice},
-    tenure::{TOGETHER, Tenure},
+    tenure::{MAX_BATCH, Tenure},
 };
 
 /// Tenures that are being looked at.
@@ -26,7 +26,7 @@ struct Looking<'a, E: Engine> {
 impl<'a, E: Engine> Looking<'a, E> {
     /// Takes other tenures in doubt, to be looked at together with this one.
     fn new(leases: &'a Leases<E>, one: &Arc<Notice>) -> Self {
-        let mut notices = leases.doubts().take(TOGETHER - 1);
+        let mut notices = leases.doubts().take(MAX_BATCH - 1);
         notices.push(Arc::clone(one));
         Looking { leases, notices }
     }

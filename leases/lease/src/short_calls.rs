@@ -78,7 +78,7 @@ short_calls! {
     release_as_now "leases.try_acquire_now(\"report\", &jane, minute).unwrap();\nleases.release_as_now(\"report\", &jane).unwrap();"
     release_as_blocking "leases.try_acquire_now(\"report\", &jane, minute).unwrap();\nleases.release_as_blocking(\"report\", &jane).unwrap();"
 
-    release_token(resource: impl Into<Resource>, t: Token) -> ReleaseError<()>;
+    release_token(resource: impl Into<Resource>, token: Token) -> ReleaseError<()>;
     release_token_now "let grant = leases.try_acquire_now(\"report\", &jane, minute).unwrap();\nleases.release_token_now(\"report\", grant.token()).unwrap();"
     release_token_blocking "let grant = leases.try_acquire_blocking(\"report\", &jane, minute).unwrap();\nleases.release_token_blocking(\"report\", grant.token()).unwrap();"
 

@@ -28,7 +28,7 @@ pub(crate) mod atomic {
 /// The number of calls that may attend to due resources at the same time. A policy that is asked then may call the leases, and that call
 /// attends to due resources and asks the next policy. Without a limit these calls would nest as deep as there are resources. Under a
 /// checker the limit is one, so that the checker explores how a call leaves resources to another.
-pub(crate) const MOST_ATTENDING: usize = if cfg!(any(lease_loom, lease_shuttle)) { 1 } else { 8 };
+pub(crate) const MAX_WORKERS: usize = if cfg!(any(lease_loom, lease_shuttle)) { 1 } else { 8 };
 
 /// The number of parts into which [`Attendance`](crate::attendance::Attendance) divides hashes; zero under a checker. The counts of the parts
 /// are written and read together with the number of places, in the same order, and would only double what the checker has to explore.

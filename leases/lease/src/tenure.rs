@@ -10,7 +10,7 @@ use core::time::Duration;
 use crate::{Grant, Lost, Owner, Resource, Token, notice::Notice, sync::Mutex};
 
 /// The largest number of leases in one request.
-pub(crate) const TOGETHER: usize = 256;
+pub(crate) const MAX_BATCH: usize = 256;
 
 /// The factor by which each refusal reduces the number of leases in the next request, down to one.
 const FEWER: u32 = 8;
@@ -117,7 +117,7 @@ impl RenewalQueue {
         moment: Duration,
         refusals: u32,
     ) -> Vec<Arc<Tenure>> {
-        let most = FEWER.checked_pow(refusals).map_or(0, |fewer| TOGETHER / fewer as usize).saturating_sub(1);
+        let most = FEWER.checked_pow(refusals).map_or(0, |fewer| MAX_BATCH / fewer as usize).saturating_sub(1);
         let by = (now.saturating_add(moment), u64::MAX);
         let is_due = |(place, entry): &(&Place, &Entry)| {
             (place.0 <= now || !entry.is_batched)

@@ -178,7 +178,7 @@ impl Rules {
         }
     }
 
-    /// Returns whether the policy [hands off](Standing::takes_hand_off) free holds at any position in the queue. Under
+    /// Returns whether the policy [hands over](Standing::takes_hand_off) free holds at any position in the queue. Under
     /// the same policies a departing writer begins a readers' phase.
     #[inline]
     pub(crate) fn hands_over(&self) -> bool {

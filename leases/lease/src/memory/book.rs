@@ -74,7 +74,7 @@ pub(super) struct Book {
     pub(super) wheel: Wheel,
     pub(super) dead: Dead,
     /// Whether a call is dropping the policies in `dead`.
-    pub(super) is_burying: bool,
+    pub(super) is_dropping_policies: bool,
 }
 
 impl Nodes for Slab<Lease> {
@@ -102,7 +102,7 @@ impl Book {
             recent: NONE,
             wheel: Wheel::new(),
             dead: Dead::new(),
-            is_burying: false,
+            is_dropping_policies: false,
         }
     }
 

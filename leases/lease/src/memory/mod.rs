@@ -209,7 +209,7 @@ impl<C: Clock> Engine for Memory<C> {
         if self.dead.load(Relaxed) > 0 {
             // The drop of a policy may call the table, which comes here again. That call leaves the rest to this one, so that the calls are
             // not nested, however many policies there are.
-            if let Some(burial) = Burial::begin(self) {
+            if let Some(burial) = PolicyDropper::begin(self) {
                 panics::each(burial, drop);
             }
         }
@@ -258,27 +258,27 @@ impl<C: Clock> Engine for Memory<C> {
     }
 }
 
-/// An iterator over the policies to be dropped. Only one call at a time drops them: meanwhile [`begin`](Burial::begin) returns `None` to the
+/// An iterator over the policies to be dropped. Only one call at a time drops them: meanwhile [`begin`](PolicyDropper::begin) returns `None` to the
 /// others.
-struct Burial<'a, C> {
+struct PolicyDropper<'a, C> {
     memory: &'a Memory<C>,
     batch: Dead,
     is_over: bool,
 }
 
-impl<'a, C> Burial<'a, C> {
+impl<'a, C> PolicyDropper<'a, C> {
     /// Returns `None` if another call is dropping policies.
     fn begin(memory: &'a Memory<C>) -> Option<Self> {
         let mut book = memory.book.lock();
-        if core::mem::replace(&mut book.is_burying, true) {
+        if core::mem::replace(&mut book.is_dropping_policies, true) {
             return None;
         }
         drop(book);
-        Some(Burial { memory, batch: Dead::new(), is_over: false })
+        Some(PolicyDropper { memory, batch: Dead::new(), is_over: false })
     }
 }
 
-impl<C> Iterator for Burial<'_, C> {
+impl<C> Iterator for PolicyDropper<'_, C> {
     type Item = Arc<dyn ExpiryPolicy>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -287,7 +287,7 @@ impl<C> Iterator for Burial<'_, C> {
             self.memory.dead.store(0, Relaxed);
             self.batch = core::mem::take(&mut book.dead);
             if self.batch.is_empty() {
-                book.is_burying = false; // under the same lock, so that no policy is left behind
+                book.is_dropping_policies = false; // under the same lock, so that no policy is left behind
                 self.is_over = true;
             }
         }
@@ -295,11 +295,11 @@ impl<C> Iterator for Burial<'_, C> {
     }
 }
 
-impl<C> Drop for Burial<'_, C> {
+impl<C> Drop for PolicyDropper<'_, C> {
     fn drop(&mut self) {
         if !self.is_over {
             let mut book = self.memory.book.lock();
-            book.is_burying = false;
+            book.is_dropping_policies = false;
             book.dead.append(&mut self.batch);
             self.memory.dead.store(book.dead.len(), Relaxed);
         }

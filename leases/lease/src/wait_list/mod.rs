@@ -19,7 +19,7 @@ use crate::{
     deferred::Deferred,
     index::Index,
     slab::Slab,
-    sync::MOST_ATTENDING,
+    sync::MAX_WORKERS,
     wheel::{Links, Nodes, Wheel},
 };
 
@@ -282,11 +282,11 @@ impl WaitList {
         self.wheel.reschedule(&mut self.places, id, old);
     }
 
-    /// Registers a call to process the work that is due at `now`. Returns `false` if [`MOST_ATTENDING`] calls do so already: they process this
+    /// Registers a call to process the work that is due at `now`. Returns `false` if [`MAX_WORKERS`] calls do so already: they process this
     /// work, too.
     pub(crate) fn begin_attending(&mut self, now: Duration) -> bool {
         self.attended_until = self.attended_until.max(now);
-        let begins = self.attending < MOST_ATTENDING;
+        let begins = self.attending < MAX_WORKERS;
         self.attending += usize::from(begins);
         begins
     }

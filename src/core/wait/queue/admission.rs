@@ -79,7 +79,7 @@ impl Queues {
         admitted
     }
 
-    /// Hands off free holds to waiters behind the head that take them at once, as if these were newcomers. So a hot key
+    /// Hands free holds over to waiters behind the head that take them at once, as if these were newcomers. So a hot key
     /// is not idle until a sleeping waiter has run.
     #[inline]
     pub(super) fn hand_off(
