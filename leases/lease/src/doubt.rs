@@ -1,7 +1,8 @@
-//! Tenures in doubt: the engine may have missed a notification about them. They are looked at together.
+//! Tenures in doubt: the engine may have missed a notification about them. They are looked up together.
 //!
-//! When a connection is lost and made again, every tenure of the process is in doubt at once. A future that finds its own tenure in doubt takes
-//! up to 255 others along, and asks about all of them in one request. If it is dropped before the answer, they are in doubt again.
+//! When a connection is lost and made again, every tenure of the process is in doubt at once. A future that finds its own tenure in doubt
+//! takes up to 255 others with it, and asks about all of them in one request. If the future is dropped before the answer, they are in doubt
+//! again.
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{
@@ -17,14 +18,14 @@ use crate::{
     tenure::{MAX_BATCH, Tenure},
 };
 
-/// Tenures that are being looked at.
+/// The tenures that one request looks up.
 struct Looking<'a, E: Engine> {
     leases: &'a Leases<E>,
     notices: Vec<Arc<Notice>>,
 }
 
 impl<'a, E: Engine> Looking<'a, E> {
-    /// Takes other tenures in doubt, to be looked at together with this one.
+    /// Takes other tenures in doubt, to be looked up together with this one.
     fn new(leases: &'a Leases<E>, one: &Arc<Notice>) -> Self {
         let mut notices = leases.doubts().take(MAX_BATCH - 1);
         notices.push(Arc::clone(one));
@@ -51,7 +52,7 @@ impl<'a, E: Engine> Looking<'a, E> {
             grants.iter().zip(&batch).filter_map(|(one, renewal)| is_gone(renewal).then_some(one)).collect();
         let how = match gone[..] {
             [(_, grant)] => self.leases.lost(grant).await,
-            // If several are lost, the cause of each is not asked for.
+            // If several tenures are lost, their causes are not requested.
             _ => Lost::EngineForgot,
         };
         gone.iter().for_each(|(at, grant)| self.notices[*at].ended(grant.token, how));

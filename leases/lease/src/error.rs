@@ -41,7 +41,7 @@ pub enum AcquireError<X = Infallible> {
     Busy {
         /// The requested resource.
         resource: Resource,
-        /// The owner that has it.
+        /// The owner that has the resource.
         owner: Owner,
         /// The time left of that owner's lease, unless it is renewed; `None` if it never expires.
         remaining: Option<Duration>,
@@ -149,7 +149,7 @@ pub enum ReleaseError<X = Infallible> {
     NotOwner {
         /// The resource to release.
         resource: Resource,
-        /// The owner that has it.
+        /// The owner that has the resource.
         owner: Owner,
     },
     /// An argument is invalid: the owner's name is empty, or the name or the resource is longer than 1,024 bytes.
@@ -211,8 +211,8 @@ pub enum Lost {
     TakenOver,
     /// The lease was released: by its owner, by a caller that used the owner's name, or by an operator with the token.
     Released,
-    /// The engine no longer has the lease, though it has not expired: it was deleted in the store. Also if the cause is unknown, because the
-    /// engine did not answer, or several leases were lost while there was no connection.
+    /// The engine no longer has the lease, though it has not expired: it was deleted in the store. This is also reported if the cause is
+    /// unknown, because the engine did not answer, or because several leases were lost while there was no connection.
     EngineForgot,
     /// The lease is still valid, but for less time than the caller required.
     TooShort,

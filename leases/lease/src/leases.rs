@@ -89,12 +89,12 @@ impl<C: Clock> Leases<Memory<C>> {
         self.len() == 0
     }
 
-    /// Does the work that is due: removes expired leases, serves their waiters, and wakes renewals and [`lost`](crate::Held::lost).
-    /// Returns the time until there is more to do, as things stand; `None` if there never will be.
+    /// Does the work that is due: removes expired leases, serves their waiters, and wakes renewals and [`lost`](crate::Held::lost). Returns
+    /// the time until more work will be due if nothing changes; `None` if none will be.
     ///
     /// With a [`StdClock`] it need not be called. With another clock, nothing is woken by time alone until it is called.
     ///
-    /// If more than 64 leases end within the same few milliseconds (or, if that is far ahead, minutes), the returned time may be too
+    /// If more than 64 leases end within the same few milliseconds (or, if their end is far ahead, minutes), the returned time may be too
     /// short; it is never too long.
     ///
     /// # Examples
@@ -304,7 +304,7 @@ impl<E: Engine> Leases<E> {
     }
 
     /// Ends exactly this tenure, whatever its owner: for an operator, who has the token from a list or from [`status`](Self::status). The
-    /// holder [finds out](crate::Held::check).
+    /// holder [is notified](crate::Held::check).
     ///
     /// The future's output is `Result<(), ReleaseError<E::Error>>`.
     ///
@@ -355,7 +355,7 @@ impl<E: Engine> Leases<E> {
         Call::new(self, ReleaseAll { owner: owner.clone() })
     }
 
-    /// Removes the expired leases, serves their waiters, and returns the number of leases that it removed. It is never necessary: a resource
+    /// Removes the expired leases, serves their waiters, and returns the number of leases removed. This call is never necessary: a resource
     /// whose lease has expired can be acquired, and each call removes a few expired leases in passing.
     ///
     /// The future's output is `Result<usize, LookError<E::Error>>`.

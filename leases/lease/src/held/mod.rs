@@ -108,7 +108,7 @@ macro_rules! held {
             _subscription: Option<Subscription<'a, E>>,
             tenure: Arc<Tenure>,
             ttl: Duration,
-            /// Whether the drop must not release the lease, because it was released or became a [`Grant`].
+            /// Whether the drop must leave the lease alone, because it was released or became a [`Grant`].
             is_left: bool,
             /// Whether a release has begun.
             is_releasing: bool,
@@ -433,16 +433,17 @@ impl<E: Engine> fmt::Debug for Held<'_, E> {
     }
 }
 
-/// Another tenure's request that includes this tenure. This tenure waits a little for it before it sends a request of its own.
+/// The wait for a request of another tenure that includes this tenure. This tenure waits a little for it before it sends a request of its
+/// own.
 struct Ride {
-    /// The number of such requests since the last renewal; 0 if there was none.
+    /// The number of requests that have included this tenure since its last renewal.
     number: u32,
     /// The time until which this tenure waits for the request; zero if it does not wait.
     until: Duration,
 }
 
 impl Ride {
-    /// Waits longer for the second request than for the first, because the engine may be slow, and for no further ones.
+    /// Waits longer for the second such request than for the first, because the engine may be slow, and does not wait for a third.
     fn new(number: u32, due: Option<Duration>, moment: Duration) -> Self {
         let until = match (number, due) {
             (1 | 2, Some(due)) => due.saturating_add(moment * number),

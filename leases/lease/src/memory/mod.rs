@@ -114,7 +114,7 @@ impl<C: Clock> Memory<C> {
         operation(book) // last, so that its result is built in place
     }
 
-    // These three are compiled once, outside of their futures, which are then short wherever they are inlined.
+    // These three are compiled once, outside of their futures, so that the futures are short wherever they are inlined.
 
     #[inline(never)]
     fn acquire_at_once(&self, ask: &Ask<'_>) -> Answer {
@@ -163,7 +163,7 @@ impl<C: Clock> Memory<C> {
         self.book.lock().records.len()
     }
 
-    /// Returns the time of the clock at which the next lease expires.
+    /// Returns the time, by the clock, at which the next lease expires.
     pub(crate) fn next_end(&self) -> Option<Duration> {
         let mut book = self.book.lock();
         let Book { wheel, records, .. } = &mut **book;
@@ -207,15 +207,15 @@ impl<C: Clock> Engine for Memory<C> {
 
     fn tidy(&self) {
         if self.dead.load(Relaxed) > 0 {
-            // The drop of a policy may call the table, which comes here again. That call leaves the rest to this one, so that the calls are
-            // not nested, however many policies there are.
+            // The drop of a policy may call the table, and that call arrives here, too. It leaves the rest to this call, so that the calls
+            // are not nested, however many policies there are.
             if let Some(burial) = PolicyDropper::begin(self) {
                 panics::each(burial, drop);
             }
         }
     }
 
-    // Not `async`, which would move the request once more.
+    // Not `async`, which would move the request one more time.
     #[inline]
     fn acquire(&self, ask: Ask<'_>) -> impl Future<Output = Result<Answer, Fail<Infallible>>> + Send {
         poll_fn(move |_| Poll::Ready(Ok(self.acquire_at_once(&ask))))
@@ -237,7 +237,7 @@ impl<C: Clock> Engine for Memory<C> {
     }
 
     fn abandon(&self, resource: &Resource, _: &Owner, token: Token) {
-        // As of the latest instant that a call has seen: the clock is the user's, and may panic.
+        // The operation takes place at the latest instant that a call has seen, because the clock is the user's, and may panic.
         self.at(Duration::ZERO, |book| book.abandon(resource, token));
     }
 
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn a_token_is_not_given_before_its_time() {
         let memory = Memory::new(ManualClock::new());
-        // The state after very many tenures in a short time.
+        // This is the state after very many tenures in a short time.
         memory.book.lock().last += 3_000;
         let (resource, owner, expiry) = (Resource::from("r"), Owner::named("ann"), Expiry::Never);
         let term = expiry.term();
