@@ -6,7 +6,7 @@
 //! while it has a claim, and a call has all its claims before it sorts them.
 //!
 //! A call that does not wait need not follow the order. So a blocking call, or a call that never waits, first acquires
-//! free keys in the order in which they are named. If all are free, that is all. If one is not, a blocking call
+//! free keys in the order in which they are named. If all keys are free, the call is done. Otherwise a blocking call
 //! releases the keys again and sorts its requests.
 
 use alloc::boxed::Box;
@@ -52,7 +52,7 @@ struct Requests<P: TablePtr, M: Mode> {
     guards: Option<Guards<P, M>>,
     /// The requests that have not acquired their keys yet, the next one last.
     wanted: List<Wanted<P, M>>,
-    /// The current request, which comes before these, and its index among the guards.
+    /// The current request, which comes before those in `wanted`, and its index among the guards.
     current: Option<(Request<P, M>, usize)>,
 }
 
@@ -70,8 +70,8 @@ impl<P: TablePtr, M: Mode> Wanted<P, M> {
         self.claim.live().address()
     }
 
-    /// Returns the rank among requests for the same key, of which the lowest is acquired: a writer, and then the first
-    /// named.
+    /// Returns the rank of a request among those for the same key. The one with the lowest rank is acquired: a request
+    /// to write, or else the one named first.
     #[inline]
     fn rank(&self) -> (bool, usize) {
         (self.mode.access() == Access::Shared, self.place)
@@ -166,7 +166,8 @@ where
         });
         match entered {
             Ok(guards) => {
-                // Dropped before the result is returned, which a panic of this drop would leak.
+                // The list is dropped before the result is returned, because a panic of this drop would leak the
+                // result.
                 drop(wanted);
                 Ok(guards)
             }
@@ -392,7 +393,7 @@ where
                 }
             }
         };
-        // Dropped before the result is returned, which a panic of this drop would leak.
+        // The list is dropped before the result is returned, because a panic of this drop would leak the result.
         drop(wanted);
         AcquireMany { state }
     }
@@ -517,7 +518,7 @@ impl<P: TablePtr, M: ManyMode> AcquireMany<P, M> {
     #[must_use = "bind it: `let result = …`; the guards may be in it (`let _ = …` releases them at once)"]
     pub async fn until<F: Future>(mut self, limit: F) -> Result<M::Guards<P>, F::Output> {
         let outcome = race(&mut self, limit).await;
-        // Dropped before the outcome is returned: see `race`.
+        // The request is dropped before the outcome is returned: see `race`.
         drop(self);
         outcome
     }

@@ -206,7 +206,7 @@ pub(super) struct Requests<'a, M: Mode> {
     /// The stripes still to acquire, in reverse order.
     wanted: List<(usize, M)>,
     current: Option<Request<'a, M>>,
-    /// `None` when all have been acquired.
+    /// The acquired guards; `None` after all have been acquired and returned.
     guards: Option<List<LatchGuard<'a, M>>>,
 }
 
@@ -292,7 +292,7 @@ impl<'a, M: LatchManyMode> Requests<'a, M> {
         self.enter_or(|requests| block(requests, Some(deadline)))
     }
 
-    /// Tries all at once first, because usually all are free.
+    /// Tries all stripes at once first, because usually all are free.
     fn enter_or(mut self, block: impl FnOnce(Self) -> Option<List<LatchGuard<'a, M>>>) -> Option<M::Guards<'a>> {
         self.attempt().or_else(|| block(self)).map(M::gather)
     }
@@ -398,7 +398,7 @@ impl<'a, M: LatchManyMode> LatchAcquireMany<'a, M> {
     #[must_use = "bind it: `let result = …`; the guards may be in it (`let _ = …` releases them at once)"]
     pub async fn until<F: Future>(mut self, limit: F) -> Result<M::Guards<'a>, F::Output> {
         let outcome = race(&mut self, limit).await;
-        // Dropped before the outcome is returned: see `race`.
+        // The requests are dropped before the outcome is returned: see `race`.
         drop(self);
         outcome
     }

@@ -24,9 +24,9 @@ pub const MAX_STRIPES: usize = if usize::BITS < 64 { 1 << 20 } else { 1 << 28 };
 /// `Clone`, and nothing is allocated for it.
 ///
 /// # Two keys may share a stripe
-/// **Such keys exclude each other, and the keys do not show which do.** So a caller that holds one key and requests
-/// another in a separate call may wait for itself, and two such callers may wait for each other. Acquire several keys
-/// in one call: [`read_many`](Self::read_many), [`write_many`](Self::write_many) and
+/// **Keys of one stripe exclude each other, and the keys do not show which do.** So a caller that holds one key and
+/// requests another in a separate call may wait for itself, and two such callers may wait for each other. Acquire
+/// several keys in one call: [`read_many`](Self::read_many), [`write_many`](Self::write_many) and
 /// [`read_write_many`](Self::read_write_many) take each stripe once, in an order that is the same for all calls. If
 /// only equal keys may exclude each other, use a [`KeyedRwLock`](crate::KeyedRwLock).
 ///

@@ -14,9 +14,9 @@ pub(super) struct Paged<T> {
 
 /// A list of the far pages that have a free place. Empty pages, which have no memory, come last.
 struct OpenPages {
-    /// Neighbours, by page.
+    /// The neighbours of each page.
     links: Vec<[u32; 2]>,
-    /// The first page of the list and the last.
+    /// The first and the last page of the list.
     ends: [u32; 2],
 }
 
@@ -43,7 +43,7 @@ impl<T> Paged<T> {
         if index < PAGE { self.near.delete(index) } else { self.delete_far(index) }
     }
 
-    // Out of line, so that the common access to the first page is short.
+    // These are out of line, so that the common access to the first page is short.
 
     #[cold]
     #[inline(never)]

@@ -21,7 +21,7 @@ macro_rules! many {
         // The key arguments of the call, each with the mode in which its keys are acquired; `given` is the arguments in
         // the examples.
         lists [$($keys:ident: $mode:expr),+], given = $given:literal,
-        // The operation's summary without a full stop; the way in which each form waits follows. And the rest of its
+        // The operation's summary without a full stop, which the way that each form waits follows; and the rest of its
         // docs.
         #[doc = $does:literal]
         $(#[doc = $more:literal])*

@@ -86,7 +86,7 @@ struct Plan {
 }
 
 struct Planned {
-    /// The first step with this key.
+    /// The index of the first step with this key.
     step: usize,
     writes: bool,
 }
@@ -94,7 +94,7 @@ struct Planned {
 /// The effect of the steps on a key, while they are executed.
 #[derive(Clone, Copy)]
 struct Draft {
-    /// The index of its guard, among those of the writers or of the readers.
+    /// The index of the key's guard, among those of the writers or of the readers.
     guard: usize,
     before: Option<u64>,
     now: Option<u64>,

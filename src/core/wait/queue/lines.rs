@@ -1,4 +1,4 @@
-//! The lines of a queue: its waiters by kind, and those of them that sleep.
+//! The lines of a queue: its waiters by kind, and the lists of those that sleep.
 
 use super::{FIRST, Kind, LAST, List, Node, Queue};
 use crate::core::{
