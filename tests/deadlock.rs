@@ -316,7 +316,7 @@ impl Drop for CallsDetector {
     }
 }
 
-fn asks(detector: &Detector, panics: bool) -> Waker {
+fn waker_that_calls(detector: &Detector, panics: bool) -> Waker {
     Waker::from(std::sync::Arc::new(CallsDetector { detector: detector.clone(), panics }))
 }
 
@@ -333,20 +333,20 @@ fn wakers_run_outside_the_lock_of_the_detector() {
     let mut first = pin!(a.acquire(locks.lock(&1)));
     let mut of_b = pin!(b.acquire(locks.lock(&2)));
     for _ in 0..3 {
-        assert!(poll_by(first.as_mut(), asks(&detector, false)).is_pending());
-        assert!(poll_by(of_b.as_mut(), asks(&detector, false)).is_pending());
+        assert!(poll_by(first.as_mut(), waker_that_calls(&detector, false)).is_pending());
+        assert!(poll_by(of_b.as_mut(), waker_that_calls(&detector, false)).is_pending());
     }
     drop(other);
     let second = block_on(a.acquire(locks.lock(&2))).unwrap();
-    assert!(matches!(poll_by(first.as_mut(), asks(&detector, false)), Poll::Ready(Err(_))));
+    assert!(matches!(poll_by(first.as_mut(), waker_that_calls(&detector, false)), Poll::Ready(Err(_))));
     drop((one, second));
-    assert!(poll_by(of_b, asks(&detector, false)).is_ready());
+    assert!(poll_by(of_b, waker_that_calls(&detector, false)).is_ready());
 
     let reader = block_on(a.acquire(pages.upgradable_read(&1))).unwrap();
     let other = block_on(b.acquire(pages.read(&1))).unwrap();
     let mut upgrade = Box::pin(reader.upgrade());
     for _ in 0..3 {
-        assert!(poll_by(upgrade.as_mut(), asks(&detector, false)).is_pending());
+        assert!(poll_by(upgrade.as_mut(), waker_that_calls(&detector, false)).is_pending());
     }
     drop(upgrade);
     drop(other);
@@ -364,7 +364,7 @@ fn a_panicking_waker_leaves_no_hold_and_no_record_of_one() {
     let mut first = pin!(a.acquire(locks.lock(&1)));
     let mut of_b = pin!(b.acquire(locks.lock(&2)));
     let mut second = pin!(a.acquire(locks.lock(&2)));
-    assert!(poll_by(first.as_mut(), asks(&detector, true)).is_pending());
+    assert!(poll_by(first.as_mut(), waker_that_calls(&detector, true)).is_pending());
     assert!(poll(of_b.as_mut()).is_pending() && poll(second.as_mut()).is_pending());
     drop(other);
     // Party a passes b, which has been woken and not polled since.

@@ -358,12 +358,12 @@ fn each_change_makes_a_new_version_that_the_same_guard_returns_at_once() {
     map.add_or_update_blocking(&7, 4);
     grows(version(&map, &7));
     let seen = version(&map, &7).unwrap();
-    let told = map.update_if_blocking(&7, seen, 5).unwrap();
-    grows(Some(told));
-    assert_eq!(version(&map, &7), Some(told));
-    let told = map.batch().insert(&7, 6).commit_blocking().unwrap()[0];
-    grows(told);
-    assert_eq!(version(&map, &7), told);
+    let returned = map.update_if_blocking(&7, seen, 5).unwrap();
+    grows(Some(returned));
+    assert_eq!(version(&map, &7), Some(returned));
+    let returned = map.batch().insert(&7, 6).commit_blocking().unwrap()[0];
+    grows(returned);
+    assert_eq!(version(&map, &7), returned);
     map.upgradable_read_blocking(&7).upgrade_mut_blocking().insert(6);
     grows(version(&map, &7));
 }
@@ -905,7 +905,7 @@ fn a_condition_sees_the_effect_of_earlier_steps_on_its_key() {
 #[test]
 fn a_version_that_a_later_step_overwrites_is_not_used_again() {
     let map = LockMap::<u64, u32>::builder().shards(1).pool_capacity(0).build();
-    let mut told = std::collections::BTreeSet::new();
+    let mut returned = std::collections::BTreeSet::new();
     let mut last = None;
     for round in 0..30 {
         let batch = map.batch().insert(&1, 1).insert(&1, 2);
@@ -915,14 +915,14 @@ fn a_version_that_a_later_step_overwrites_is_not_used_again() {
             _ => batch.remove(&1).insert(&1, 3),
         };
         for version in batch.commit_blocking().unwrap().into_iter().flatten() {
-            assert!(told.insert(version), "{version:?} was returned before");
+            assert!(returned.insert(version), "{version:?} was returned before");
             assert!(Some(version) > last);
             last = Some(version);
         }
         assert_eq!(map.try_read(&1).unwrap().version().is_some(), round % 3 != 1);
         map.insert_blocking(&1, 0);
         let version = version(&map, &1).unwrap();
-        assert!(told.insert(version) && Some(version) > last);
+        assert!(returned.insert(version) && Some(version) > last);
         last = Some(version);
     }
 }
@@ -1105,12 +1105,12 @@ proptest! {
                 Ok(versions) => {
                     prop_assert_eq!(conflict, None);
                     prop_assert_eq!(versions.len(), steps.len());
-                    for (&(_, key, _), told) in steps.iter().zip(&versions) {
-                        if let Some(told) = told {
-                            let before = last.insert(key, *told);
-                            prop_assert!(before <= Some(*told));
+                    for (&(_, key, _), returned) in steps.iter().zip(&versions) {
+                        if let Some(returned) = returned {
+                            let before = last.insert(key, *returned);
+                            prop_assert!(before <= Some(*returned));
                         }
-                        seen.entry(key).or_default().extend(told);
+                        seen.entry(key).or_default().extend(returned);
                     }
                     model = draft
                         .iter()

@@ -491,14 +491,14 @@ fn an_entry_kept_by_a_future_may_lose_its_value_and_is_free_afterwards() {
 #[test]
 fn a_visit_while_values_are_evicted_leaves_the_map_consistent() {
     let map = bounded(3, [1, 2, 3]);
-    let mut met = 0;
+    let mut visited = 0;
     map.for_each_value(|_, _, _| {
-        met += 1;
+        visited += 1;
         // All entries are kept during the visit, and none but this one is held.
         flood(&map, 6);
         assert!(map.len() <= 4);
     });
-    assert!(met >= 1);
+    assert!(visited >= 1);
     assert_eq!((map.len(), map.entries()), (3, 3));
     let passed = map.retain(|_, _| {
         (700..706).for_each(|key| drop(map.insert_blocking(&key, key)));

@@ -366,7 +366,11 @@ fn a_big_request_takes_all_of_its_permits_or_none() {
 }
 
 /// Takes overlapping single permits, so that there are never enough for a big request.
-fn crowd<'a>(hosts: &'a KeyedSemaphore<u64>, held: &mut VecDeque<PermitGuard<'a, u64>>, mut passed: impl FnMut()) {
+fn small_requests<'a>(
+    hosts: &'a KeyedSemaphore<u64>,
+    held: &mut VecDeque<PermitGuard<'a, u64>>,
+    mut passed: impl FnMut(),
+) {
     for _ in 0..100 {
         drop(held.pop_front());
         let Some(permit) = hosts.try_acquire(&7) else { return };
@@ -384,7 +388,7 @@ fn a_big_request_at_the_head_is_not_starved_by_small_ones() {
         let mut big = hosts.acquire_n(&7, 3);
         pending(&mut big);
         let mut passed = 0;
-        crowd(&hosts, &mut held, || passed += 1);
+        small_requests(&hosts, &mut held, || passed += 1);
         assert_eq!(passed, passes(*fairness), "{fairness:?}");
         // Waiting small requests do not starve it, either.
         let mut small = hosts.acquire(&7);
@@ -409,7 +413,7 @@ fn a_big_request_behind_an_idle_one_is_not_starved_by_small_ones() {
         // Two permits are free from now on: the idle waiter is woken and could take one.
         drop(held.pop_front());
         let mut passed = 0;
-        crowd(&hosts, &mut held, || passed += 1);
+        small_requests(&hosts, &mut held, || passed += 1);
         assert_eq!(passed, passes(*fairness), "{fairness:?}");
         drop(held);
         assert_eq!(ready(&mut big).permits(), 3, "{fairness:?}");

@@ -497,8 +497,8 @@ impl Key {
         }
     }
 
-    /// Returns the hold that an upgradable reader has after its upgrade left the queue with this outcome, and the
-    /// request that the release of that hold is meant for, as for any granted request.
+    /// Returns the hold that an upgradable reader has after its upgrade left the queue with this outcome. Also returns
+    /// the request for which that hold is released, as for any granted request.
     pub fn held_after_upgrade(left: Option<bool>) -> (Want, For) {
         if left == Some(true) { (Write, For::NextWaiter) } else { (Upgradable, For::Anyone) }
     }

@@ -94,7 +94,7 @@ async fn written(held: Held<LatchWriteGuard<'_>>) {
 /// Threads and tasks make random calls, and two tasks are aborted halfway.
 pub fn everything() {
     let world = World::new(any_policy());
-    crowd(|| Arc::clone(&world).steps(3), 5);
+    run_tasks_and_threads(|| Arc::clone(&world).steps(3), 5);
     world.close();
 }
 

@@ -156,7 +156,7 @@ fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
 }
 
 /// Runs four tasks and two threads that all do `steps`. Two of the tasks are aborted, after up to `turns` turns each.
-fn crowd<F: Future<Output = ()> + Send + 'static>(steps: impl Fn() -> F, turns: u64) {
+fn run_tasks_and_threads<F: Future<Output = ()> + Send + 'static>(steps: impl Fn() -> F, turns: u64) {
     let tasks: Vec<_> = (0..4).map(|_| spawn(steps())).collect();
     let threads = [steps(), steps()].map(|steps| thread::spawn(move || block_on(steps)));
     block_on(async {

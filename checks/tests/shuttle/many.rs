@@ -165,7 +165,7 @@ impl World {
 /// Threads and tasks lock random lists in random order, and two tasks are aborted halfway.
 pub fn everything() {
     let world = World::new(1 + random(2) as usize, any_policy());
-    crowd(|| Arc::clone(&world).steps(3), 6);
+    run_tasks_and_threads(|| Arc::clone(&world).steps(3), 6);
     world.close();
 }
 

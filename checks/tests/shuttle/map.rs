@@ -172,7 +172,7 @@ impl World {
 
 fn everything_with(most: Option<usize>) {
     let world = Arc::new(World { map: map(most), most, token: Arc::default(), beside: Default::default() });
-    crowd(|| Arc::clone(&world).steps(3), 6);
+    run_tasks_and_threads(|| Arc::clone(&world).steps(3), 6);
     world.close();
 }
 

@@ -129,7 +129,7 @@ impl World {
 /// Threads and tasks make random calls, and two tasks are aborted halfway.
 pub fn everything() {
     let world = World::new(any_policy());
-    crowd(|| Arc::clone(&world).steps(3), 4);
+    run_tasks_and_threads(|| Arc::clone(&world).steps(3), 4);
     world.close();
 }
 

@@ -103,7 +103,7 @@ pub enum AcquireError<X = Infallible> {
 pub enum RenewError<X = Infallible> {
     /// The tenure is over: there is nothing left to renew.
     Lost(Lost),
-    /// The expiry is `Fixed`, or is custom and refused, or is custom and was not serialised with the grant. The lease runs on
+    /// The expiry is `Fixed`, or its custom policy refused, or the custom policy was lost when the grant was serialised. The lease runs on
     /// to its end.
     NotRenewable {
         /// The leased resource.

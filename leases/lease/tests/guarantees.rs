@@ -180,9 +180,9 @@ fn guarantee_2_another_owner_gets_the_lease_only_after_check_fails() {
         let held = ready(table.hold("a", &ann, secs(10))).unwrap();
         loop {
             clock.advance(secs(random.next(4)));
-            let said = held.check();
+            let checked = held.check();
             let got = table.try_acquire_now("a", &bob, secs(1));
-            assert_eq!(said.is_ok(), got.is_err(), "{said:?}, {got:?}");
+            assert_eq!(checked.is_ok(), got.is_err(), "{checked:?}, {got:?}");
             if let Ok(got) = got {
                 table.release_now(&got).unwrap();
                 break;

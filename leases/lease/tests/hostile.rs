@@ -162,7 +162,7 @@ struct Far {
     watches: bool,
     wakes_for_nothing: bool,
     busy_for_no_time: bool,
-    /// The number of times that the clock was read. Reading it too often fails the test.
+    /// The number of times that the clock was read. A test that reads it too often fails.
     looks: Arc<AtomicUsize>,
 }
 
@@ -1273,10 +1273,10 @@ fn two_successive_tenures_served_to_one_owner_are_each_returned_once() {
 fn served_refused_and_dropped_requests_leave_nothing() {
     let (clock, leases) = table();
     let [jane, joe, kim] = owners();
-    let says = Arc::new(AtomicBool::new(true));
+    let grants = Arc::new(AtomicBool::new(true));
     let policy: Arc<dyn ExpiryPolicy> = {
-        let says = says.clone();
-        Arc::new(move |_: Duration| says.load(SeqCst).then_some(SECOND))
+        let grants = grants.clone();
+        Arc::new(move |_: Duration| grants.load(SeqCst).then_some(SECOND))
     };
     let expiry = || Expiry::Custom(policy.clone());
     fn poll_all<F: Future + Unpin>(line: &mut [Option<F>]) {
@@ -1294,7 +1294,7 @@ fn served_refused_and_dropped_requests_leave_nothing() {
             assert!(poll(waits, &Bell::new()).is_pending());
         }
         drop(line[round % 5].take());
-        says.store(round % 3 > 0, SeqCst);
+        grants.store(round % 3 > 0, SeqCst);
         leases.release_now(&held).unwrap();
         drop(line[(round + 1) % 5].take());
         if round % 2 == 0 {
@@ -1305,7 +1305,7 @@ fn served_refused_and_dropped_requests_leave_nothing() {
             poll_all(&mut line);
         }
         drop(line);
-        says.store(true, SeqCst);
+        grants.store(true, SeqCst);
         clock.advance(SECOND);
     }
     assert_eq!(leases.len(), 0);
@@ -1722,11 +1722,11 @@ fn random_calls_agree_with_the_model() {
             let status = leases.status_now("r").unwrap();
             let seen = status.as_ref().map(|status| (status.owner().clone(), status.remaining(), status.waiters()));
             let waiters = model.line.len();
-            let said = model
+            let predicted = model
                 .tenure
                 .as_ref()
                 .map(|tenure| (owners[tenure.owner].clone(), Some((tenure.end - model.now) * SECOND), waiters));
-            assert_eq!(seen, said, "after step {step} of {seed}");
+            assert_eq!(seen, predicted, "after step {step} of {seed}");
             let token = status.map_or(last, |status| status.token().get());
             assert!(token >= last, "tokens grow");
             last = token;

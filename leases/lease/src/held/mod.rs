@@ -433,8 +433,7 @@ impl<E: Engine> fmt::Debug for Held<'_, E> {
     }
 }
 
-/// The wait for a request of another tenure that includes this tenure. This tenure waits a little for it before it sends a request of its
-/// own.
+/// The wait of a tenure for a request of another tenure that includes it. The tenure waits a little before it sends a request of its own.
 struct Ride {
     /// The number of requests that have included this tenure since its last renewal.
     number: u32,

@@ -265,7 +265,7 @@ impl WaitList {
     }
 }
 
-/// Times.
+/// The methods for the times at which work is due.
 impl WaitList {
     /// Sets the time at which the waiters should check again.
     pub(crate) fn look(&mut self, place: u32, look: Look) {
@@ -333,7 +333,7 @@ impl WaitList {
     }
 }
 
-/// The line of waiters.
+/// The methods for the line of waiters.
 impl WaitList {
     /// Adds a request at the end of the line.
     pub(crate) fn join(&mut self, resource: &Resource, owner: &Owner, expiry: &Expiry, is_fresh: bool) -> u32 {

@@ -19,7 +19,7 @@ impl Queues {
     pub(crate) fn most_wakers(&self, queue: u32, gone: Ticket, holds: Holds, rules: &Rules, cause: Cause) -> usize {
         let heads = self.heads(queue, gone);
         let Queue { lines, hand_offs, .. } = &self.queues[queue];
-        // The waiter that is woken because a woken head has not run.
+        // One waiter may be woken because a woken head has not run.
         let next = 1;
         if let CountKind::Permits(limit) = rules.counted {
             let most = self.most_permit_wakers(queue, gone, holds, limit, rules, cause);
