@@ -169,8 +169,8 @@ struct World {
     guards: BTreeMap<usize, Guard>,
     requests: BTreeMap<usize, (Request, Arc<Woken>)>,
     next: usize,
-    /// Whether a cycle may exist that only a later grant completes, and finds: an upgrade, a cancellation, or a reader
-    /// that enables an upgradable reader to be admitted has changed the order of service.
+    /// Whether there may be a cycle that only a later grant completes, so that it is found only then: an upgrade, a
+    /// cancellation, or a reader that enables an upgradable reader to be admitted has changed the order of service.
     ahead: bool,
     failures: usize,
 }

@@ -314,7 +314,7 @@ fn readers_and_writers_on_one_key() {
     for (seed, fairness) in (1..).zip(ALL) {
         let locks = KeyedRwLock::<u64>::builder().shards(1).fairness(fairness).build();
         let (guarded, writes) = (Guarded::default(), AtomicUsize::new(0));
-        // Odd while a writer is at work.
+        // The counter is odd while a writer is at work.
         let write = || {
             guarded.bump();
             std::hint::black_box(&guarded);

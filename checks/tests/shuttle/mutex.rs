@@ -20,7 +20,7 @@ const NAMES: [&str; 2] = ["a", "b"];
 struct World {
     locks: Arc<Table>,
     book: Arc<Book>,
-    /// The threads that tasks have started. They run on if the task is aborted.
+    /// The threads that tasks have started. They continue even if the task is aborted.
     others: Mutex<Vec<JoinHandle<()>>>,
 }
 

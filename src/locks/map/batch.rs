@@ -398,7 +398,7 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
     }
 }
 
-/// The keys of a batch, which are released together: the checked keys with the written ones.
+/// The keys of a batch, which are released together: the checked keys and the written ones.
 struct Held<P: TablePtr>(ReadWriteGuards<P>);
 
 impl<P: TablePtr> Drop for Held<P> {

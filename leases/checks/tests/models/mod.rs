@@ -419,7 +419,7 @@ fn two_requests_of_one_owner_enter_together() {
     });
 }
 
-/// One of the two gives up, and the other still gets the lease.
+/// One of two requests of an owner gives up, and the other still gets the lease.
 #[test]
 fn one_of_two_requests_of_one_owner_gives_up() {
     explore(|| {
