@@ -12,9 +12,9 @@ const HELD: &str = "a guard has its hold until it is dropped";
 
 /// A hold on a key, released when the guard is dropped.
 ///
-/// There is one guard for all locks and all forms of acquiring. `P` is how the table is referred to: a borrow, or an
-/// `Arc` of it for a `'static` guard. `M` is the [mode](crate::mode). Use the aliases:
-/// [`MutexGuard`](crate::MutexGuard) and its like.
+/// There is one guard for all locks and all forms of acquiring. `P` is how the guard refers to the table: a borrow, or
+/// an `Arc` of it for a `'static` guard. `M` is the [mode](crate::mode). Use the aliases, such as
+/// [`MutexGuard`](crate::MutexGuard).
 ///
 /// A guard is `Send` and `Sync` if the key is both. It may be dropped in a thread or task other than the one that
 /// acquired it. A drop during a panic releases the key like any other: there is no poisoning.
@@ -168,7 +168,7 @@ const HELD: &str = "a guard has its hold until it is dropped";
 #[must_use = "the key, or the permit, is released when the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct Guard<P: TablePtr, M: Mode> {
-    /// `None` only after the hold has been given away.
+    /// The table and the hold; `None` only after the hold has been given away.
     held: Option<(P, HoldIn<P, M>)>,
 }
 
@@ -180,7 +180,7 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
         Guard::of(table, hold)
     }
 
-    /// Makes the guard of a hold whose acquisition is not to be noted as a use of the value.
+    /// Makes the guard of a hold whose acquisition does not count as a use of the value.
     #[inline]
     pub(crate) fn of(table: P, hold: HoldOf<P, M>) -> Self {
         Guard { held: Some((table, HoldIn::new(hold))) }
@@ -363,14 +363,14 @@ impl<P: TablePtr> Guard<P, Permit> {
     }
 }
 
-/// The holds and claims that one call gives up, in the order in which user code never sees a key that is still held, or
+/// The holds and claims that one call gives up, in an order such that user code sees no key that is still held, and none
 /// that was granted to a waiter that has not been woken:
 /// 1. All holds are released and positions in queues are given up. Wakers and claims are collected here: no waiter is
 ///    woken yet, and nothing is dropped.
 /// 2. When this is dropped, the admitted waiters are woken.
 /// 3. Then unused keys, and values beyond the bound, are dropped. Their drops may wait for any key.
 pub(crate) struct Released<P: TablePtr> {
-    /// Comes before the entries, because fields are dropped in order of declaration.
+    /// The batch comes before the entries, because fields are dropped in order of declaration.
     batch: WakeBatch,
     entries: Entries<P>,
 }

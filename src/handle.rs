@@ -25,7 +25,7 @@ use crate::plumbing::{PayloadOf, TablePtr, TableRef};
 /// ```
 pub struct Handle<P: TablePtr> {
     table: P,
-    /// `None` only while the handle is being dropped.
+    /// The claim; `None` only while the handle is being dropped.
     claim: Option<ClaimIn<P>>,
 }
 

@@ -280,7 +280,7 @@ use std::path::{Path, PathBuf};
             a tuple, or a type of another crate, do that for a newtype of your own: see \"Pairs\" on the same page"
 )]
 pub trait ToKey<K> {
-    /// Makes the key. The table calls it only if the key has no entry.
+    /// Makes the key. The table calls this only if the key has no entry.
     ///
     /// # Examples
     /// ```
@@ -291,7 +291,7 @@ pub trait ToKey<K> {
     /// ```
     fn to_key(&self) -> K;
 
-    /// Overwrites an old key with this one, to reuse the old key's allocation. The table calls it only with
+    /// Overwrites an old key with this one, to reuse the old key's allocation. The table calls this only with
     /// [`recycle_keys(true)`](crate::Builder::recycle_keys). The default implementation assigns the key that
     /// [`to_key`](ToKey::to_key) makes, and so drops the old key.
     ///

@@ -2,11 +2,11 @@
 //! entries.
 //!
 //! Each is an ordinary [`Request`] for one key. A call waits only for a key that comes after all keys that it holds, in
-//! an order that is the same for all calls: so such calls never wait for each other in a circle. An entry does not move
+//! an order that is the same for all calls: so such calls never wait for each other in a cycle. An entry does not move
 //! while it has a claim, and a call has all its claims before it sorts them.
 //!
 //! A call that does not wait need not follow the order. So a blocking call, or a call that never waits, first acquires
-//! free keys in the order in which they are named. If all are free, that is all. If one is not, a blocking call
+//! free keys in the order in which they are named. If all keys are free, the call is done. Otherwise a blocking call
 //! releases the keys again and sorts its requests.
 
 use alloc::boxed::Box;
@@ -52,7 +52,7 @@ struct Requests<P: TablePtr, M: Mode> {
     guards: Option<Guards<P, M>>,
     /// The requests that have not acquired their keys yet, the next one last.
     wanted: List<Wanted<P, M>>,
-    /// The current request, which comes before these, and its index among the guards.
+    /// The current request, which comes before those in `wanted`, and its index among the guards.
     current: Option<(Request<P, M>, usize)>,
 }
 
@@ -75,8 +75,8 @@ impl<P: TablePtr, M: Mode> Wanted<P, M> {
         self.claim.live().address()
     }
 
-    /// Returns the rank among requests for the same key, of which the lowest is acquired: a writer, and then the first
-    /// named.
+    /// Returns the rank of a request among those for the same key. The one with the lowest rank is acquired: a request
+    /// to write, or else the one named first.
     #[inline]
     fn rank(&self) -> (bool, usize) {
         (self.mode.access() == Access::Shared, self.place)
@@ -171,7 +171,8 @@ where
         });
         match entered {
             Ok(guards) => {
-                // Dropped before the result is returned, which a panic of this drop would leak.
+                // The list is dropped before the result is returned, because a panic of this drop would leak the
+                // result.
                 drop(wanted);
                 Ok(guards)
             }
@@ -208,7 +209,7 @@ impl<P: TablePtr, M: Mode> Claims<P, M> {
 
     #[inline]
     fn extend<S: Source<P::Key, PayloadOf<P>>>(&mut self, wanted: impl Iterator<Item = (S, M)>) {
-        self.list.expect(wanted.size_hint().0);
+        self.list.reserve(wanted.size_hint().0);
         for (mut source, mode) in wanted {
             let claim = self.table.core().claim(&mut source);
             self.list.push(kept((claim, mode)));
@@ -241,7 +242,7 @@ impl<P: TablePtr, M: Mode> Claims<P, M> {
     /// Releases the acquired keys, and puts claims of them before the others.
     fn put_back(&mut self, guards: Guards<P, M>) {
         let core = self.table.core();
-        self.list.expect(guards.len());
+        self.list.reserve(guards.len());
         for guard in &guards {
             self.list.push(kept((core.claim(&mut guard.live()), guard.mode())));
         }
@@ -283,7 +284,7 @@ impl<P: TablePtr, M: Mode> Requests<P, M> {
     fn mention_once(&mut self) {
         let mut left = core::mem::take(&mut self.wanted);
         let mut again = List::default();
-        self.wanted.expect(left.as_slice().len());
+        self.wanted.reserve(left.as_slice().len());
         while let Some(wanted) = left.pop() {
             let last = self.wanted.as_slice().last();
             let list =
@@ -398,7 +399,7 @@ where
                 }
             }
         };
-        // Dropped before the result is returned, which a panic of this drop would leak.
+        // The list is dropped before the result is returned, because a panic of this drop would leak the result.
         drop(wanted);
         AcquireMany { state }
     }
@@ -523,7 +524,7 @@ impl<P: TablePtr, M: ManyMode> AcquireMany<P, M> {
     #[must_use = "bind it: `let result = …`; the guards may be in it (`let _ = …` releases them at once)"]
     pub async fn until<F: Future>(mut self, limit: F) -> Result<M::Guards<P>, F::Output> {
         let outcome = race(&mut self, limit).await;
-        // Dropped before the outcome is returned: see `race`.
+        // The request is dropped before the outcome is returned: see `race`.
         drop(self);
         outcome
     }

@@ -48,16 +48,16 @@ impl<P: TablePtr, S: Source<P::Key, PayloadOf<P>>, M: Mode> Call<P, S, M> {
         }
     }
 
-    /// Tries by the queue, because others wait and the policy decides.
+    /// Asks the queue, because there are waiters and the policy decides.
     #[inline(never)]
     fn ask_queue(table: P, claim: ClaimOf<P>, mode: M) -> Option<Guard<P, M>> {
         Request::new(table, claim, mode).attempt()
     }
 }
 
-/// A request for a hold: a claim, and a position in the queue once it waits. Dropping it gives up both.
+/// A request for a hold: a claim, and while it waits a position in the queue. Dropping the request gives up both.
 pub(crate) struct Request<P: TablePtr, M: Mode> {
-    /// `None` when the hold has been acquired.
+    /// `None` after the hold has been acquired.
     claim: Option<(P, ClaimIn<P>)>,
     ticket: Ticket,
     /// The id of the wait, after its start has been reported to the table's observer.
@@ -123,8 +123,8 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         guard.map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// Returns the event to report after a call of [`poll_into`](Self::poll_into), if there is one: that the wait has
-    /// begun, or has ended.
+    /// Returns the event to report after a call of [`poll_into`](Self::poll_into), if there is one: the start or the
+    /// end of a wait.
     #[inline]
     pub(crate) fn news(&self, got: bool) -> Option<WaitPhase> {
         match (got, self.told, &self.claim) {
@@ -146,7 +146,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
                 guard.core().tell(guard.live(), want, phase, id);
             }
         } else if let Some((table, claim)) = &self.claim {
-            // Recorded first: the observer may panic.
+            // The id is stored before the observer is called, because the observer may panic.
             self.told = table.core().next_wait();
             if let Some(id) = self.told {
                 table.core().tell(claim.live(), want, phase, id);
@@ -200,7 +200,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
     }
 
     /// Takes the report of the wait's end, if its start has been reported. The caller, which is about to drop the
-    /// request, sends it last.
+    /// request, sends the report last.
     pub(super) fn take_ending<'a>(&mut self, core: &'a CoreOf<P>) -> Option<EndingOf<'a, P>> {
         let (id, claim) = (self.told.take()?, &self.claim.as_ref()?.1);
         core.ending(claim.live(), self.want(), id)

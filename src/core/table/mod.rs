@@ -1,4 +1,4 @@
-//! The table layer: which entry a key has, and how entries are made and retired.
+//! The table layer: the entry of each key, and how entries are made and retired.
 //!
 //! ```text
 //! lookup   finds the entry of a key, or makes it         shard lock; between two looks a key that owns memory is made
@@ -58,7 +58,7 @@ use self::slot::IsCore;
 /// The settings of a table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Config {
-    /// A power of two.
+    /// The number of shards, a power of two.
     pub(crate) shards: usize,
     pub(crate) capacity: usize,
     /// The number of free entries to keep in all, if it was set.
@@ -90,7 +90,7 @@ pub struct Core<K, V: Payload> {
 pub(crate) struct Identity {
     /// The number of the table, which is unique. (On 32 bits it repeats after four billion tables.)
     table: usize,
-    /// The address of the entry. That of a forgotten hold may be reused after its table is dropped.
+    /// The address of the entry. The address of a forgotten hold may be reused after its table is dropped.
     address: usize,
 }
 
@@ -226,7 +226,7 @@ impl<K, V: Payload> Core<K, V> {
 
 #[cfg(target_has_atomic = "ptr")]
 fn next_number() -> usize {
-    // Not part of a protocol, so the model checkers need not see it.
+    // The counter is not part of a protocol, so the model checkers need not see it.
     use core::sync::atomic::{AtomicUsize, Ordering};
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)

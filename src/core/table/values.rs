@@ -1,4 +1,4 @@
-//! Values of entries: stored, taken out, looked at, and evicted.
+//! Values of entries: storing, taking, reading and evicting them.
 
 use alloc::vec::Vec;
 use core::convert::Infallible;
@@ -16,7 +16,7 @@ use crate::core::wait::{Access, Holds, ReleaseFor, WakeBatch};
 use crate::panics::Panics;
 use crate::sync::give_way;
 
-/// The entry is in use, or needs an allocation, so the caller has to acquire it.
+/// The error of a call whose entry is in use, or needs an allocation: the caller has to acquire the key.
 #[derive(Debug)]
 pub(crate) struct Busy<T>(pub(crate) T);
 
@@ -57,7 +57,7 @@ impl<K, T> Core<K, Valued<T>> {
         self.shard(tag).with(|shard| {
             let claim = hold.live().claim_for_value();
             hold.store(value, claim);
-            // It is in use, so in a bounded table it is parked.
+            // The value is in use, so in a bounded table it is parked.
             shard.kept.values += 1;
             self.note_excess(shard, tag);
         });
@@ -79,7 +79,7 @@ impl<K, T> Core<K, Valued<T>> {
         Some(value)
     }
 
-    /// The value, to be changed.
+    /// Returns the value, to be changed.
     #[inline]
     pub(crate) fn value_mut<'h, M: TypedAccess>(&self, hold: &'h mut Hold<K, Valued<T>, M>) -> Option<&'h mut T> {
         if Valued::<T>::is_present(hold.live().marks()) {
@@ -88,7 +88,7 @@ impl<K, T> Core<K, Valued<T>> {
         hold.value_mut()
     }
 
-    /// Uses up this many versions.
+    /// Leaves this many versions unused.
     pub(crate) fn skip_versions<M: TypedAccess>(&self, hold: &mut Hold<K, Valued<T>, M>, versions: u64) {
         assert!(hold.mode().access() == Access::Exclusive, "versions are used up by an exclusive hold");
         hold.live().marks().renew(versions);
@@ -102,13 +102,13 @@ impl<K, T> Live<'_, K, Valued<T>> {
         self.has_value().then(|| self.marks().version())
     }
 
-    /// Returns the version of the last value, even if that has been removed. The caller has a hold.
+    /// Returns the version of the last value, even if that value has been removed. The caller has a hold.
     #[inline]
     pub(crate) fn last_version(self) -> u64 {
         self.marks().version()
     }
 
-    /// Whether there is a value, at a glance.
+    /// Returns whether there is a value. The answer is a snapshot.
     #[inline]
     pub(crate) fn has_value(self) -> bool {
         Valued::<T>::is_present(self.marks())
@@ -117,7 +117,7 @@ impl<K, T> Live<'_, K, Valued<T>> {
 
 /// Operations of a caller without a hold: under the shard lock an unshared entry can be used as with an exclusive hold.
 impl<K, T> Core<K, Valued<T>> {
-    /// Looks at the value of a key. `look` runs under the shard lock.
+    /// Reads the value of a key. `look` runs under the shard lock.
     #[inline]
     pub(crate) fn peek<R>(&self, key: &impl Ask<K>, look: impl FnOnce(&T) -> R) -> Result<Option<R>, Busy<()>> {
         self.shard(key.tag()).with(|shard| {
@@ -267,7 +267,7 @@ impl<K, V: Payload> Core<K, V> {
         self.note_excess(shard, tag);
     }
 
-    /// Says whether there is something to sweep in the shard, which is that of this tag.
+    /// Records whether there is something to sweep in this shard, whose entries include one with this tag.
     #[inline]
     fn note_excess(&self, shard: &mut Shard<K, V>, tag: Tag) {
         if let (Some(kept), Some(excess)) = (V::keeps(&mut shard.kept), V::excess(&self.excess)) {
@@ -275,7 +275,7 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// An entry whose value is gone dies with the claim that the value had, and no other unit.
+    /// Retires an entry whose value has been removed, if the value's claim is its only unit.
     fn retire_valued(
         &self,
         shard: &mut Shard<K, V>,
@@ -323,17 +323,17 @@ impl<K, V: Payload> Core<K, V> {
         })
     }
 
-    /// Returns an unused value to the order.
+    /// Puts an unused value back into the sieve.
     fn unpark(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) {
         let Some((entry, number)) = shard.find_at(tag, address) else { return };
-        // A user that leaves after this check comes here, too.
+        // A user that leaves after this check calls this function, too.
         let idle = V::is_present(entry.marks()) && !is_used(entry, entry.state().word());
         if let Some(kept) = V::keeps(&mut shard.kept).filter(|_| idle) {
             kept.unpark(number);
         }
     }
 
-    /// Evicts a value other than this one, if there are too many. Examines only a few values.
+    /// Evicts a value other than this one, if there are too many values. Examines only a few values.
     fn evict(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) -> Eviction<K, V> {
         let not = shard.find_at(tag, address).map(|(_, number)| number);
         for _ in 0..LOOKED_AT {
@@ -341,7 +341,7 @@ impl<K, V: Payload> Core<K, V> {
             let Some(number) = next(shard) else { return Eviction::Nothing };
             let Some(entry) = shard.look_at(number) else { unreachable!("an entry with a value is live") };
             let (tag, address) = (tag_of(entry), entry.address());
-            // Changes nothing, but a user that leaves after this exchange sees that there is something to sweep.
+            // This exchange changes nothing, but a user that leaves after it sees that there is something to sweep.
             let Ok(word) = entry.state().update(Ok::<_, Infallible>);
             if is_used(entry, word) {
                 V::keeps(&mut shard.kept).into_iter().for_each(|kept| kept.park(number));
@@ -367,8 +367,8 @@ impl<K, V: Payload> Core<K, V> {
             let Some((value, claim)) = hold.take() else { unreachable!("it has a value") };
             dead.value = Some(value);
             self.uncount(shard, tag, address);
-            // Released while the shard is still locked, so that no request finds the key held. The value's claim is
-            // still a unit.
+            // The hold is released while the shard is still locked, so that no request finds the key held. The value's
+            // claim is still a unit.
             let mut batch = WakeBatch::default();
             self.leave_into(hold.into_unit(), Access::Exclusive, ReleaseFor::Anybody, &mut batch);
             return Eviction::Done((dead, Some((claim, batch))));
@@ -408,21 +408,21 @@ impl Kept {
         }
     }
 
-    /// Returns a value to the order, because it is no longer in use.
+    /// Puts a value back into the sieve, because it is no longer in use.
     fn unpark(&mut self, number: u32) {
         if let Some(bound) = &mut self.bound {
             bound.sieve.push(number);
         }
     }
 
-    /// Parks a value that is in use when its turn comes.
+    /// Parks a value that is in use when the hand reaches it.
     fn park(&mut self, number: u32) {
         if let Some(bound) = &mut self.bound {
             bound.sieve.remove(number);
         }
     }
 
-    /// Returns the value whose turn it is, other than `not`, if there are too many.
+    /// Returns the value to evict next, other than `not`, if there are too many values.
     fn next(&mut self, not: Option<u32>) -> Option<u32> {
         let bound = self.bound.as_mut().filter(|bound| self.values > bound.most)?;
         let number = bound.sieve.hand()?;
@@ -448,7 +448,7 @@ impl<K, T> Core<K, Valued<T>> {
         self.shards.iter().map(|shard| shard.with(|shard| shard.kept.values)).sum()
     }
 
-    /// Whether a key has one, locked or not.
+    /// Returns whether a key has a value, locked or not.
     pub(crate) fn contains(&self, key: &impl Ask<K>) -> bool {
         self.shard(key.tag())
             .with(|shard| shard.find(key.tag(), |other| key.is(other)).is_some_and(|entry| entry.has_value()))

@@ -1,4 +1,5 @@
-//! The operations of a single call, which locks the key for its length.
+//! Operations that lock a key only while the call runs, such as `get` and `insert`; and `get_or_insert_with`, which
+//! returns a reader's guard.
 
 use core::convert::Infallible;
 use core::future::Future;
@@ -107,8 +108,8 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
                     drop(init);
                     return Ok(reader);
                 }
-                // One caller at a time, beside readers: when the first has stored its value and continues as a reader,
-                // the others get in and find the value.
+                // Only one caller at a time computes the value, beside readers. When it has stored the value and
+                // continues as a reader, the others get in and find the value.
                 let claim = self.core().claim(&mut reader.live());
                 let request = Request::new(self, claim, Upgradable::NEW);
                 drop(reader);
@@ -244,7 +245,7 @@ macro_rules! one_call {
         // For the examples: the lines before the call, its arguments, and its result.
         example = [$($before:literal),*], $arguments:literal, $gives:literal;
     )+) => {
-        /// Operations of a single call, which locks the key for its length.
+        /// Operations that lock a key only while the call runs.
         impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {$(
             #[doc = concat!($does, ".")]
             ///
@@ -363,7 +364,7 @@ one_call! {
     "\"a\", seen", ".unwrap(), 7";
 }
 
-/// Look, compute, store: once for each key.
+/// Computing a missing value once per key.
 impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// Returns a reader's guard of a key that has a value; if there is none, `init` makes it.
     ///

@@ -1,4 +1,4 @@
-//! How hashes are spread, how much memory a shard takes, and what becomes of an old key.
+//! The distribution of hashes, the memory of a shard, and the fate of an old key.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::string::String;
@@ -22,8 +22,8 @@ where
     is_sync::<Core<K, V>>
 }
 
-/// Hashes of a hasher that hides nothing, which count up in some of their bits: over shards and over queue locks they are spread as if at
-/// random, and no two of these have the same tag.
+/// A hasher may return numbers that count up in some of their bits. Their tags are spread over shards and over queue
+/// locks as if at random, and hardly any two are equal.
 #[test]
 fn weak_hashes_are_spread_over_shards_and_queue_locks() {
     const HASHES: usize = 1 << 14;
@@ -47,7 +47,8 @@ fn weak_hashes_are_spread_over_shards_and_queue_locks() {
     }
 }
 
-/// After a burst, each time that seven eighths of the buckets are free: to room for twice what is left.
+/// After a burst, the table shrinks each time that seven eighths of the buckets are free, to room for twice the
+/// remaining entries.
 #[test]
 fn the_table_shrinks_in_a_few_steps() {
     let mut shard = Shard::<u32, ()>::new(0, 4, None);
@@ -63,7 +64,7 @@ fn the_table_shrinks_in_a_few_steps() {
         let before = shard.memory();
         let spare = shard.retire(claim, Word::born(Unit::Claim)).ok().expect("it is the last");
         shard.keep(spare, &mut None);
-        // By one it differs when a removal leaves a mark.
+        // A removal that leaves a tombstone changes the figure by one.
         if shard.memory() < before - 1 {
             steps.push((shard.len(), shard.memory()));
         }
@@ -72,7 +73,7 @@ fn the_table_shrinks_in_a_few_steps() {
     assert_eq!(shard.len(), 0);
 }
 
-/// The slot stays where it was, with its key as it is by then.
+/// The slot stays in its place, with its key as far as it was overwritten.
 #[test]
 fn an_old_key_whose_overwriting_panics_stays_available() {
     let mut shard = Shard::<String, ()>::new(1, 1, None);
