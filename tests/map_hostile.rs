@@ -406,8 +406,8 @@ fn clone_and_eq_of_a_value_and_init_may_use_other_keys() {
         assert_eq!((inside.contains_key(&key(1)), inside.entries() >= inside.len()), (true, true));
     };
     let others = use_others.clone();
-    let places = Rc::new(RefCell::new(Vec::new()));
-    let places = places.clone();
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let places = seen.clone();
     hook(Some(Rc::new(move |place| {
         if matches!(place, "value's clone" | "value's eq") {
             places.borrow_mut().push(place);
@@ -418,7 +418,7 @@ fn clone_and_eq_of_a_value_and_init_may_use_other_keys() {
     drop(map.add_or_update_blocking(&key(1), Value::new(1)));
     drop(block_on(map.add_or_update(&key(1), Value::new(2))));
     hook(None);
-    assert_eq!(*places.borrow(), ["value's clone", "value's eq", "value's eq"]);
+    assert_eq!(*seen.borrow(), ["value's clone", "value's eq", "value's eq"]);
     drop(map.get_or_insert_with_blocking(&key(9), || {
         use_others();
         Value::new(9)
