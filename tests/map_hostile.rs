@@ -406,11 +406,11 @@ fn clone_and_eq_of_a_value_and_init_may_use_other_keys() {
         assert_eq!((inside.contains_key(&key(1)), inside.entries() >= inside.len()), (true, true));
     };
     let others = use_others.clone();
-    let seen = Rc::new(RefCell::new(Vec::new()));
-    let places = seen.clone();
+    let places = Rc::new(RefCell::new(Vec::new()));
+    let recorded = Rc::clone(&places);
     hook(Some(Rc::new(move |place| {
         if matches!(place, "value's clone" | "value's eq") {
-            places.borrow_mut().push(place);
+            recorded.borrow_mut().push(place);
             others();
         }
     })));
@@ -418,7 +418,7 @@ fn clone_and_eq_of_a_value_and_init_may_use_other_keys() {
     drop(map.add_or_update_blocking(&key(1), Value::new(1)));
     drop(block_on(map.add_or_update(&key(1), Value::new(2))));
     hook(None);
-    assert_eq!(*seen.borrow(), ["value's clone", "value's eq", "value's eq"]);
+    assert_eq!(*places.borrow(), ["value's clone", "value's eq", "value's eq"]);
     drop(map.get_or_insert_with_blocking(&key(9), || {
         use_others();
         Value::new(9)
