@@ -54,13 +54,13 @@ fn alone<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
 }
 
 engine_tests! { at_desk;
-    each_call_does_what_it_says
-    any_text_is_a_resource_and_an_owner
-    owned_by_tells_the_policies
-    of_all_who_race_for_it_one_has_it_at_a_time
-    a_held_lease_that_is_dropped_is_given_back
-    requests_that_are_dropped_leave_nothing_behind
-    the_last_engine_to_go_ends_the_connection
+    all_operations_agree_with_each_other
+    any_text_can_name_a_resource_or_an_owner
+    owned_by_lists_the_policies
+    competing_owners_hold_the_resource_one_at_a_time
+    a_dropped_held_lease_is_released
+    dropped_requests_leave_nothing_behind
+    dropping_the_last_clone_of_an_engine_closes_the_connection
 }
 
 /// What the server keeps of the desk's namespace.
@@ -388,7 +388,7 @@ fn the_driver_of_one_process_sweeps_by_itself() {
 }
 
 #[test]
-fn who_waits_is_told_of_a_release() {
+fn a_waiter_is_notified_of_a_release() {
     at_desk(|desk| async move {
         let Desk { here, there, jane, joe, .. } = &*desk;
         for _ in 0..20 {
@@ -423,7 +423,7 @@ fn who_waits_when_the_server_dies_looks_again() {
 }
 
 #[test]
-fn a_server_that_does_not_answer_is_an_error_in_time() {
+fn operations_time_out_while_the_server_is_silent() {
     alone(|desk| async move {
         let leases = desk.server.leases(options(&desk.namespace).timeout(SECOND));
         leases.engine().ready().await.unwrap();
@@ -440,11 +440,11 @@ fn a_server_that_does_not_answer_is_an_error_in_time() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_an_error_in_time_that_does_not_say_where() {
+fn operations_fail_in_time_without_a_server_and_reveal_no_password() {
     on_tokio(async {
         let secret = || ConnectOptions::with_user_and_password("bob".into(), "secret".into());
         let engine = Nats::in_namespace("x").timeout(millis(300)).connect("127.0.0.1:1", secret).unwrap();
-        let text = cases::a_server_that_is_not_there_is_an_error_in_time::<Server>(engine).await;
+        let text = cases::operations_fail_in_time_without_a_server::<Server>(engine).await;
         assert!(!text.contains("127") && !text.contains("bob"), "{text}");
     });
 }

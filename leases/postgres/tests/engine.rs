@@ -56,7 +56,7 @@ fn at_hasty_desk<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
 
 engine_tests! { at_patient_desk; all }
 
-engine_tests! { at_hasty_desk; a_server_that_does_not_answer_is_an_error_in_time }
+engine_tests! { at_hasty_desk; operations_time_out_while_the_server_is_silent }
 
 /// What the server keeps of the desk's namespace.
 trait Kept {
@@ -525,11 +525,11 @@ fn a_killed_server_comes_back_with_its_leases() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_an_error_in_time_that_does_not_say_where() {
+fn operations_fail_in_time_without_a_server_and_reveal_no_password() {
     on_tokio(async {
         let config = "host=127.0.0.1 port=1 user=secretary password=secret".parse().unwrap();
         let engine = options("n").timeout(millis(300)).connect(config, NoTls);
-        let text = cases::a_server_that_is_not_there_is_an_error_in_time::<Server>(engine).await;
+        let text = cases::operations_fail_in_time_without_a_server::<Server>(engine).await;
         assert!(text.contains("there is no connection to the database"), "{text}");
     });
 }
@@ -576,7 +576,7 @@ fn whatever_is_done_to_the_database_one_has_it_and_all_go_on() {
 #[test]
 fn requests_that_are_dropped_leave_nothing_open() {
     at_desk(|desk| async move {
-        cases::requests_that_are_dropped_leave_nothing_behind(Arc::clone(&desk)).await;
+        cases::dropped_requests_leave_nothing_behind(Arc::clone(&desk)).await;
         let open = "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'";
         for _ in 0..5 {
             assert_eq!(desk.client.query_one(open, &[]).await.unwrap().get::<_, i64>(0), 0);
@@ -881,17 +881,17 @@ fn a_session_does_not_end_because_its_role_lets_none_be_idle() {
 }
 
 #[test]
-fn without_a_driver_nothing_is_done() {
+fn operations_fail_at_once_without_a_driver() {
     on_tokio(async {
         let dial = || async { std::future::pending::<Result<_, keylatch_lease_postgres::BoxError>>().await };
         let (engine, driver) = options("n").connect_with::<_, _, tokio::net::TcpStream, tokio::net::TcpStream>(dial);
-        cases::without_a_driver_nothing_is_done::<Server>(engine, driver).await;
+        cases::operations_fail_at_once_without_a_driver::<Server>(engine, driver).await;
     });
 }
 
 /// No runtime of tokio's is needed, and calls may block.
 #[test]
-fn it_runs_on_another_runtime() {
+fn the_engine_works_without_a_tokio_runtime() {
     use tokio_util::compat::FuturesAsyncReadCompatExt;
 
     let server = shared();
@@ -907,7 +907,7 @@ fn it_runs_on_another_runtime() {
     });
     smol::spawn(driver).detach();
     let leases = Leases::with_engine(engine);
-    cases::it_runs_on_another_runtime(&leases);
+    cases::the_engine_works_without_a_tokio_runtime(&leases);
 }
 
 /// Whoever locks a row by hand keeps its own requests waiting, not the connection from being used.
@@ -956,7 +956,7 @@ fn who_waits_is_told_of_a_tenure_that_ends_sooner() {
 }
 
 #[test]
-fn the_driver_of_nobody_ends_although_the_server_does_not_answer() {
+fn the_driver_of_a_dropped_engine_ends_although_the_server_is_silent() {
     let server = Server::set_up();
     let connect = |sweeps| {
         let config = server.config();
@@ -965,7 +965,7 @@ fn the_driver_of_nobody_ends_although_the_server_does_not_answer() {
             async move { Ok(config.connect(NoTls).await?) }
         })
     };
-    on_tokio(cases::the_driver_of_nobody_ends_although_the_server_does_not_answer(&server, connect));
+    on_tokio(cases::the_driver_of_a_dropped_engine_ends_although_the_server_is_silent(&server, connect));
 }
 
 /// However many resources there were: those that are over do not become more and more.

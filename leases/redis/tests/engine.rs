@@ -80,7 +80,7 @@ fn at_hasty_desk<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
 
 engine_tests! { at_patient_desk; all }
 
-engine_tests! { at_hasty_desk; a_server_that_does_not_answer_is_an_error_in_time }
+engine_tests! { at_hasty_desk; operations_time_out_while_the_server_is_silent }
 
 /// What the server keeps of the desk's namespace.
 trait Kept {
@@ -899,11 +899,11 @@ fn a_primary_whose_last_replica_is_gone_grants_on() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_an_error_in_time_that_does_not_say_where() {
+fn operations_fail_in_time_without_a_server_and_reveal_no_password() {
     on_tokio(async {
         let client = redis::Client::open("redis://secretary:secret@127.0.0.1:1").unwrap();
         let engine = options().timeout(millis(300)).connect(client);
-        let text = cases::a_server_that_is_not_there_is_an_error_in_time::<Server>(engine).await;
+        let text = cases::operations_fail_in_time_without_a_server::<Server>(engine).await;
         assert!(text.contains("there is no connection to the server"), "{text}");
     });
 }
@@ -934,9 +934,9 @@ fn whatever_is_done_to_the_server_one_has_it_and_all_go_on() {
 }
 
 #[test]
-fn requests_that_are_dropped_leave_nothing_behind() {
+fn dropped_requests_leave_nothing_behind() {
     at_desk(|desk| async move {
-        cases::requests_that_are_dropped_leave_nothing_behind(Arc::clone(&desk)).await;
+        cases::dropped_requests_leave_nothing_behind(Arc::clone(&desk)).await;
         assert_eq!(desk.server.connections("desk"), Some(2));
     });
 }
@@ -944,11 +944,11 @@ fn requests_that_are_dropped_leave_nothing_behind() {
 // --- The driver ----------------------------------------------------------------------------------------------------------
 
 #[test]
-fn without_a_driver_nothing_is_done() {
+fn operations_fail_at_once_without_a_driver() {
     on_tokio(async {
         let dial = || async { std::future::pending::<Result<tokio::net::TcpStream, BoxError>>().await };
         let (engine, driver) = options().connect_with(RedisConnectionInfo::default(), dial);
-        cases::without_a_driver_nothing_is_done::<Server>(engine, driver).await;
+        cases::operations_fail_at_once_without_a_driver::<Server>(engine, driver).await;
     });
 }
 
@@ -1016,7 +1016,7 @@ fn a_connection_that_ends_with_the_answer_that_opens_it_is_made_again() {
 
 /// No runtime of tokio's is needed, and calls may block.
 #[test]
-fn it_runs_on_another_runtime() {
+fn the_engine_works_without_a_tokio_runtime() {
     use tokio_util::compat::FuturesAsyncReadCompatExt;
 
     let server = Server::start();
@@ -1026,7 +1026,7 @@ fn it_runs_on_another_runtime() {
     let driver = smol::spawn(driver);
     smol::block_on(engine.init()).unwrap();
     let leases = Leases::with_engine(engine);
-    let grant = cases::it_runs_on_another_runtime(&leases);
+    let grant = cases::the_engine_works_without_a_tokio_runtime(&leases);
     smol::block_on(async {
         // The connection is cut, and made again.
         assert_eq!(server.cut("desk").await, 1);
@@ -1038,7 +1038,7 @@ fn it_runs_on_another_runtime() {
 }
 
 #[test]
-fn the_driver_of_nobody_ends_although_the_server_does_not_answer() {
+fn the_driver_of_a_dropped_engine_ends_although_the_server_is_silent() {
     let server = Server::start();
     let address = server.address();
     let connect = |sweeps| {
@@ -1046,7 +1046,7 @@ fn the_driver_of_nobody_ends_although_the_server_does_not_answer() {
         let options = Redis::in_namespace("desk").sweeps(sweeps).timeout(5 * SECOND);
         options.connect_with(RedisConnectionInfo::default(), dial)
     };
-    on_tokio(cases::the_driver_of_nobody_ends_although_the_server_does_not_answer(&server, connect));
+    on_tokio(cases::the_driver_of_a_dropped_engine_ends_although_the_server_is_silent(&server, connect));
 }
 
 /// Late, what it was asked may be done.

@@ -16,7 +16,7 @@ use keylatch_lease::{
 use super::super::{Desk, MINUTE, SECOND, TestServer, ask, is_about, lock, policies, sliding};
 
 /// Grants, refusals, status, lists, renewals and releases agree with each other.
-pub async fn each_call_does_what_it_says<S: TestServer>(desk: Arc<Desk<S>>) {
+pub async fn all_operations_agree_with_each_other<S: TestServer>(desk: Arc<Desk<S>>) {
     let Desk { here, there, jane, joe, .. } = &*desk;
     let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
     assert!(!grant.is_resumed());
@@ -51,7 +51,7 @@ pub async fn each_call_does_what_it_says<S: TestServer>(desk: Arc<Desk<S>>) {
 }
 
 /// A term counts from the call, and from the start of the tenure. No end is brought forward.
-pub async fn a_term_is_counted_from_now_and_from_the_start<S: TestServer>(desk: Arc<Desk<S>>) {
+pub async fn a_term_counts_from_the_call_and_from_the_start_of_the_tenure<S: TestServer>(desk: Arc<Desk<S>>) {
     let report = Resource::from("report");
     let capped = Term { idle: Some(MINUTE), total: Some(2 * MINUTE) };
     let up_to = Expiry::SlidingUpTo { idle: MINUTE, total: 2 * MINUTE };
@@ -101,7 +101,7 @@ async fn renewed<S: TestServer>(desk: &Desk<S>, token: Token, term: Option<Term>
 }
 
 /// Resources and owners are read back as they were written, and none is taken for another.
-pub async fn any_text_is_a_resource_and_an_owner<S: TestServer>(desk: Arc<Desk<S>>) {
+pub async fn any_text_can_name_a_resource_or_an_owner<S: TestServer>(desk: Arc<Desk<S>>) {
     let Desk { here, there, .. } = &*desk;
     let odd = |i: u32| char::from_u32(0x4e00 + i * 7919 % 0x5000).unwrap();
     // One of the two long names cannot be compressed.
@@ -140,7 +140,7 @@ pub async fn any_text_is_a_resource_and_an_owner<S: TestServer>(desk: Arc<Desk<S
 }
 
 /// The list of an owner's leases contains their policies, except for custom ones.
-pub async fn owned_by_tells_the_policies<S: TestServer>(desk: Arc<Desk<S>>) {
+pub async fn owned_by_lists_the_policies<S: TestServer>(desk: Arc<Desk<S>>) {
     let Desk { here, there, jane, .. } = &*desk;
     let policies = policies(MINUTE);
     for (i, policy) in policies.iter().enumerate() {
@@ -156,7 +156,7 @@ pub async fn owned_by_tells_the_policies<S: TestServer>(desk: Arc<Desk<S>>) {
 /// Fifty owners, in two processes, compete for a resource: one holds it at a time, and each has a greater token than
 /// the one before. The desk's fallback should be [`LATE`](super::super::LATE), so that no waiter asks again without a
 /// message.
-pub async fn of_all_who_race_for_it_one_has_it_at_a_time<S: TestServer>(desk: Arc<Desk<S>>) {
+pub async fn competing_owners_hold_the_resource_one_at_a_time<S: TestServer>(desk: Arc<Desk<S>>) {
     let inside = Arc::new(AtomicBool::new(false));
     let tokens = Arc::new(Mutex::new(Vec::new()));
     let tasks: Vec<_> = (0..50)
