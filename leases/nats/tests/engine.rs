@@ -423,7 +423,7 @@ fn who_waits_when_the_server_dies_looks_again() {
 }
 
 #[test]
-fn operations_time_out_while_the_server_is_silent() {
+fn a_silent_server_is_an_error_in_time() {
     alone(|desk| async move {
         let leases = desk.server.leases(options(&desk.namespace).timeout(SECOND));
         leases.engine().ready().await.unwrap();
@@ -440,11 +440,11 @@ fn operations_time_out_while_the_server_is_silent() {
 }
 
 #[test]
-fn operations_fail_in_time_without_a_server_and_reveal_no_password() {
+fn an_unreachable_server_is_an_error_in_time_that_contains_no_password() {
     on_tokio(async {
         let secret = || ConnectOptions::with_user_and_password("bob".into(), "secret".into());
         let engine = Nats::in_namespace("x").timeout(millis(300)).connect("127.0.0.1:1", secret).unwrap();
-        let text = cases::operations_fail_in_time_without_a_server::<Server>(engine).await;
+        let text = cases::an_unreachable_server_is_an_error_in_time::<Server>(engine).await;
         assert!(!text.contains("127") && !text.contains("bob"), "{text}");
     });
 }

@@ -56,7 +56,7 @@ fn at_hasty_desk<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
 
 engine_tests! { at_patient_desk; all }
 
-engine_tests! { at_hasty_desk; operations_time_out_while_the_server_is_silent }
+engine_tests! { at_hasty_desk; a_silent_server_is_an_error_in_time }
 
 /// What the server keeps of the desk's namespace.
 trait Kept {
@@ -525,11 +525,11 @@ fn a_killed_server_comes_back_with_its_leases() {
 }
 
 #[test]
-fn operations_fail_in_time_without_a_server_and_reveal_no_password() {
+fn an_unreachable_server_is_an_error_in_time_that_contains_no_password() {
     on_tokio(async {
         let config = "host=127.0.0.1 port=1 user=secretary password=secret".parse().unwrap();
         let engine = options("n").timeout(millis(300)).connect(config, NoTls);
-        let text = cases::operations_fail_in_time_without_a_server::<Server>(engine).await;
+        let text = cases::an_unreachable_server_is_an_error_in_time::<Server>(engine).await;
         assert!(text.contains("there is no connection to the database"), "{text}");
     });
 }
@@ -881,17 +881,17 @@ fn a_session_does_not_end_because_its_role_lets_none_be_idle() {
 }
 
 #[test]
-fn operations_fail_at_once_without_a_driver() {
+fn an_engine_without_a_driver_is_stopped() {
     on_tokio(async {
         let dial = || async { std::future::pending::<Result<_, keylatch_lease_postgres::BoxError>>().await };
         let (engine, driver) = options("n").connect_with::<_, _, tokio::net::TcpStream, tokio::net::TcpStream>(dial);
-        cases::operations_fail_at_once_without_a_driver::<Server>(engine, driver).await;
+        cases::an_engine_without_a_driver_is_stopped::<Server>(engine, driver).await;
     });
 }
 
 /// No runtime of tokio's is needed, and calls may block.
 #[test]
-fn the_engine_works_without_a_tokio_runtime() {
+fn the_engine_runs_on_another_runtime() {
     use tokio_util::compat::FuturesAsyncReadCompatExt;
 
     let server = shared();
@@ -907,7 +907,7 @@ fn the_engine_works_without_a_tokio_runtime() {
     });
     smol::spawn(driver).detach();
     let leases = Leases::with_engine(engine);
-    cases::the_engine_works_without_a_tokio_runtime(&leases);
+    cases::the_engine_runs_on_another_runtime(&leases);
 }
 
 /// Whoever locks a row by hand keeps its own requests waiting, not the connection from being used.

@@ -80,7 +80,7 @@ fn at_hasty_desk<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
 
 engine_tests! { at_patient_desk; all }
 
-engine_tests! { at_hasty_desk; operations_time_out_while_the_server_is_silent }
+engine_tests! { at_hasty_desk; a_silent_server_is_an_error_in_time }
 
 /// What the server keeps of the desk's namespace.
 trait Kept {
@@ -899,11 +899,11 @@ fn a_primary_whose_last_replica_is_gone_grants_on() {
 }
 
 #[test]
-fn operations_fail_in_time_without_a_server_and_reveal_no_password() {
+fn an_unreachable_server_is_an_error_in_time_that_contains_no_password() {
     on_tokio(async {
         let client = redis::Client::open("redis://secretary:secret@127.0.0.1:1").unwrap();
         let engine = options().timeout(millis(300)).connect(client);
-        let text = cases::operations_fail_in_time_without_a_server::<Server>(engine).await;
+        let text = cases::an_unreachable_server_is_an_error_in_time::<Server>(engine).await;
         assert!(text.contains("there is no connection to the server"), "{text}");
     });
 }
@@ -934,7 +934,7 @@ fn whatever_is_done_to_the_server_one_has_it_and_all_go_on() {
 }
 
 #[test]
-fn dropped_requests_leave_nothing_behind() {
+fn dropped_requests_leave_no_connection() {
     at_desk(|desk| async move {
         cases::dropped_requests_leave_nothing_behind(Arc::clone(&desk)).await;
         assert_eq!(desk.server.connections("desk"), Some(2));
@@ -944,11 +944,11 @@ fn dropped_requests_leave_nothing_behind() {
 // --- The driver ----------------------------------------------------------------------------------------------------------
 
 #[test]
-fn operations_fail_at_once_without_a_driver() {
+fn an_engine_without_a_driver_is_stopped() {
     on_tokio(async {
         let dial = || async { std::future::pending::<Result<tokio::net::TcpStream, BoxError>>().await };
         let (engine, driver) = options().connect_with(RedisConnectionInfo::default(), dial);
-        cases::operations_fail_at_once_without_a_driver::<Server>(engine, driver).await;
+        cases::an_engine_without_a_driver_is_stopped::<Server>(engine, driver).await;
     });
 }
 
@@ -1016,7 +1016,7 @@ fn a_connection_that_ends_with_the_answer_that_opens_it_is_made_again() {
 
 /// No runtime of tokio's is needed, and calls may block.
 #[test]
-fn the_engine_works_without_a_tokio_runtime() {
+fn the_engine_runs_on_another_runtime() {
     use tokio_util::compat::FuturesAsyncReadCompatExt;
 
     let server = Server::start();
@@ -1026,7 +1026,7 @@ fn the_engine_works_without_a_tokio_runtime() {
     let driver = smol::spawn(driver);
     smol::block_on(engine.init()).unwrap();
     let leases = Leases::with_engine(engine);
-    let grant = cases::the_engine_works_without_a_tokio_runtime(&leases);
+    let grant = cases::the_engine_runs_on_another_runtime(&leases);
     smol::block_on(async {
         // The connection is cut, and made again.
         assert_eq!(server.cut("desk").await, 1);

@@ -58,7 +58,7 @@ pub async fn the_release_of_a_dropped_lease_survives_a_broken_connection<S: Test
 }
 
 /// The server is paused, and later goes on. The test needs a server of its own, and a desk with a short timeout.
-pub async fn operations_time_out_while_the_server_is_silent<S: TestServer>(desk: Arc<Desk<S>>) {
+pub async fn a_silent_server_is_an_error_in_time<S: TestServer>(desk: Arc<Desk<S>>) {
     let (here, report) = (&desk.here, Resource::from("report"));
     let grant = here.try_acquire(&report, &desk.jane, LATE).await.unwrap();
     desk.server.run("pause");
@@ -78,7 +78,7 @@ pub async fn operations_time_out_while_the_server_is_silent<S: TestServer>(desk:
 
 /// No server listens where the engine connects: an operation fails after its timeout of 300 ms with the reason, and
 /// without the password `secret`. Returns the text of the error.
-pub async fn operations_fail_in_time_without_a_server<S: TestServer>(engine: S::Engine) -> String {
+pub async fn an_unreachable_server_is_an_error_in_time<S: TestServer>(engine: S::Engine) -> String {
     let leases = Leases::with_engine(engine);
     let started = Instant::now();
     let Err(AcquireError::Engine(error)) = leases.try_acquire("report", &Owner::named("jane"), MINUTE).await else {
@@ -180,10 +180,7 @@ pub async fn dropping_the_last_clone_of_an_engine_closes_the_connection<S: TestS
 }
 
 /// Operations fail at once when the driver was dropped. The driver must be one that never connects.
-pub async fn operations_fail_at_once_without_a_driver<S: TestServer>(
-    engine: S::Engine,
-    driver: impl Future<Output = ()>,
-) {
+pub async fn an_engine_without_a_driver_is_stopped<S: TestServer>(engine: S::Engine, driver: impl Future<Output = ()>) {
     let leases = Leases::with_engine(engine);
     let mut asked = leases.release_all(&Owner::named("jane"));
     assert!(poll_once(&mut asked).await.is_none());
@@ -195,7 +192,7 @@ pub async fn operations_fail_at_once_without_a_driver<S: TestServer>(
 
 /// The engine works without a tokio runtime, and with blocking calls: its driver runs elsewhere. Returns a grant of the
 /// resource `report`.
-pub fn the_engine_works_without_a_tokio_runtime<E: Engine<Error: fmt::Debug>>(leases: &Leases<E>) -> Grant {
+pub fn the_engine_runs_on_another_runtime<E: Engine<Error: fmt::Debug>>(leases: &Leases<E>) -> Grant {
     let (jane, joe) = (Owner::named("jane"), Owner::named("joe"));
     let grant = leases.acquire_blocking("report", &jane, MINUTE).unwrap();
     let next = thread::scope(|scope| {

@@ -14,7 +14,7 @@
 //! | [`a_new_tenure_after_an_expiry_keeps_the_waiter_registered`] | the server still knows of the waiter | `pass`, `is_wanted` |
 //! | [`a_dropped_held_lease_is_released`] | although its engine was dropped too | |
 //! | [`the_release_of_a_dropped_lease_survives_a_broken_connection`] | which is cut during the release | `cut` |
-//! | [`operations_time_out_while_the_server_is_silent`] | and is used again when it answers | |
+//! | [`a_silent_server_is_an_error_in_time`] | and is used again when it answers | |
 //! | [`cut_connections_are_made_again_under_load`] | again and again | `cut` |
 //! | [`a_lost_connection_wakes_all_watches`] | because messages may have been lost | `cut` |
 //! | [`dropped_requests_leave_nothing_behind`] | after any number of polls: the next requests are served | |
@@ -28,11 +28,11 @@ mod operations;
 
 pub use self::{
     connection::{
-        a_dropped_held_lease_is_released, a_lost_connection_wakes_all_watches,
+        a_dropped_held_lease_is_released, a_lost_connection_wakes_all_watches, a_silent_server_is_an_error_in_time,
+        an_engine_without_a_driver_is_stopped, an_unreachable_server_is_an_error_in_time,
         cut_connections_are_made_again_under_load, dropped_requests_leave_nothing_behind,
-        dropping_the_last_clone_of_an_engine_closes_the_connection, operations_fail_at_once_without_a_driver,
-        operations_fail_in_time_without_a_server, operations_time_out_while_the_server_is_silent,
-        the_driver_of_a_dropped_engine_ends_although_the_server_is_silent, the_engine_works_without_a_tokio_runtime,
+        dropping_the_last_clone_of_an_engine_closes_the_connection,
+        the_driver_of_a_dropped_engine_ends_although_the_server_is_silent, the_engine_runs_on_another_runtime,
         the_release_of_a_dropped_lease_survives_a_broken_connection,
     },
     messages::{
@@ -49,7 +49,7 @@ pub use self::{
 /// Makes tests of some [`cases`](crate::servers::cases). Each is run by a function in the engine's tests, which calls
 /// [`at_desk`](crate::servers::at_desk).
 ///
-/// `all` stands for those of the table there, except for two: `operations_time_out_while_the_server_is_silent` needs
+/// `all` stands for those of the table there, except for two: `a_silent_server_is_an_error_in_time` needs
 /// a server of its own, and an engine adds checks of its server to `dropped_requests_leave_nothing_behind`.
 ///
 /// # Examples
