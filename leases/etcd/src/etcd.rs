@@ -101,7 +101,7 @@ impl Etcd {
     /// # }
     /// ```
     pub async fn init(&self) -> Result<(), Error> {
-        let question = |session: Arc<Live<Session>>| Box::pin(async move { session.end_quarantine().await });
+        let question = |session: Arc<Live<Session>>| async move { session.end_quarantine().await };
         self.read(&mut self.core.limit(), question).await.map_err(Fail::into_cause)
     }
 
@@ -146,7 +146,8 @@ impl Etcd {
         F: Future<Output = Result<T, Trouble>>,
     {
         let question = |session: Arc<Live<Session>>| {
-            let answer = question(Arc::clone(&session));
+            // Boxed, or the future of each operation would be large.
+            let answer = Box::pin(question(Arc::clone(&session)));
             async move {
                 let answer = answer.await;
                 if let Err(Trouble::Broken(_)) = answer {
@@ -252,15 +253,14 @@ impl Etcd {
             }
             // A tenure in doubt is replaced by a fresh one.
             let is_fresh = ask.want == Want::Fresh || is_in_doubt;
-            // Boxed, or each future that acquires would be large.
-            let changed = Box::pin(session.begin(&mut new, is_fresh)).await?;
+            let changed = session.begin(&mut new, is_fresh).await?;
             let is_kept_out = match &changed {
                 Changed::Yes(_) => false,
                 Changed::No(None) => true,
                 Changed::No(Some(found)) => is_fresh && found.value.owner == *ask.owner,
             };
             if is_kept_out {
-                if let Standing::Quarantined(remaining) = Box::pin(session.standing()).await? {
+                if let Standing::Quarantined(remaining) = session.standing().await? {
                     return Ok(Ok(Err(remaining)));
                 }
             }

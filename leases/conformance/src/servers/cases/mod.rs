@@ -5,9 +5,11 @@
 //! |---|---|---|
 //! | [`all_operations_agree_with_each_other`] | grants, refusals, status, lists, renewals and releases | |
 //! | [`a_term_counts_from_the_call_and_from_the_start_of_the_tenure`] | and no end is brought forward | `pass` |
+//! | [`each_renewal_of_a_batch_has_its_own_term`] | whatever becomes of the others | |
 //! | [`any_text_can_name_a_resource_or_an_owner`] | long, empty and odd names are read back | |
 //! | [`owned_by_lists_the_policies`] | all but custom ones | |
 //! | [`competing_owners_hold_the_resource_one_at_a_time`] | and tokens grow | |
+//! | [`a_new_namespace_grants_nothing_until_it_is_opened_or_its_quarantine_has_ended`] | for servers on which a new namespace looks like one that was lost | `open` |
 //! | [`a_waiter_is_notified_of_a_release`] | of every kind, long before the waiter would ask again | `is_wanted` |
 //! | [`no_message_is_sent_about_a_resource_without_waiters`] | and a waiter is notified once | `listen` |
 //! | [`a_waiter_is_notified_only_of_a_tenure_that_ends_sooner`] | not of one that ends later | `listen`, `is_wanted` |
@@ -40,17 +42,19 @@ pub use self::{
         a_waiter_is_notified_only_of_a_tenure_that_ends_sooner, no_message_is_sent_about_a_resource_without_waiters,
     },
     operations::{
+        a_new_namespace_grants_nothing_until_it_is_opened_or_its_quarantine_has_ended,
         a_term_counts_from_the_call_and_from_the_start_of_the_tenure, all_operations_agree_with_each_other,
         any_text_can_name_a_resource_or_an_owner, competing_owners_hold_the_resource_one_at_a_time,
-        owned_by_lists_the_policies,
+        each_renewal_of_a_batch_has_its_own_term, owned_by_lists_the_policies,
     },
 };
 
 /// Makes tests of some [`cases`](crate::servers::cases). Each is run by a function in the engine's tests, which calls
 /// [`at_desk`](crate::servers::at_desk).
 ///
-/// `all` stands for those of the table there, except for two: `a_silent_server_is_an_error_in_time` needs
-/// a server of its own, and an engine adds checks of its server to `dropped_requests_leave_nothing_behind`.
+/// `all` stands for those of the table there, except for three: `a_silent_server_is_an_error_in_time` needs a server of
+/// its own, an engine adds checks of its server to `dropped_requests_leave_nothing_behind`, and not every engine closes
+/// new namespaces, as `a_new_namespace_grants_nothing_until_it_is_opened_or_its_quarantine_has_ended` expects.
 ///
 /// # Examples
 /// ```no_run
@@ -76,6 +80,7 @@ macro_rules! engine_tests {
         $crate::engine_tests! { $at_desk;
             all_operations_agree_with_each_other
             a_term_counts_from_the_call_and_from_the_start_of_the_tenure
+            each_renewal_of_a_batch_has_its_own_term
             any_text_can_name_a_resource_or_an_owner
             owned_by_lists_the_policies
             competing_owners_hold_the_resource_one_at_a_time
