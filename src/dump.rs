@@ -27,7 +27,7 @@ use crate::status::Status;
 /// let about = pages.try_write("about").unwrap();
 /// assert_eq!(pages.dump().to_string(), "\
 /// KeyedRwLock: 2 keys
-///   \"home\"   1 reader, 1 upgradable
+///   \"home\"   1 reader, 1 upgradable reader
 ///   \"about\"  1 writer
 /// ");
 /// # drop((home, about));

@@ -2,7 +2,7 @@ use core::fmt;
 
 #[cfg(target_has_atomic = "ptr")]
 use crate::core::Identity;
-use crate::core::{Live, Payload, ReleaseFor, WakeBatch};
+use crate::core::{HoldIn, Live, Payload, ReleaseFor, WakeBatch};
 use crate::list::List;
 use crate::mode::{HandOver, Mode, Permit};
 use crate::panics::run_all;
@@ -12,9 +12,9 @@ const HELD: &str = "a guard has its hold until it is dropped";
 
 /// A hold on a key, released when the guard is dropped.
 ///
-/// There is one guard for all locks and all forms of acquiring. `P` is how the table is referred to: a borrow, or an
-/// `Arc` of it for a `'static` guard. `M` is the [mode](crate::mode). Use the aliases:
-/// [`MutexGuard`](crate::MutexGuard) and its like.
+/// There is one guard for all locks and all forms of acquiring. `P` is how the guard refers to the table: a borrow, or
+/// an `Arc` of it for a `'static` guard. `M` is the [mode](crate::mode). Use the aliases, such as
+/// [`MutexGuard`](crate::MutexGuard).
 ///
 /// A guard is `Send` and `Sync` if the key is both. It may be dropped in a thread or task other than the one that
 /// acquired it. A drop during a panic releases the key like any other: there is no poisoning.
@@ -168,8 +168,8 @@ const HELD: &str = "a guard has its hold until it is dropped";
 #[must_use = "the key, or the permit, is released when the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct Guard<P: TablePtr, M: Mode> {
-    /// `None` only after the hold has been given away.
-    held: Option<(P, HoldOf<P, M>)>,
+    /// The table and the hold; `None` only after the hold has been given away.
+    held: Option<(P, HoldIn<P, M>)>,
 }
 
 impl<P: TablePtr, M: Mode> Guard<P, M> {
@@ -180,10 +180,10 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
         Guard::of(table, hold)
     }
 
-    /// Makes the guard of a hold whose acquisition is not to be noted as a use of the value.
+    /// Makes the guard of a hold whose acquisition does not count as a use of the value.
     #[inline]
     pub(crate) fn of(table: P, hold: HoldOf<P, M>) -> Self {
-        Guard { held: Some((table, hold)) }
+        Guard { held: Some((table, HoldIn::new(hold))) }
     }
 
     /// Makes a guard without a hold, as a placeholder.
@@ -195,13 +195,19 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
     /// Takes the hold out, if there is one.
     #[inline(always)]
     fn into_held(self) -> Option<(P, HoldOf<P, M>)> {
-        core::mem::ManuallyDrop::new(self).held.take()
+        core::mem::ManuallyDrop::new(self).take_held()
+    }
+
+    /// Takes the hold out of a guard that will be dropped without it.
+    #[inline(always)]
+    fn take_held(&mut self) -> Option<(P, HoldOf<P, M>)> {
+        self.held.take().map(|(table, hold)| (table, hold.into_hold()))
     }
 
     /// Releases the hold to the next waiter.
     #[cfg(target_has_atomic = "ptr")] // for tracked guards
     pub(crate) fn pass_on(mut self) {
-        if let Some((table, hold)) = self.held.take() {
+        if let Some((table, hold)) = self.take_held() {
             table.core().release_for(ReleaseFor::NextWaiter, hold);
         }
     }
@@ -213,12 +219,12 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
 
     #[inline]
     pub(crate) fn mode(&self) -> M {
-        self.held.as_ref().expect(HELD).1.mode()
+        self.hold().mode()
     }
 
     #[inline]
     pub(crate) fn live(&self) -> Live<'_, P::Key, PayloadOf<P>> {
-        self.held.as_ref().expect(HELD).1.live()
+        self.hold().live()
     }
 
     #[cfg(target_has_atomic = "ptr")] // for tracked guards
@@ -233,19 +239,19 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
 
     #[inline]
     pub(crate) fn hold(&self) -> &HoldOf<P, M> {
-        &self.held.as_ref().expect(HELD).1
+        self.held.as_ref().expect(HELD).1.as_hold()
     }
 
     #[inline]
     pub(crate) fn parts(&mut self) -> (&CoreOf<P>, &mut HoldOf<P, M>) {
         let (table, hold) = self.held.as_mut().expect(HELD);
-        (table.core(), hold)
+        (table.core(), hold.as_hold_mut())
     }
 
     /// Retypes the guard as one of mode `N`, in which the word already counts the hold.
     #[inline]
     pub(crate) fn into_mode<N: Mode>(mut self) -> Guard<P, N> {
-        let (table, hold) = self.held.take().expect(HELD);
+        let (table, hold) = self.take_held().expect(HELD);
         Guard::of(table, hold.into_mode(N::ONE))
     }
 
@@ -286,7 +292,7 @@ impl<P: TablePtr, M: HandOver> Guard<P, M> {
     /// let _guard = block_on(waiter);
     /// ```
     pub fn unlock_fair(mut self) {
-        if let Some((table, hold)) = self.held.take() {
+        if let Some((table, hold)) = self.take_held() {
             table.core().release_for(ReleaseFor::Waiter, hold);
         }
     }
@@ -305,7 +311,7 @@ impl<P: TablePtr> Guard<P, Permit> {
     #[inline]
     #[must_use]
     pub fn permits(&self) -> usize {
-        self.held.as_ref().expect(HELD).1.mode().amount()
+        self.mode().amount()
     }
 
     /// Moves `n` of the permits into a guard of their own. Returns `None` if `n` is 0, or if it would leave no permit
@@ -326,6 +332,7 @@ impl<P: TablePtr> Guard<P, Permit> {
     #[must_use = "bind it: `let _part = …` (`let _ = …` releases it at once)"]
     pub fn split(&mut self, n: usize) -> Option<Self> {
         let (table, hold) = self.held.as_mut().expect(HELD);
+        let hold = hold.as_hold_mut();
         let (part, rest) = hold.mode().split(n)?;
         let table = table.clone();
         Some(Guard::of(table, hold.split(rest, part)))
@@ -350,20 +357,20 @@ impl<P: TablePtr> Guard<P, Permit> {
         assert!(core::ptr::eq(core, other_core), "keylatch: permits of different tables cannot be merged");
         assert!(hold.live().is(other_hold.live()), "keylatch: permits of different keys cannot be merged");
         let sum = hold.mode().merge(other_hold.mode());
-        if let Some((_, other)) = other.held.take() {
+        if let Some((_, other)) = other.take_held() {
             hold.merge(other, sum);
         }
     }
 }
 
-/// The holds and claims that one call gives up, in the order in which user code never sees a key that is still held, or
+/// The holds and claims that one call gives up, in an order such that user code sees no key that is still held, and none
 /// that was granted to a waiter that has not been woken:
 /// 1. All holds are released and positions in queues are given up. Wakers and claims are collected here: no waiter is
 ///    woken yet, and nothing is dropped.
 /// 2. When this is dropped, the admitted waiters are woken.
 /// 3. Then unused keys, and values beyond the bound, are dropped. Their drops may wait for any key.
 pub(crate) struct Released<P: TablePtr> {
-    /// Comes before the entries, because fields are dropped in order of declaration.
+    /// The batch comes before the entries, because fields are dropped in order of declaration.
     batch: WakeBatch,
     entries: Entries<P>,
 }
@@ -439,7 +446,7 @@ impl<P: TablePtr> Entries<P> {
 impl<P: TablePtr, M: Mode> Drop for Guard<P, M> {
     #[inline]
     fn drop(&mut self) {
-        if let Some((table, hold)) = self.held.take() {
+        if let Some((table, hold)) = self.take_held() {
             M::release(table.core(), hold);
         }
     }
@@ -450,7 +457,6 @@ where
     P::Key: fmt::Debug,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (_, hold) = self.held.as_ref().expect(HELD);
-        f.debug_struct("Guard").field("key", self.key()).field("mode", &hold.mode().access()).finish_non_exhaustive()
+        f.debug_struct("Guard").field("key", self.key()).field("mode", &self.mode().access()).finish_non_exhaustive()
     }
 }

@@ -1,9 +1,9 @@
 use core::fmt;
 
 use crate::acquire::request::Call;
-use crate::core::{Live, Payload, Source};
+use crate::core::{ClaimIn, Live, Payload, Source};
 use crate::mode::Mode;
-use crate::plumbing::{ClaimOf, PayloadOf, TablePtr, TableRef};
+use crate::plumbing::{PayloadOf, TablePtr, TableRef};
 
 /// A reference to a key's entry, which acquires the key repeatedly without hashing it or looking it up again.
 ///
@@ -25,8 +25,8 @@ use crate::plumbing::{ClaimOf, PayloadOf, TablePtr, TableRef};
 /// ```
 pub struct Handle<P: TablePtr> {
     table: P,
-    /// `None` only while the handle is being dropped.
-    claim: Option<ClaimOf<P>>,
+    /// The claim; `None` only while the handle is being dropped.
+    claim: Option<ClaimIn<P>>,
 }
 
 /// A [`Handle`] that borrows its table, which has type `T`: `KeyHandle<'a, KeyedMutex<K>>`.
@@ -40,11 +40,11 @@ impl<P: TablePtr> Handle<P> {
     pub(crate) fn find(table: P, source: &mut impl Source<P::Key, P::Payload>) -> Self {
         let claim = table.core().claim(source);
         P::Payload::note_handle(claim.live().marks(), true);
-        Handle { table, claim: Some(claim) }
+        Handle { table, claim: Some(ClaimIn::new(claim)) }
     }
 
     #[inline]
-    pub(crate) fn claim(&self) -> &ClaimOf<P> {
+    pub(crate) fn claim(&self) -> &ClaimIn<P> {
         self.claim.as_ref().expect("a handle has its claim until it is dropped")
     }
 
@@ -84,7 +84,7 @@ impl<P: TablePtr> Clone for Handle<P> {
 
 impl<P: TablePtr> Drop for Handle<P> {
     fn drop(&mut self) {
-        if let Some(claim) = self.claim.take() {
+        if let Some(claim) = self.claim.take().map(ClaimIn::into_claim) {
             P::Payload::note_handle(claim.live().marks(), false);
             self.table.core().withdraw(claim);
         }

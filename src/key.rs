@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 /// A type that looks up a key of type `K`, and from which such a key can be made.
 ///
 /// A call that may make an entry takes `&Q`, where `Q` is [`Hash`](core::hash::Hash), `Equivalent<K>` and `ToKey<K>`.
-/// `Hash` and `Equivalent` find the entry; if there is none, `to_key` makes the key that the new entry keeps. A pure
-/// query ([`is_locked`](crate::KeyedMutex::is_locked), [`status`](crate::KeyedMutex::status)) makes no entry and needs
-/// no `ToKey`.
+/// `Hash` and `Equivalent` find the entry; if there is none, `to_key` makes the key that the new entry keeps. A call
+/// that makes no entry ([`is_locked`](crate::KeyedMutex::is_locked), [`status`](crate::KeyedMutex::status), and
+/// [`get`](crate::LockMap::get) and [`remove`](crate::LockMap::remove) of a map) needs no `ToKey`.
 ///
 /// # Which call for which key?
 /// The type of the key is part of the table's type: `KeyedMutex::<String>::new()`, or the type of the field that has
@@ -280,7 +280,7 @@ use std::path::{Path, PathBuf};
             a tuple, or a type of another crate, do that for a newtype of your own: see \"Pairs\" on the same page"
 )]
 pub trait ToKey<K> {
-    /// Makes the key. The table calls it only if the key has no entry.
+    /// Makes the key. The table calls this only if the key has no entry.
     ///
     /// # Examples
     /// ```
@@ -291,7 +291,7 @@ pub trait ToKey<K> {
     /// ```
     fn to_key(&self) -> K;
 
-    /// Overwrites an old key with this one, to reuse the old key's allocation. The table calls it only with
+    /// Overwrites an old key with this one, to reuse the old key's allocation. The table calls this only with
     /// [`recycle_keys(true)`](crate::Builder::recycle_keys). The default implementation assigns the key that
     /// [`to_key`](ToKey::to_key) makes, and so drops the old key.
     ///

@@ -1,7 +1,7 @@
 //! Keyed locks: operations exclude each other only when they name the same key.
 //!
 //! A key takes memory only while a caller holds it or waits for it. One table serves async tasks on any runtime, plain
-//! threads, and callers that only try, all at once and on the same keys.
+//! threads, and callers that only try, at the same time and on the same keys.
 //!
 //! ```
 //! use keylatch::KeyedMutex;
@@ -24,8 +24,8 @@
 //! This page is the reference: the guarantees and their exceptions. For an introduction with examples, read `docs/guide.md` in the
 //! package or the repository.
 //!
-//! # Look, compute, store: once for each key
-//! The most common job: the first request for a missing value computes it, and concurrent requests for that value wait
+//! # Computing a missing value once per key
+//! The most common use: the first request for a missing value computes it, and concurrent requests for that value wait
 //! and then find it. If the values are in a map in memory, a [`LockMap`] is both the store and its locks:
 //!
 //! ```
@@ -57,7 +57,7 @@
 //!
 //! impl Pages {
 //!     async fn get(&self, name: &str) -> String {
-//!         let _held = self.locks.lock(name).await; // one at a time for each name
+//!         let _held = self.locks.lock(name).await; // one caller at a time for each name
 //!         if let Some(page) = self.store.read().unwrap().get(name) {
 //!             return page.clone();
 //!         }
@@ -99,7 +99,7 @@
 //! | [`Latch`] | many readers, or one writer; there is no key | the lock alone, in one word and with no data inside, shared by tasks and threads: in a `static`, or in each of a million objects |
 //!
 //! If in doubt, use the mutex, or the map if you lock a value in memory. A reader-writer lock pays off only if readers
-//! hold the key for a while: holding a key exclusively for a few nanoseconds costs no more than sharing it.
+//! hold the key for a while: acquiring a key exclusively costs no more than acquiring it as a reader.
 //!
 //! In a [`KeyedRwLock`], and in a [`LockMap`], whether a call acquires the key at once depends on its holders:
 //!
@@ -129,9 +129,9 @@
 //! | without waiting | [`try_lock`](KeyedMutex::try_lock) | |
 //! | blocking | [`lock_blocking`](KeyedMutex::lock_blocking) | yes |
 //! | blocking with a limit | [`try_lock_for`], [`try_lock_until`] | yes |
-//! | with an owned, `'static` guard | [`lock_arc`](KeyedMutex::lock_arc) and its forms | as above |
-//! | repeatedly on one key | [`handle`](KeyedMutex::handle) | as above |
-//! | several keys, all or none | [`lock_many`](KeyedMutex::lock_many) and its forms | as above |
+//! | with an owned, `'static` guard | [`lock_arc`](KeyedMutex::lock_arc) and its forms | the blocking ones |
+//! | repeatedly on one key | [`handle`](KeyedMutex::handle) | the blocking ones |
+//! | several keys, all or none | [`lock_many`](KeyedMutex::lock_many) and its forms | the blocking ones |
 //!
 //! ([`Latch`] and [`Striped`] have no owned guards and no handles, and no detector watches them. If such a lock is in
 //! an `Arc`, move the `Arc` into the task and acquire the lock there.)
@@ -146,25 +146,25 @@
 //!    [`len`](KeyedMutex::len) is 0, even if some of them were cancelled, timed out or panicked. Every future can be
 //!    dropped at any moment; if it has already been granted its key, the key passes to the next waiter. (In a
 //!    [`LockMap`] a stored value keeps its entry, too.)
-//! 3. *No waiter that is polled starves, and no key is reserved for a task that is not polled.* Under the default
-//!    policy, a waiter that was woken four times without acquiring the key is handed it by the next suitable release,
-//!    before any newcomer. Every other request passes a task that was woken but is not polled. See [`Fairness`] for the
-//!    details, and for policies with a numeric bound. No clock is involved.
+//! 3. *No starvation.* Under the default policy no waiter that is polled starves: if it was woken four times without
+//!    acquiring the key, the next suitable release hands it the key, before any newcomer. With the exceptions that
+//!    [`Fairness`] lists, no key is reserved for a task that is not polled: every other request passes a task that was
+//!    woken but is not polled. [`Fairness`] also has policies with a numeric bound. No clock is involved.
 //! 4. *Phase fairness.* In a [`KeyedRwLock`], a waiting writer keeps later readers out (except a few: see
 //!    [`Fairness`]), and when a writer leaves, all readers that are waiting at that moment get in before the next
 //!    writer. When a writer gives up, the readers that it kept out get in. (Under `Fifo` only the order of arrival
 //!    counts, and `Barging` promises nothing.)
-//! 5. *User code runs outside.* Hashing, cloning and dropping keys, calling an observer, and waking, cloning and
+//! 5. *User code runs outside the internal locks.* Hashing, cloning and dropping keys, calling an observer, and waking, cloning and
 //!    dropping wakers happen outside every internal lock, so all of them may use the table, and a waker may run its
-//!    task on the spot. The exceptions, which must not use the table, are the key's `Equivalent` (or `Eq`), the
+//!    task inside `wake`. The exceptions, which must not use the table, are the key's `Equivalent` (or `Eq`), the
 //!    [`to_key`](ToKey::to_key) of a key type that owns nothing (for which [`needs_drop`](::core::mem::needs_drop) is
 //!    false); with [`recycle_keys(true)`](Builder::recycle_keys), [`to_key_into`](ToKey::to_key_into) and everything
 //!    that it calls; and the clone that [`LockMap::get`] makes of a value that owns nothing. If user code panics, the
 //!    panic reaches the caller, and the table stays usable. If a waker panics, the other waiters are still woken.
-//!    (Wakers that run their tasks on the spot nest: each task that releases a key runs the next one inside its
+//!    (Wakers that run their tasks inside `wake` nest: each task that releases a key runs the next one inside its
 //!    release, so a long chain of them needs a deep stack.)
 //! 6. *No poisoning.* A panic while a key is held drops the guard, and the key is free.
-//! 7. *No re-entry.* A request for a key that the caller already holds waits: see [below](#re-entry).
+//! 7. *Not reentrant.* A request for a key that the caller already holds waits: see [below](#re-entry).
 //! 8. *Memory follows use.* The memory that a burst of keys took is freed as the keys are released, except for a
 //!    bounded pool of free entries ([`Builder::pool_capacity`]). Entries are allocated in chunks of up to 16, and a key
 //!    in use keeps its chunk: while one key in forty of a burst is still held, up to a third of the memory may remain.
@@ -193,8 +193,7 @@
 //!
 //! How a waiter that is not polled affects others depends on the [policy](Fairness):
 //! - [`Adaptive`](Fairness::Adaptive), the default: every other request passes it, for ever, so the code that forgot it
-//!   can continue. It has used up the wakeup, though: the waiters behind it are woken by the next release, not by this
-//!   one. Moreover, a reader that was waiting when a writer left has been granted the key and holds it: see
+//!   can continue. But the wakeup is lost on it: the waiters behind it are woken by the next release. Moreover, a reader that was waiting when a writer left has been granted the key and holds it: see
 //!   [`Fairness`].
 //! - [`Barging`](Fairness::Barging): the same, but the waiters behind it are not woken in its place.
 //! - [`Bounded(n)`](Fairness::Bounded): `n` later requests pass it. Then the key is reserved for it until it is polled
@@ -202,9 +201,9 @@
 //! - [`Fifo`](Fairness::Fifo): the first suitable release hands it the key, which stays with it until it is
 //!   polled or dropped.
 //!
-//! Code that is correct under `Fifo` is correct under every policy: write such code.
+//! Code that is correct under `Fifo` is correct under every policy, so write code that is correct under `Fifo`.
 //!
-//! The ways out:
+//! Remedies:
 //! - do not keep the future: give it to `select!` by value, so that it is dropped when another branch completes first;
 //!   the next round makes a new request, at the end of the queue;
 //! - drop the future before its task uses the key in another way;
@@ -230,7 +229,7 @@
 //! The locks are not reentrant. A holder that requests its key again waits for itself: an async or blocking call never
 //! returns, and a `try_` call fails. This is true of readers, too: a reader that requests the key again may wait behind
 //! a writer that waits for that reader. (Under the default policy sixteen requests pass that writer and the next one
-//! hangs, so tests may pass.) The ways out:
+//! hangs, so tests may pass.) Remedies:
 //! - pass the guard, or a reference to it, down to the functions that need the key to be held;
 //! - find the key once with [`handle`](KeyedMutex::handle), lock it in one place, and pass the handle to code that only
 //!   needs the key;
@@ -245,7 +244,7 @@
 //! # Several keys
 //! A caller that holds one key and requests a second can deadlock with a caller that takes them in the opposite order.
 //! A call with `_many` in its name acquires all of its keys or none, and such calls on one table never wait for each
-//! other in a circle, in whatever order they name the keys, and however they read and write. Keys need no `Ord`: the
+//! other in a cycle, in whatever order they name the keys, and however they read and write. Keys need no `Ord`: the
 //! table has an order of its own.
 //!
 //! ```
@@ -289,12 +288,12 @@
 //! ends: use it to count, log or trace. It costs nothing while no request waits.
 //!
 //! # Poisoning
-//! There is none. A panic while a key is held drops the guard, and the key is free. The data that the key protects may
+//! Locks are not poisoned. A panic while a key is held drops the guard, and the key is free. The data that the key protects may
 //! then be half changed; if that matters, apply each change so that a panic cannot leave it half done.
 //!
 //! # Hashing
-//! A hasher is called once for each look-up, and never for a release or a hand-over, nor when the table grows. A
-//! handle's key is never hashed again. The table mixes the hash once more, so an identity hash is good enough. See
+//! The key is hashed once per look-up: not at a release or a hand-off, and not when the table grows. A handle's key is
+//! not hashed again. The table mixes the hash once more, so an identity hash is good enough. See
 //! [`DefaultHashBuilder`] for the default, and for keys chosen by an adversary.
 //!
 //! `Hash`, `Eq` and `Equivalent` must agree, as for any hash table. If they do not, the wrong keys may exclude each
@@ -308,7 +307,7 @@
 //! # Features
 //! | feature | default | meaning |
 //! |---|---|---|
-//! | `std` | yes | blocking and timed calls (not on WebAssembly, where it builds without them); without it the crate is `no_std` and needs `alloc` |
+//! | `std` | yes | blocking and timed calls (not on WebAssembly: there the crate builds without these calls); without it the crate is `no_std` and needs `alloc` |
 //! | `portable-atomic` | no | targets without native compare-and-swap |
 //! | `critical-section` | no | implies `portable-atomic`; internal locks become critical sections |
 //! | `tracing` | no | `WaitEvent::trace`: an event of the `tracing` crate for each wait that begins or ends; needs a target with compare-and-swap |
@@ -322,8 +321,8 @@
 //! - *One lock, or a handful known in advance:* if it protects a value, `RwLock<T>` of `async-lock` (for tasks and threads), `parking_lot` or
 //!   `std`. A [`Latch`] has no value inside; it has one word, calls with a time limit, a policy, and, with `critical-section`, interrupt
 //!   handlers.
-//! - *A map of values that are only read and written for a moment:* a concurrent map (`dashmap`, `scc`) is as good as a
-//!   [`LockMap`], which pays off if an entry is held for longer, perhaps by tasks, or if a change must depend on the
+//! - *A map of values that are only read and written for a moment:* a concurrent map (`dashmap`, `scc`) does as well. A
+//!   [`LockMap`] pays off if an entry is held for longer, perhaps by tasks, or if a change must depend on the
 //!   value not having changed since it was read. For a cache that expires or weighs its values, use `moka`.
 //! - *Many short critical sections, in threads only, where different keys may exclude each other:* an array of mutexes,
 //!   indexed by the hash, is as good as a [`Striped`], and can have values inside.
@@ -346,6 +345,7 @@ extern crate std;
 
 mod acquire;
 mod builder;
+mod closable;
 mod core;
 #[cfg(target_has_atomic = "ptr")]
 pub mod deadlock;
@@ -379,6 +379,7 @@ struct Guide;
 pub mod futures {
     pub use crate::acquire::future::Acquire;
     pub use crate::acquire::many::AcquireMany;
+    pub use crate::closable::UntilClosed;
     pub use crate::guards::ManyMode;
     pub use crate::latch::{LatchAcquire, LatchAcquireMany, LatchManyMode};
     pub use crate::locks::{AcquirePermit, Lock, MapRead, MapUpgradableRead, MapWrite, Read, UpgradableRead, Write};
@@ -410,13 +411,113 @@ pub mod futures {
 /// let pages = Arc::new(KeyedRwLock::<String>::new());
 /// assert_eq!(file_name(&pages.try_write_arc("b").unwrap()), "b.png");
 /// ```
+///
+/// # Lifetimes
+/// Guards, [`Guards`], handles, and the futures of [`futures`] and of a [detector] are covariant in the lifetime for which
+/// they borrow their table, and in the type of its keys: a guard of a `static` table fits into a struct with a lifetime, and
+/// guards of two tables into one list.
+///
+/// ```
+/// use keylatch::MutexGuard;
+///
+/// struct Job<'a> {
+///     held: MutexGuard<'a, &'a str>,
+///     name: &'a str,
+/// }
+///
+/// fn job<'a>(held: MutexGuard<'static, &'static str>, name: &'a str) -> Job<'a> {
+///     Job { held, name }
+/// }
+/// ```
+///
+/// They are invariant in the type of a map's values, like a `&mut`. That includes readers' guards, because all guards of a
+/// map refer to it by the same type:
+///
+/// ```compile_fail
+/// use keylatch::MapWriteGuard;
+///
+/// fn shorten<'a>(guard: MapWriteGuard<'a, u64, &'static str>) -> MapWriteGuard<'a, u64, &'a str> {
+///     guard
+/// }
+/// ```
+/// ```compile_fail
+/// use keylatch::MapReadGuard;
+///
+/// fn shorten<'a>(guard: MapReadGuard<'a, u64, &'static str>) -> MapReadGuard<'a, u64, &'a str> {
+///     guard
+/// }
+/// ```
+///
+/// A table and an owned guard are invariant in the type of the keys, because a call on the table can add a key:
+///
+/// ```compile_fail
+/// use keylatch::KeyedMutex;
+///
+/// fn shorten<'a>(locks: &'a KeyedMutex<&'static str>) -> &'a KeyedMutex<&'a str> {
+///     locks
+/// }
+/// ```
+/// ```compile_fail
+/// use keylatch::MutexGuardArc;
+///
+/// fn shorten<'a>(guard: MutexGuardArc<&'static str>) -> MutexGuardArc<&'a str> {
+///     guard
+/// }
+/// ```
+///
+/// No lifetime can be lengthened:
+///
+/// ```compile_fail
+/// use keylatch::MutexGuard;
+///
+/// fn lengthen<'a>(guard: MutexGuard<'a, u64>) -> MutexGuard<'static, u64> {
+///     guard
+/// }
+/// ```
+/// ```compile_fail
+/// use keylatch::{KeyHandle, KeyedMutex};
+///
+/// fn lengthen<'a>(handle: KeyHandle<'a, KeyedMutex<u64>>) -> KeyHandle<'static, KeyedMutex<u64>> {
+///     handle
+/// }
+/// ```
+/// ```compile_fail
+/// use keylatch::futures::Lock;
+///
+/// fn lengthen<'a>(future: Lock<'a, &'a str>) -> Lock<'a, &'static str> {
+///     future
+/// }
+/// ```
+/// ```compile_fail,E0597
+/// use keylatch::KeyedMutex;
+///
+/// let locks = KeyedMutex::<&str>::new();
+/// let guard = {
+///     let word = String::from("a");
+///     locks.lock_blocking(&word.as_str())
+/// };
+/// drop(guard);
+/// ```
+/// ```compile_fail,E0505
+/// use keylatch::KeyedMutex;
+///
+/// let locks = KeyedMutex::<u64>::new();
+/// let guard = locks.lock_blocking(&7);
+/// drop(locks);
+/// drop(guard);
+/// ```
+///
+/// [`Guards`]: crate::Guards
+/// [`futures`]: crate::futures
+/// [detector]: crate::deadlock
 pub mod table {
     pub use crate::locks::{IntoIter, MapKind, MutexKind, RwLockKind, SemaphoreKind};
-    pub use crate::plumbing::{Kind, Map, ReaderWriter, Table, TablePtr, TableRef};
+    pub use crate::plumbing::{Kind, Map, ReaderWriter, Table, TablePtr, TableRef, TableTypes, TypesOf};
 }
 
 pub use self::{
     builder::{Builder, DefaultHashBuilder, MAX_CAPACITY, MAX_SHARDS},
+    closable::{Closable, Closed},
     dump::Dump,
     fairness::Fairness,
     guard::Guard,

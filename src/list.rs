@@ -10,7 +10,7 @@ pub enum List<T> {
 }
 
 /// The largest size hint that is trusted for a reservation.
-const MOST_EXPECTED: usize = 1024;
+const MOST_RESERVED: usize = 1024;
 
 impl<T> Default for List<T> {
     #[inline]
@@ -22,12 +22,12 @@ impl<T> Default for List<T> {
 impl<T> List<T> {
     /// Allocates for the expected number of values, up to a bound.
     pub(crate) fn room_for(expected: usize) -> Vec<T> {
-        Vec::with_capacity(expected.min(MOST_EXPECTED))
+        Vec::with_capacity(expected.min(MOST_RESERVED))
     }
 
     /// Reserves memory for `more` values, up to a bound.
-    pub(crate) fn expect(&mut self, more: usize) {
-        let more = more.min(MOST_EXPECTED);
+    pub(crate) fn reserve(&mut self, more: usize) {
+        let more = more.min(MOST_RESERVED);
         match self {
             List::Few(few) if usize::from(few.is_some()) + more < 2 => {}
             List::Few(few) => {
@@ -44,7 +44,7 @@ impl<T> List<T> {
         match self {
             List::Few(few @ None) => *few = Some(value),
             List::Few(Some(_)) => {
-                self.expect(3);
+                self.reserve(3);
                 self.push(value);
             }
             List::Many(many) => many.push(value),
@@ -58,7 +58,7 @@ impl<T> List<T> {
             *self = other;
             return;
         }
-        self.expect(other.as_slice().len());
+        self.reserve(other.as_slice().len());
         other.into_iter().for_each(|value| self.push(value));
     }
 
@@ -107,7 +107,7 @@ impl<T> FromIterator<T> for List<T> {
     fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
         let values = values.into_iter();
         let mut list = List::default();
-        list.expect(values.size_hint().0);
+        list.reserve(values.size_hint().0);
         for value in values {
             list.push(value);
         }

@@ -192,7 +192,7 @@ impl sealed::ModeInside for Upgradable {
         let (mut ending, mut panics) = (None, Panics::default());
         panics.run(|| ending = told.and_then(|id| core.ending(hold.live(), Want::Upgrade, id)));
         panics.run(|| {
-            // Dropped after the batch: it sweeps once the wakers have run.
+            // The guard is dropped after the batch, so it sweeps once the wakers have run.
             let _sweeping = core.sweeping(hold.live());
             let mut batch = WakeBatch::default();
             if core.leave_queue(hold.live(), ticket, &mut batch).is_some() {

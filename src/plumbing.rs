@@ -5,7 +5,7 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use crate::core::{Claim, Core, Ending, Hold, Valued};
+use crate::core::{Claim, Core, CoreRef, Ending, EntryTypes, Hold, Valued};
 use crate::status::Status;
 
 /// The methods of the sealed traits. Other crates can neither name nor implement them:
@@ -27,7 +27,7 @@ use crate::status::Status;
 /// A function that is generic over tables can call `core` through its bound, but cannot use the result: a core has no
 /// public methods, and only this crate makes one.
 pub(crate) mod sealed {
-    use crate::core::{Core, Payload};
+    use crate::core::{Core, EntryTypes, Payload};
 
     #[allow(unreachable_pub)] // the supertrait of a public trait
     pub trait KindInside {
@@ -52,10 +52,10 @@ pub(crate) mod sealed {
     }
 
     #[allow(unreachable_pub)]
-    pub trait TablePtrInside<K> {
-        /// The payload of the table's entries.
-        type Payload: Payload;
+    pub trait TableTypesInside: EntryTypes {}
 
+    #[allow(unreachable_pub)]
+    pub trait TablePtrInside<K>: EntryTypes<EntryKey = K> {
         fn core(&self) -> &Core<K, Self::Payload>;
     }
 }
@@ -63,7 +63,9 @@ pub(crate) mod sealed {
 /// The kind of table that a [`Builder`](crate::Builder) builds. Sealed.
 pub trait Kind: sealed::KindInside {
     /// The table that is built.
-    type Table<K, S>: sealed::Assembled<K, S, Payload = <Self as sealed::KindInside>::Payload>;
+    type Table<K, S>: sealed::Assembled<K, S, Payload = <Self as sealed::KindInside>::Payload>
+        + sealed::TableInside<K, Payload = <Self as sealed::KindInside>::Payload>
+        + Table<Key = K>;
 }
 
 /// A lock table: [`KeyedMutex`](crate::KeyedMutex), [`KeyedRwLock`](crate::KeyedRwLock),
@@ -71,6 +73,44 @@ pub trait Kind: sealed::KindInside {
 pub trait Table: sealed::TableInside<<Self as Table>::Key> {
     /// The type of the table's keys.
     type Key;
+    /// The types that a reference to the table is made of.
+    type Types: TableTypes<
+            Table = Self,
+            EntryKey = Self::Key,
+            Payload = <Self as sealed::TableInside<<Self as Table>::Key>>::Payload,
+        >;
+}
+
+/// The types that a [`TableRef`] has in place of its table's. Sealed.
+pub trait TableTypes: sealed::TableTypesInside {
+    /// The table's type.
+    type Table: Table<Key = Self::EntryKey> + sealed::TableInside<Self::EntryKey, Payload = Self::Payload>;
+}
+
+/// The types of a table of the kind `T`, with keys `K` and the hasher `S`.
+///
+/// It has no values. It is covariant in `K`, in which the table is invariant.
+pub struct TypesOf<T, K, S>(PhantomData<Variance<T, K, S>>);
+
+/// Covariant in the keys and the hasher, and, as functions, `Send` whatever the hasher is: the table is only named, not used.
+/// Invariant in the kind, which names the type of the values: a reference to the table can change these.
+type Variance<T, K, S> = (fn(T) -> T, fn() -> (K, S));
+
+impl<T, K, S> fmt::Debug for TypesOf<T, K, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TypesOf").finish_non_exhaustive()
+    }
+}
+
+impl<T: Kind, K, S> TableTypes for TypesOf<T, K, S> {
+    type Table = T::Table<K, S>;
+}
+
+impl<T: Kind, K, S> sealed::TableTypesInside for TypesOf<T, K, S> {}
+
+impl<T: Kind, K, S> EntryTypes for TypesOf<T, K, S> {
+    type EntryKey = K;
+    type Payload = T::Payload;
 }
 
 /// A table with values: [`LockMap`](crate::LockMap). Sealed.
@@ -88,6 +128,7 @@ pub trait ReaderWriter: Table {}
 pub trait TablePtr:
     sealed::TablePtrInside<
         <Self as TablePtr>::Key,
+        EntryKey = <Self as TablePtr>::Key,
         Payload = <<Self as TablePtr>::Table as sealed::TableInside<<Self as TablePtr>::Key>>::Payload,
     > + Clone
     + Unpin
@@ -105,52 +146,62 @@ pub(crate) type ClaimOf<P> = Claim<<P as TablePtr>::Key, PayloadOf<P>>;
 pub(crate) type HoldOf<P, M> = Hold<<P as TablePtr>::Key, PayloadOf<P>, M>;
 /// The type of the values of the table that `P` refers to.
 pub(crate) type ValueOf<P> = <<P as TablePtr>::Table as Map>::Value;
-pub(crate) type PayloadOf<P> = <P as sealed::TablePtrInside<<P as TablePtr>::Key>>::Payload;
+pub(crate) type PayloadOf<P> = <P as EntryTypes>::Payload;
 
 /// A reference to a table of type `T`, as borrowed guards, handles and futures have it.
-pub struct TableRef<'a, T: Table> {
-    core: &'a Core<T::Key, T::Payload>,
-    // The table is only named, not used, so its hasher need not be `Send`.
-    table: PhantomData<fn() -> T>,
+///
+/// `R` follows from `T` and need not be named. The fields use it in place of `T`: so a `TableRef` is covariant in the type
+/// of the keys, unlike `&'a T`. That is sound because a `TableRef` leads to existing keys, and lets no key into the table.
+pub struct TableRef<'a, T: Table, R: TableTypes<Table = T> = <T as Table>::Types> {
+    core: CoreRef<'a, R>,
 }
 
 impl<'a, T: Table> TableRef<'a, T> {
     #[inline]
     pub(crate) fn new(table: &'a T) -> Self {
-        TableRef { core: table.core(), table: PhantomData }
-    }
-
-    pub(crate) fn for_each_key(&self, mut f: impl FnMut(&T::Key, Status)) {
-        self.core.for_each(|key, snapshot| f(key, Status::new(snapshot)));
+        TableRef { core: CoreRef::new(table.core()) }
     }
 }
 
-impl<T: Table> Clone for TableRef<'_, T> {
+impl<T: Table, R: TableTypes<Table = T>> TableRef<'_, T, R> {
+    pub(crate) fn for_each_key(&self, mut f: impl FnMut(&R::EntryKey, Status)) {
+        sealed::TablePtrInside::core(self).for_each(|key, snapshot| f(key, Status::new(snapshot)));
+    }
+}
+
+impl<T: Table, R: TableTypes<Table = T>> Clone for TableRef<'_, T, R> {
     #[inline]
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T: Table> Copy for TableRef<'_, T> {}
+impl<T: Table, R: TableTypes<Table = T>> Copy for TableRef<'_, T, R> {}
 
-impl<T: Table> fmt::Debug for TableRef<'_, T> {
+impl<T: Table, R: TableTypes<Table = T>> fmt::Debug for TableRef<'_, T, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TableRef").finish_non_exhaustive()
     }
 }
 
-impl<T: Table> TablePtr for TableRef<'_, T> {
+impl<T, R> TablePtr for TableRef<'_, T, R>
+where
+    T: Table<Key = R::EntryKey> + sealed::TableInside<R::EntryKey, Payload = R::Payload>,
+    R: TableTypes<Table = T>,
+{
     type Table = T;
-    type Key = T::Key;
+    type Key = R::EntryKey;
 }
 
-impl<T: Table> sealed::TablePtrInside<T::Key> for TableRef<'_, T> {
-    type Payload = T::Payload;
+impl<T: Table, R: TableTypes<Table = T>> EntryTypes for TableRef<'_, T, R> {
+    type EntryKey = R::EntryKey;
+    type Payload = R::Payload;
+}
 
+impl<T: Table, R: TableTypes<Table = T>> sealed::TablePtrInside<R::EntryKey> for TableRef<'_, T, R> {
     #[inline]
-    fn core(&self) -> &Core<T::Key, T::Payload> {
-        self.core
+    fn core(&self) -> &Core<R::EntryKey, R::Payload> {
+        self.core.core()
     }
 }
 
@@ -161,9 +212,13 @@ impl<T: Table> TablePtr for alloc::sync::Arc<T> {
 }
 
 #[cfg(target_has_atomic = "ptr")]
-impl<T: Table> sealed::TablePtrInside<T::Key> for alloc::sync::Arc<T> {
+impl<T: Table> EntryTypes for alloc::sync::Arc<T> {
+    type EntryKey = T::Key;
     type Payload = T::Payload;
+}
 
+#[cfg(target_has_atomic = "ptr")]
+impl<T: Table> sealed::TablePtrInside<T::Key> for alloc::sync::Arc<T> {
     #[inline]
     fn core(&self) -> &Core<T::Key, T::Payload> {
         (**self).core()

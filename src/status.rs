@@ -107,7 +107,7 @@ impl fmt::Display for Status {
         let holders = [
             (self.readers, "reader", "readers"),
             (self.writers, "writer", "writers"),
-            (self.upgradable, "upgradable", "upgradable"),
+            (self.upgradable, "upgradable reader", "upgradable readers"),
             (self.permits, "permit", "permits"),
         ];
         if self.holders() == 0 {
@@ -119,15 +119,15 @@ impl fmt::Display for Status {
             separator = ", ";
         }
         let waiters = [
-            (self.waiting_upgrades, "upgrade"),
-            (self.waiting_writers, "write"),
-            (self.waiting_upgradable, "read upgradably"),
-            (self.waiting_readers, "read"),
-            (self.waiting_permits, "acquire"),
+            (self.waiting_upgrades, "to upgrade"),
+            (self.waiting_writers, "to write"),
+            (self.waiting_upgradable, "for an upgradable read"),
+            (self.waiting_readers, "to read"),
+            (self.waiting_permits, "to acquire"),
         ];
         let mut separator = "; waiting: ";
         for (count, what) in waiters.into_iter().filter(|(count, _)| *count > 0) {
-            write!(f, "{separator}{count} to {what}")?;
+            write!(f, "{separator}{count} {what}")?;
             separator = ", ";
         }
         Ok(())

@@ -70,7 +70,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
         let (core, hold) = self.parts();
         let Upgradable { upgrading, told } = hold.mode();
         let id = told.or_else(|| core.next_wait());
-        // Recorded first: the observer may panic.
+        // The id is stored before the observer is called, because the observer may panic.
         hold.set_mode(Upgradable { upgrading, told: id.filter(|_| phase == WaitPhase::Started) });
         if let Some(id) = id {
             core.tell(hold.live(), Want::Upgrade, phase, id);
@@ -168,7 +168,7 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
         let mut batch = WakeBatch::default();
         let (core, hold) = self.parts();
         core.downgrade(hold, N::ONE.access(), &mut batch);
-        // Made before the batch is dropped, so that a panic of a waker releases it.
+        // The guard is made before the batch is dropped, so that a panic of a waker releases it.
         let guard = self.into_mode();
         drop(batch);
         guard
@@ -470,7 +470,7 @@ impl<P: TablePtr> Future for Upgrade<P> {
 /// ```
 #[must_use = "futures do nothing unless they are polled or awaited"]
 pub struct UpgradeMut<'g, P: TablePtr> {
-    /// `None` when the upgrade is done.
+    /// The guard; `None` after the upgrade is done.
     guard: Option<&'g mut Guard<P, Upgradable>>,
 }
 

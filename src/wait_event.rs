@@ -69,7 +69,7 @@ impl<'a, K: ?Sized> WaitEvent<'a, K> {
 impl<K: ?Sized + fmt::Debug> WaitEvent<'_, K> {
     /// Emits an event of the `tracing` crate, in the span in which the request is polled, blocks, or is dropped.
     ///
-    /// Its target is `keylatch` and its level `DEBUG`. Its message is the phase ("waits", "granted", "given up"), and
+    /// Its target is `keylatch` and its level `DEBUG`. Its message is the phase ("started", "granted", "given up"), and
     /// its fields are `table`, which is the argument, `key`, `mode` ("write", "acquire 3 permits") and `wait`, the
     /// number of the [`id`](Self::id). A subscriber that reads `RUST_LOG` shows it with `RUST_LOG=keylatch=debug`.
     ///
@@ -139,7 +139,7 @@ impl fmt::Display for WaitMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             WaitMode::Read => "read",
-            WaitMode::UpgradableRead => "read upgradably",
+            WaitMode::UpgradableRead => "upgradable read",
             WaitMode::Write => "write",
             WaitMode::Upgrade => "upgrade",
             WaitMode::Permits(1) => "acquire a permit",
@@ -148,7 +148,7 @@ impl fmt::Display for WaitMode {
     }
 }
 
-/// The beginning of a wait, or the way it ended. `Display` gives "waits", "granted" or "given up".
+/// The beginning of a wait, or the way it ended. `Display` gives "started", "granted" or "given up".
 ///
 /// # Examples
 /// ```
@@ -178,7 +178,7 @@ pub enum WaitPhase {
 impl fmt::Display for WaitPhase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            WaitPhase::Started => "waits",
+            WaitPhase::Started => "started",
             WaitPhase::Granted => "granted",
             WaitPhase::GivenUp => "given up",
         })

@@ -14,7 +14,7 @@ use std::time::Duration;
 use common::{pending, poll_with, ready};
 use futures_lite::future::block_on;
 use keylatch::deadlock::Detector;
-use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore, Latch, LockMap, Striped};
+use keylatch::{AddOrUpdate, Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore, Latch, LockMap, Striped};
 
 struct Counting;
 
@@ -167,6 +167,15 @@ fn a_map_in_steady_state_allocates_nothing() {
         0
     );
     assert_eq!(map.len(), 20);
+    let names = LockMap::<String, u64>::new();
+    names.insert_blocking(NAME, 1);
+    // A call on a key that is in the map makes no second `String`, and neither does a look-up that finds nothing.
+    assert_eq!(allocations(|_| assert!(block_on(names.get(NAME)).is_some())), 0);
+    assert_eq!(allocations(|n| assert!(block_on(names.insert(NAME, n)).is_some())), 0);
+    assert_eq!(allocations(|n| assert!(block_on(names.add_or_update(NAME, n)) != AddOrUpdate::Added)), 0);
+    assert_eq!(allocations(|_| drop(block_on(names.get_or_insert_with(NAME, async || 1)))), 0);
+    assert_eq!(allocations(|_| assert!(block_on(names.get(&NAME[1..])).is_none())), 0);
+    assert_eq!(allocations(|_| assert!(block_on(names.remove(&NAME[1..])).is_none())), 0);
     let names = LockMap::<String, u64>::builder().shards(1).recycle_keys(true).build();
     assert_eq!(
         allocations(|n| {
@@ -225,7 +234,7 @@ fn memory_of_a_map_follows_its_values() {
             assert!(bytes() <= empty, "most {most:?}, {shards} shards: leaked");
         }
     }
-    // Evicted values free their memory: a map of few values stays small, however many there were.
+    // Evicted values free their memory: a map with room for few values stays small, however many values were stored.
     let before = bytes();
     let map: LockMap<u64, Box<[u64; 16]>> = LockMap::builder().shards(1).max_values(10).build();
     let empty = bytes();
@@ -277,7 +286,7 @@ fn a_latch_and_its_stripes_allocate_nothing_but_lists() {
         drop(ready(next));
     });
     assert_eq!(waits, 0);
-    // Several keys: two lists. One key: none.
+    // A call for several keys allocates two lists; a call for one key allocates nothing.
     assert_eq!(allocations(|key| drop(striped.write_many_blocking([&key]))), 0);
     assert_eq!(allocations(|key| drop(ready(striped.read_many([&key])))), 0);
     assert_eq!(allocations(|key| drop(striped.try_read_write_many([], [&key]))), 0);
@@ -295,7 +304,7 @@ fn several_keys_allocate_only_their_lists() {
     let hosts = KeyedSemaphore::<u64>::builder(2).shards(1).capacity(500).build();
     let named = KeyedMutex::<String>::builder().shards(1).build();
     let bounded = LockMap::<u64, u64>::builder().shards(1).capacity(500).max_values(1).build();
-    // One key: nothing, even if the call has to wait.
+    // A call for one key allocates nothing, even if it has to wait.
     assert_eq!(allocations(|key| drop(locks.lock_many_blocking([&key]))), 0);
     assert_eq!(allocations(|key| drop(locks.try_lock_many([&key]))), 0);
     assert_eq!(allocations(|key| drop(ready(locks.lock_many([&key])))), 0);
@@ -313,7 +322,7 @@ fn several_keys_allocate_only_their_lists() {
     for keys in [2, 10, 500] {
         let keys: Vec<u64> = (0..keys).collect();
         let (first, last) = (&keys[0], &keys[keys.len() - 1]);
-        // The list of guards; a future has the list of claims, too.
+        // A blocking call allocates the list of guards; a future allocates the list of claims, too.
         assert_eq!(allocations(|_| drop(locks.lock_many_blocking(&keys))), 100);
         assert_eq!(allocations(|_| drop(locks.try_lock_many(&keys))), 100);
         assert_eq!(allocations(|_| drop(locks.try_lock_many_arc_for(&keys, Duration::ZERO))), 100);
@@ -326,7 +335,7 @@ fn several_keys_allocate_only_their_lists() {
         assert_eq!(allocations(|_| drop(named.lock_many_blocking(&names))), 100);
         assert_eq!(allocations(|_| drop(bounded.write_many_blocking(&keys))), 100);
         drop(handles);
-        // A call that has to wait makes a few more allocations, as many for two keys as for many.
+        // A call that has to wait makes a few more allocations. Their number does not depend on the number of keys.
         let waits = |key: &u64| {
             allocations(|_| {
                 let guard = locks.try_lock(key);
@@ -343,7 +352,7 @@ fn several_keys_allocate_only_their_lists() {
         let again = allocations(|_| drop(locks.lock_many_blocking(keys.iter().chain(&keys))));
         let all = [waits(first), waits(last), fails(first), fails(last)];
         assert!(all.iter().all(|&all| all <= 600), "{all:?} for {} keys", keys.len());
-        // And a growing list of the keys that are mentioned again.
+        // If keys are named again, the list of those keys grows, too.
         assert!(again <= 1000 + 100 * keys.len().ilog2() as usize, "{again} for {} keys", keys.len());
     }
 }
@@ -443,7 +452,7 @@ fn as_many_keys_are_recycled_as_free_entries_are_kept() {
 
     let locks = builder().build();
     assert_eq!(allocations(|_| round(&locks)), 0, "a key of the previous round was not recycled");
-    // A burst leaves no entries without old keys in the way of those with one.
+    // After a burst, slots without an old key are not used before those that have one.
     let burst: [String; 190] = std::array::from_fn(|n| format!("{n:1000}"));
     drop(burst.each_ref().map(|name| locks.lock_blocking(name.as_str())));
     assert_eq!(allocations(|_| round(&locks)), 0, "a key of the previous round was not recycled after a burst");
@@ -499,7 +508,7 @@ fn capacity_suffices_while_keys_are_replaced() {
 }
 
 fn pool_capacity_is_the_number_of_free_entries_kept() {
-    /// So large that the number of entries can be derived from the bytes.
+    /// A key so large that the number of entries can be derived from the bytes.
     type Key = [u64; 8192];
     let kept = |pool| {
         let locks = KeyedMutex::<Key>::builder().shards(4).pool_capacity(pool).build();
@@ -515,7 +524,7 @@ fn pool_capacity_is_the_number_of_free_entries_kept() {
     assert_eq!(kept(0), 0);
     // A shard allocates entries in groups, here of up to eight, and may keep nearly two more groups.
     assert!((10..=10 + 4 * 14).contains(&kept(10)), "{}", kept(10));
-    // All entries that existed, some of which were allocated together with others that were needed.
+    // The pool has room for all entries that existed. Some were allocated together with others that were needed.
     assert!((100..=200).contains(&kept(400)), "{}", kept(400));
 }
 

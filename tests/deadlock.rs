@@ -67,7 +67,7 @@ fn a_cycle_through_a_queue_is_found() {
     let deadlock = block_on(a.acquire(locks.lock("lock"))).unwrap_err();
     assert_eq!(
         deadlock.to_string(),
-        "a waits for \"lock\", which c holds; c waits for \"page\", which b waits for before it; \
+        "a waits for \"lock\", which c holds; c waits for \"page\", for which b is ahead of it in the queue; \
          b waits for \"page\", which a holds"
     );
 }
@@ -78,7 +78,7 @@ fn a_reader_behind_a_writer_that_waits_for_its_own_hold_is_a_reentry() {
     let detector = Detector::new();
     let party = detector.party("reader");
     let read = block_on(party.acquire(pages.read("page"))).unwrap();
-    let mut writer = pin!(pages.write("page")); // untracked
+    let mut writer = pin!(pages.write("page")); // not tracked
     assert!(poll(writer.as_mut()).is_pending());
     assert!(block_on(party.acquire(pages.read("page"))).unwrap_err().is_reentry());
     drop(read);
@@ -204,8 +204,8 @@ fn two_upgrades_that_wait_for_each_others_readers_are_reported() {
     assert!(poll(waiting.as_mut()).is_ready());
 }
 
-/// When a writer leaves, the waiting readers are admitted before the next writer: the order of the queue alone does
-/// not tell who waits for whom.
+/// When a writer leaves, the waiting readers are admitted before the next writer: the order of the queue alone does not
+/// tell which party waits for which.
 #[test]
 fn readers_are_admitted_before_the_writer_at_the_head_when_a_writer_leaves() {
     for fairness in [Fairness::Adaptive, Fairness::Bounded(0), Fairness::Fifo] {
@@ -224,7 +224,7 @@ fn readers_are_admitted_before_the_writer_at_the_head_when_a_writer_leaves() {
             };
             assert_eq!(
                 deadlock.to_string(),
-                "q waits for \"page\", which p waits for before it; p waits for \"lock\", which q holds"
+                "q waits for \"page\", for which p is ahead of it in the queue; p waits for \"lock\", which q holds"
             );
             continue;
         }
@@ -236,8 +236,7 @@ fn readers_are_admitted_before_the_writer_at_the_head_when_a_writer_leaves() {
     }
 }
 
-/// The same from the writer's side: it waits for a reader that will be admitted before it and that waits for one of
-/// its locks.
+/// A writer waits for a reader that will be admitted before it and that waits for one of the writer's locks.
 #[test]
 fn a_writer_waits_for_later_readers_that_are_admitted_before_it() {
     let pages = KeyedRwLock::<String>::new();
@@ -252,7 +251,7 @@ fn a_writer_waits_for_later_readers_that_are_admitted_before_it() {
     let Poll::Ready(Err(deadlock)) = poll(pin!(p.acquire(locks.lock("lock")))) else { panic!("this closes a cycle") };
     assert_eq!(
         deadlock.to_string(),
-        "p waits for \"lock\", which q holds; q waits for \"page\", which p waits for before it"
+        "p waits for \"lock\", which q holds; q waits for \"page\", for which p is ahead of it in the queue"
     );
     drop(held);
     let Poll::Ready(Ok(read)) = poll(reader) else { panic!("the readers' phase has begun") };
@@ -272,7 +271,7 @@ fn a_reentry_is_reported_even_behind_another_waiter() {
     assert!(deadlock.is_reentry());
     assert_eq!(
         deadlock.to_string(),
-        "reader waits for \"page\", which writer waits for before it; writer waits for \"page\", which reader holds"
+        "reader waits for \"page\", for which writer is ahead of it in the queue; writer waits for \"page\", which reader holds"
     );
 }
 
@@ -297,28 +296,28 @@ fn a_key_granted_before_the_detector_got_the_future_is_acquired_despite_the_limi
     assert!(locks.is_empty());
 }
 
-/// A waker that calls the detector when it is woken or dropped: under the detector's lock that would deadlock.
-struct Asks {
+/// A waker that calls the detector when it is woken or dropped. Called under the detector's lock, it would deadlock.
+struct CallsDetector {
     detector: Detector,
-    /// Whether it panics when it is woken.
+    /// Whether the waker panics when it is woken.
     panics: bool,
 }
 
-impl std::task::Wake for Asks {
+impl std::task::Wake for CallsDetector {
     fn wake(self: std::sync::Arc<Self>) {
         drop(self.detector.party("woken"));
         assert!(!self.panics, "a waker");
     }
 }
 
-impl Drop for Asks {
+impl Drop for CallsDetector {
     fn drop(&mut self) {
         drop(self.detector.party("dropped"));
     }
 }
 
-fn asks(detector: &Detector, panics: bool) -> Waker {
-    Waker::from(std::sync::Arc::new(Asks { detector: detector.clone(), panics }))
+fn waker_that_calls(detector: &Detector, panics: bool) -> Waker {
+    Waker::from(std::sync::Arc::new(CallsDetector { detector: detector.clone(), panics }))
 }
 
 fn poll_by<F: Future>(future: Pin<&mut F>, waker: Waker) -> Poll<F::Output> {
@@ -334,20 +333,20 @@ fn wakers_run_outside_the_lock_of_the_detector() {
     let mut first = pin!(a.acquire(locks.lock(&1)));
     let mut of_b = pin!(b.acquire(locks.lock(&2)));
     for _ in 0..3 {
-        assert!(poll_by(first.as_mut(), asks(&detector, false)).is_pending());
-        assert!(poll_by(of_b.as_mut(), asks(&detector, false)).is_pending());
+        assert!(poll_by(first.as_mut(), waker_that_calls(&detector, false)).is_pending());
+        assert!(poll_by(of_b.as_mut(), waker_that_calls(&detector, false)).is_pending());
     }
     drop(other);
     let second = block_on(a.acquire(locks.lock(&2))).unwrap();
-    assert!(matches!(poll_by(first.as_mut(), asks(&detector, false)), Poll::Ready(Err(_))));
+    assert!(matches!(poll_by(first.as_mut(), waker_that_calls(&detector, false)), Poll::Ready(Err(_))));
     drop((one, second));
-    assert!(poll_by(of_b, asks(&detector, false)).is_ready());
+    assert!(poll_by(of_b, waker_that_calls(&detector, false)).is_ready());
 
     let reader = block_on(a.acquire(pages.upgradable_read(&1))).unwrap();
     let other = block_on(b.acquire(pages.read(&1))).unwrap();
     let mut upgrade = Box::pin(reader.upgrade());
     for _ in 0..3 {
-        assert!(poll_by(upgrade.as_mut(), asks(&detector, false)).is_pending());
+        assert!(poll_by(upgrade.as_mut(), waker_that_calls(&detector, false)).is_pending());
     }
     drop(upgrade);
     drop(other);
@@ -365,7 +364,7 @@ fn a_panicking_waker_leaves_no_hold_and_no_record_of_one() {
     let mut first = pin!(a.acquire(locks.lock(&1)));
     let mut of_b = pin!(b.acquire(locks.lock(&2)));
     let mut second = pin!(a.acquire(locks.lock(&2)));
-    assert!(poll_by(first.as_mut(), asks(&detector, true)).is_pending());
+    assert!(poll_by(first.as_mut(), waker_that_calls(&detector, true)).is_pending());
     assert!(poll(of_b.as_mut()).is_pending() && poll(second.as_mut()).is_pending());
     drop(other);
     // Party a passes b, which has been woken and not polled since.
@@ -379,7 +378,7 @@ fn a_panicking_waker_leaves_no_hold_and_no_record_of_one() {
     assert!(poll(again).is_ready());
 }
 
-/// Threads and tasks that move money between accounts, which they lock one after another. Returns the number of
+/// Runs threads and tasks that move money between accounts, which they lock one after another. Returns the number of
 /// deadlocks.
 fn transfers(sorted: bool) -> usize {
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -409,7 +408,7 @@ fn transfers(sorted: bool) -> usize {
                     std::thread::yield_now();
                     continue;
                 };
-                // In two steps: only the holder of the account may do so.
+                // The balance is read and written in two steps, which is correct only for the holder of the account.
                 let amount = accounts[from].load(Relaxed).min(7);
                 accounts[from].store(accounts[from].load(Relaxed) - amount, Relaxed);
                 accounts[to].store(accounts[to].load(Relaxed) + amount, Relaxed);
@@ -446,13 +445,13 @@ fn a_holder_of_permits_that_requests_more_gets_a_report_of_the_other_holders() {
     assert_eq!(deadlock.to_string(), "y waits for \"host\", which x holds; x waits for \"host\", which y holds");
     drop(one);
     assert!(poll(waiting.as_mut()).is_ready());
-    // Here no other party is involved.
+    // This deadlock involves no other party.
     let deadlock = block_on(x.acquire(hosts.acquire_n("host", 3))).unwrap_err();
     assert_eq!(deadlock.to_string(), "x waits for \"host\", which x holds");
     drop(two);
 }
 
-/// Counts its wake-ups.
+/// A waker that counts its wake-ups.
 #[derive(Default)]
 struct Wakes(AtomicUsize);
 
@@ -529,7 +528,7 @@ fn merged_permits_count_together() {
     assert!(matches!(poll(of_y.as_mut()), Poll::Ready(Err(_))));
 }
 
-/// The limit may have taken its time, or released the very lock.
+/// A limit that is ready may have taken its time, or may have released the requested key itself.
 #[test]
 fn the_key_is_tried_once_more_when_the_limit_is_reached() {
     let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
@@ -540,8 +539,8 @@ fn the_key_is_tried_once_more_when_the_limit_is_reached() {
     assert!(locks.is_empty());
 }
 
-/// A party that acquires a key at once, before a waiter that was woken for it, may close a cycle with another request
-/// of its own.
+/// A party that acquires a key at once, passing a waiter that was woken for it, may complete a cycle with another
+/// request of its own.
 #[test]
 fn passing_a_waiter_can_close_a_cycle_with_another_request_of_the_same_party() {
     for has_limit in [false, true] {
@@ -567,7 +566,7 @@ fn passing_a_waiter_can_close_a_cycle_with_another_request_of_the_same_party() {
     }
 }
 
-/// Even before the failed request is polled.
+/// This holds even before the failed request is polled.
 #[test]
 fn a_party_does_not_wait_for_its_failed_request() {
     let locks = KeyedMutex::<u64>::builder().fairness(Fairness::Barging).build();

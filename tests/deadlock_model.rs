@@ -44,7 +44,7 @@ struct Wait {
     who: Option<usize>,
     entry: Entry,
     access: Access,
-    /// The hold that it upgrades.
+    /// The upgradable hold, if this wait is for an upgrade.
     of: Option<usize>,
 }
 
@@ -53,8 +53,8 @@ struct Wait {
 struct Model {
     holds: BTreeMap<usize, Held>,
     waits: BTreeMap<usize, Wait>,
-    /// The waiting writers that an upgradable reader which came later has passed in a readers' phase: that happens
-    /// once.
+    /// The waiting writers that a later upgradable reader has passed in a readers' phase. A writer is passed in only
+    /// one phase.
     passed: BTreeSet<usize>,
 }
 
@@ -81,15 +81,15 @@ impl Model {
         self.holds.insert(of.unwrap_or(id), Held { who, entry, access });
     }
 
-    /// Records that an upgradable reader which has waited is admitted. Returns false if the writer that came before
-    /// it was passed already.
+    /// Records that an upgradable reader that has waited is admitted. Returns `false` if the writer that came before it
+    /// was passed already.
     fn passes(&mut self, id: usize, entry: Entry) -> bool {
         let is_writer = |wait: &Wait| wait.entry == entry && wait.access == Write && wait.of.is_none();
         let writer = self.waits.range(..id).find(|(_, wait)| is_writer(wait)).map(|(id, _)| *id);
         writer.is_none_or(|writer| self.passed.insert(writer))
     }
 
-    /// Admits waiters of an entry; `phase` if a writer has just left.
+    /// Admits waiters of an entry. `phase` is set if a writer has just left.
     fn serve(&mut self, entry: Entry, fairness: Fairness, phase: bool) {
         let queue = || self.waits.iter().filter(|(_, wait)| wait.entry == entry).map(|(id, wait)| (*id, *wait));
         let mut queue = queue().collect::<Vec<_>>();
@@ -119,7 +119,7 @@ impl Model {
         }
     }
 
-    /// The requests that wait for ever even if every party that does not wait releases its holds.
+    /// Returns the requests that wait for ever even if every party that does not wait releases its holds.
     fn deadlocked(&self, fairness: Fairness) -> BTreeSet<usize> {
         let mut model = self.clone();
         loop {
@@ -169,8 +169,8 @@ struct World {
     guards: BTreeMap<usize, Guard>,
     requests: BTreeMap<usize, (Request, Arc<Woken>)>,
     next: usize,
-    /// Whether a cycle may exist that is only closed, and found, by a later grant: an upgrade, a cancellation, or a
-    /// reader that enables an upgradable reader to be admitted has changed the order of service.
+    /// Whether there may be a cycle that only a later grant completes, so that it is found only then: an upgrade, a
+    /// cancellation, or a reader that enables an upgradable reader to be admitted has changed the order of service.
     ahead: bool,
     failures: usize,
 }
@@ -246,8 +246,8 @@ impl World {
             }
             Some(Err(deadlock)) => {
                 let was = |model: &Model| format!("{model:?}");
-                // Not modelled here: an upgradable reader that has passed the writer at the head once does not pass
-                // it again.
+                // The model does not know that an upgradable reader that has passed the writer at the head once does
+                // not pass it again.
                 let once = wait.access == Upgradable && !stuck.is_empty();
                 assert!(stuck.contains(&id) || once, "{id} is not deadlocked: {:?} {deadlock}", before.1);
                 assert_eq!((self.statuses(), was(&self.model)), (before.0, was(&before.1)));
@@ -301,7 +301,7 @@ impl World {
         let (wait, then) = (self.model.waits[&id], self.model.clone());
         if let Some(Err(deadlock)) = self.poll(id, true) {
             self.ahead = true;
-            // It failed because its party acquired another key, which takes a second request.
+            // The request failed because its party acquired another key, by another request.
             let who = wait.who.unwrap();
             let others =
                 self.model.waits.values().map(|wait| wait.who).chain(self.model.holds.values().map(|held| held.who));
@@ -360,7 +360,7 @@ impl World {
         self.settle();
     }
 
-    /// Releases the holds of all that do not wait, until no request is left.
+    /// Releases the holds of all parties that do not wait, again and again, until no request is left.
     fn end(mut self) {
         loop {
             let leaves = |held: &Held| held.who.is_none_or(|who| !self.model.waits_somewhere(who));
@@ -372,7 +372,7 @@ impl World {
     }
 }
 
-/// Checks that in each link a party waits for this key, and the next party holds it, or waits for it, too.
+/// Checks that in each link the party waits for this key, and that the next party holds it or waits for it, too.
 fn check_report(model: &Model, failed: Wait, deadlock: &Deadlock) {
     let links = deadlock.cycle();
     assert_eq!(links[0].party(), name(failed.who.unwrap()));
@@ -400,7 +400,7 @@ enum Op {
     Change(usize, u8),
 }
 
-/// With `single`, a party that waits makes no other request.
+/// Runs a schedule. If `single` is set, a party that waits makes no other request.
 fn run(fairness: Fairness, single: bool, ops: &[Op]) -> usize {
     let mut world = World::new(fairness);
     fn pick<T>(map: &BTreeMap<usize, T>, n: usize) -> Option<usize> {

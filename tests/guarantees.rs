@@ -87,23 +87,23 @@ fn guarantee_1_mutual_exclusion_for_every_mix_of_forms() {
 fn guarantee_2_no_entry_outlives_its_last_user() {
     for fairness in ALL {
         let locks = KeyedMutex::<u64>::builder().fairness(fairness).build();
-        // Cancelled late: after the key was handed over, or was free and the waiter woken.
+        // The waiters are cancelled late: after the first was handed the key or (depending on the policy) woken for it.
         let guard = locks.try_lock(&7).unwrap();
         let mut waiters: Vec<_> = (0..1000).map(|_| locks.lock(&7)).collect();
         waiters.iter_mut().for_each(pending);
         drop(guard);
         drop(waiters);
         assert_eq!(locks.len(), 0, "{fairness:?}");
-        // Cancelled before the first poll, and while the key is held.
+        // One request is cancelled before its first poll, and one while it waits.
         let guard = locks.try_lock(&7).unwrap();
         let mut waiter = locks.lock(&7);
         pending(&mut waiter);
         drop(locks.lock(&7));
         drop(waiter);
-        // Timed out.
+        // Requests time out, or reach a limit.
         assert!(locks.try_lock_for(&7, Duration::from_millis(1)).is_none());
         assert!(block_on(locks.lock(&7).until(yield_now())).is_err());
-        // Panicked in the critical section.
+        // The holder panics in the critical section.
         let panics = || {
             let _guard = guard;
             panic!("in the critical section");
@@ -131,8 +131,8 @@ fn guarantee_2_a_waiter_cancelled_after_the_hand_off_passes_the_key_on() {
     }
 }
 
-/// Takes the free key again and again as a newcomer until it is refused. Returns the number of successes. The waiter
-/// is polled each time, or never.
+/// Acquires the free key as a newcomer, again and again, until an attempt fails. Returns the number of successes. If
+/// `polls_head` is set, the waiter is polled after each of them.
 fn passes(fairness: Fairness, polls_head: bool) -> u16 {
     let locks = KeyedMutex::<u64>::builder().fairness(fairness).build();
     let mut guard = locks.try_lock(&7);
@@ -358,7 +358,7 @@ fn guarantee_3_by_default_a_writer_behind_overlapping_readers_gets_in() {
     }
     assert_eq!(passed, 16);
     drop(reader);
-    // The writer has been woken; while it is not polled it keeps nobody out.
+    // The writer has been woken. While it is not polled, it keeps no request out.
     drop(locks.try_read(&7).unwrap());
     drop(ready(&mut writer));
 }

@@ -172,7 +172,8 @@ fn keys_are_dropped_after_their_call_has_released_everything_and_woken_all() {
     }
     let mut held = 0;
     for last in &keys {
-        // The entries exist before one of them is locked, so that each of them is the last in turn.
+        // The entries are created before `last` is locked, so that each key in turn is the one that the future waits
+        // for.
         let mut future = locks.lock_many(&keys);
         let other = locks.try_lock(last).unwrap();
         pending(&mut future);
@@ -186,7 +187,7 @@ fn keys_are_dropped_after_their_call_has_released_everything_and_woken_all() {
     assert_eq!(locks.len(), 0);
 }
 
-/// Hashes every key to one shard and one bucket, or always to 0.
+/// A hasher that hashes every key to one shard and one bucket, or always to 0.
 #[derive(Clone, Default)]
 struct WeakHasher(Option<u64>);
 
@@ -285,8 +286,8 @@ fn zero_sized_and_large_keys_work() {
     assert!(locks.try_lock(&[7; 100]).is_none());
 }
 
-/// A key whose clone locks the key itself, so that the call that meant to create the entry finds it created, and has
-/// a spare key to drop; that drop panics.
+/// A key whose clone locks an equal key. So the call that meant to create the entry finds it created, and has a spare
+/// key to drop; that drop panics.
 struct Racer {
     id: u64,
     locks: Weak<KeyedMutex<Racer>>,
@@ -353,7 +354,8 @@ fn several_old_keys_whose_drops_panic_do_not_abort() {
     let locks = KeyedMutex::<Bomb>::builder().shards(1).pool_capacity(16).recycle_keys(true).build();
     let keys: Vec<_> = (0..100).map(Bomb).collect();
     let mut guards: Vec<_> = keys.iter().map(|key| locks.try_lock(key)).collect();
-    // First some entries of each group, which keep their keys; then the rest, with which the groups are freed.
+    // First some guards of each group are dropped, whose entries keep their keys; then the rest, which frees the
+    // groups.
     guards.iter_mut().enumerate().filter(|(n, _)| n % 16 < 10).for_each(|(_, guard)| *guard = None);
     ARMED.set(true);
     let panics = guards.drain(..).map(|guard| catch_unwind(AssertUnwindSafe(|| drop(guard)))).filter(Result::is_err);
@@ -466,7 +468,7 @@ fn an_owned_cow_overwrites_a_borrowed_one() {
     assert!(matches!(guard.key(), Cow::Owned(b) if b == "b"));
 }
 
-/// Deliberately not `Clone`.
+/// A key that is not `Clone`, on purpose.
 #[derive(PartialEq, Eq, Hash, Debug)]
 struct Token(String);
 
@@ -637,8 +639,8 @@ fn a_to_key_into_that_panics_leaves_the_table_intact() {
 }
 
 proptest! {
-    /// Compared with a list of the held keys, for any sequence of calls and panics in `to_key_into`: a key has an
-    /// entry exactly while it is held, and the number of old keys does not exceed the pool's capacity.
+    /// For any sequence of calls, and of panics in `to_key_into`, the table agrees with a list of the held keys: a key
+    /// has an entry exactly while it is held, and the number of old keys does not exceed the pool's capacity.
     #[test]
     fn panics_of_to_key_into_lose_no_entry(pool in 0..40usize, steps in prop::collection::vec((0..8u8, 0..60u8), 1..200)) {
         let before = LIVE.get();

@@ -1,5 +1,4 @@
-//! `Latch` and `Striped`: the contract of one key without a key; forgotten guards, moves and drops; and several
-//! stripes.
+//! `Latch` and `Striped` follow the contract of a key. Forgotten guards, moves and drops; several stripes.
 
 mod common;
 
@@ -97,7 +96,7 @@ fn walk(lock: &dyn Lock, fairness: Fairness, seed: u64) {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut key = Key::new(Rules { fairness, permits: 0 });
     let mut held: Vec<Held<'_>> = Vec::new();
-    // The futures by id, with whether they have been polled.
+    // The futures by id. The flag tells whether the future has been polled.
     let mut asking: BTreeMap<u32, (Asking<'_>, bool)> = BTreeMap::new();
     let mut next = 0;
     let any = |random: &mut Random, asking: &BTreeMap<u32, (Asking<'_>, bool)>| {
@@ -196,7 +195,7 @@ fn a_stripe_follows_the_contract_of_a_key_under_every_policy() {
     }
 }
 
-/// Returns whether there is a guard, which is dropped at once.
+/// Returns whether there is a guard, and drops it.
 fn some<T>(guard: Option<T>) -> bool {
     guard.is_some()
 }
@@ -290,7 +289,7 @@ fn tasks_threads_and_impatient_callers_exclude_each_other() {
             assert_eq!(writers.fetch_add(1, SeqCst), 0);
             assert_eq!(readers.load(SeqCst), 0);
             if count {
-                // In two steps: under a missing exclusion an increment is lost.
+                // The counter is read and written in two steps, so that an increment is lost if two holders overlap.
                 let before = written.load(SeqCst);
                 thread::yield_now();
                 written.store(before + 1, SeqCst);
@@ -420,12 +419,13 @@ fn a_forgotten_guard_keeps_its_latch_locked_after_a_move() {
     drop(vec![latch]);
 }
 
-/// A place that holds one latch after another.
+/// A place in memory that holds one latch after another.
 #[test]
 fn a_new_latch_at_an_old_address_is_independent() {
     let mut place = Latch::new();
     for round in 0..100 {
-        // Everything that can be left behind: a waiting writer, one that was handed the latch, one that was woken.
+        // The old latch leaves behind everything that a latch can: a waiting writer, one that was handed the latch, one
+        // that was woken.
         let guard = place.write_blocking();
         let mut waiting = ManuallyDrop::new(place.write());
         let mut behind = ManuallyDrop::new(place.read());
@@ -458,7 +458,7 @@ fn a_latch_moved_with_a_forgotten_waiter_still_works() {
         pending(&mut *ManuallyDrop::new(latch.write()));
         mem::forget(guard);
         let moved = Box::new(latch);
-        // One reader holds it for good, and a writer waits for good: others can read.
+        // A reader holds the latch for good and a writer waits for good, but others can read.
         let reader = moved.read_blocking();
         let mut writer = moved.write();
         pending(&mut writer);
@@ -529,7 +529,7 @@ fn low_and_high(striped: &Striped<u64, Weak>) -> [u64; 2] {
     [0, 7].map(|stripe| (0..).find(|key| striped.stripe_of(key) == stripe).unwrap())
 }
 
-/// Even if the woken waiters wait for the stripe that the future has not acquired.
+/// This holds even if the woken waiters wait for the stripe that the future has not acquired.
 #[test]
 fn a_dropped_future_of_several_has_released_all_before_it_wakes_the_waiters_behind_it() {
     struct Looks(Arc<Striped<u64, Weak>>, u64, AtomicUsize);
@@ -599,11 +599,10 @@ fn a_future_of_several_whose_poll_has_panicked_holds_nothing_even_before_it_is_d
     assert!(catch_unwind(AssertUnwindSafe(|| poll(&mut both).is_pending())).is_err(), "the future can be polled again");
 }
 
-/// A request whose time is up gives up, and a waker panics: the output of its limit is not leaked.
+/// When a request gives up at its limit and a waker panics, the output of the limit is not leaked.
 #[test]
 fn a_waker_that_panics_at_a_timeout_keeps_nothing_locked() {
-    // When the limit is ready it has locked another latch, and its output is that guard. The first latch has a waiter
-    // whose waker panics.
+    // The limit locks another latch, and its output is that guard. The first latch has a waiter whose waker panics.
     let gives_up = |latch: &dyn Lock, waits: &mut dyn FnMut() -> bool| {
         let reader = latch.try_read().unwrap();
         assert!(waits());
@@ -858,7 +857,7 @@ fn callers_with_several_keys_in_any_order_never_deadlock() {
     let striped = Striped::<u64>::new(4);
     let accounts: Vec<Mutex<i64>> = (0..4).map(|_| Mutex::new(100)).collect();
     let move_one = |from: usize, to: usize| {
-        // Held exclusively, so the mutex is never contended.
+        // The stripe is held exclusively, so the mutex is never contended.
         *accounts[from].try_lock().expect("the stripe is held") -= 1;
         *accounts[to].try_lock().expect("the stripe is held") += 1;
     };

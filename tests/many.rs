@@ -150,7 +150,7 @@ every_form! {
     acquire_many_arc, acquire_many_arc_blocking, try_acquire_many_arc, try_acquire_many_arc_for,
     try_acquire_many_arc_until
 }
-// Each key is listed more than once, and more often than there are permits.
+// Each key is listed several times, and more often than there are permits.
 every_form! {
     every_form_of_a_mutex_with_duplicate_keys, locks = KeyedMutex::<String>::new(), locks.try_lock("b").unwrap(),
     (["b", "a", "b", "b", "a"]),
@@ -199,7 +199,7 @@ fn guards_are_in_the_order_of_first_mention() {
             assert_eq!(keys(hosts.acquire_many_blocking(&list).iter().map(|guard| guard.key())), order);
             assert_eq!(keys(ready(hosts.acquire_many(&list)).iter().map(|guard| guard.key())), order);
         }
-        // After a wait.
+        // The same after a wait.
         if let Some(last) = list.last() {
             let guard = mutexes.try_lock(last);
             let mut future = mutexes.lock_many(&list);
@@ -294,7 +294,7 @@ fn guards_of_several_keys_can_be_inspected_and_taken_apart() {
     assert_eq!(format!("{rest:?}").matches("Guard {").count(), 1);
     drop(rest);
     assert!(locks.is_locked("b") && !locks.is_locked("a") && locks.is_locked("c"));
-    // They are ordinary guards.
+    // The parts are ordinary guards.
     std::thread::spawn(move || drop(first)).join().unwrap();
     let mut waiter = locks.lock("c");
     pending(&mut waiter);
@@ -501,7 +501,7 @@ const THREE: [u64; 3] = [1, 2, 3];
 fn wakers_run_after_all_keys_are_released() {
     let all = TriesAll::new();
     let locks = &all.locks;
-    // The guards, and then the rest of them.
+    // All guards are dropped together; and then, after one was taken out, the rest.
     let guards = locks.try_lock_many(&THREE).unwrap();
     let waiters = all.waiters(THREE);
     drop(guards);
@@ -528,7 +528,7 @@ fn wakers_run_after_all_keys_are_released() {
     }
     assert_eq!(held, 3, "the futures must have held none, one and two keys");
     drop(handles);
-    // A list that panics at its end.
+    // A list panics at its end.
     let waiters = RefCell::new(vec![]);
     let list = THREE.iter().chain(std::iter::from_fn(|| {
         waiters.replace(all.waiters(THREE));
@@ -537,7 +537,7 @@ fn wakers_run_after_all_keys_are_released() {
     assert!(catch_unwind(AssertUnwindSafe(|| locks.lock_many_blocking(list))).is_err());
     all.check(3);
     waiters.take();
-    // A list whose last key cannot be acquired.
+    // The last key of a list cannot be acquired.
     let other = locks.try_lock(&4).unwrap();
     let list = THREE.iter().chain(std::iter::from_fn(|| {
         let first = waiters.borrow().is_empty();
@@ -554,10 +554,10 @@ fn wakers_run_after_all_keys_are_released() {
 
 // ---- misbehaving lists, keys and wakers -------------------------------------------------------------------------------
 
-/// A list with an arbitrary size hint.
-struct Says<I>(I, (usize, Option<usize>));
+/// A list that claims an arbitrary size.
+struct WithSizeHint<I>(I, (usize, Option<usize>));
 
-impl<I: Iterator> Iterator for Says<I> {
+impl<I: Iterator> Iterator for WithSizeHint<I> {
     type Item = I::Item;
     fn next(&mut self) -> Option<I::Item> {
         self.0.next()
@@ -574,7 +574,7 @@ fn a_list_may_lie_about_its_length() {
     let keys: Vec<u64> = (0..20).collect();
     let hints = [usize::MAX, usize::MAX - 1, isize::MAX as usize, usize::MAX >> 23, 21, 19, 1, 0];
     for (hint, len) in hints.into_iter().flat_map(|hint| [0, 1, 2, 3, 20].map(|len| (hint, len))) {
-        let list = || Says(keys[..len].iter(), (hint, Some(hint.min(5))));
+        let list = || WithSizeHint(keys[..len].iter(), (hint, Some(hint.min(5))));
         let other = len.checked_sub(1).and_then(|last| locks.try_lock(&keys[last]));
         assert_eq!(locks.try_lock_many(list()).is_some(), len == 0);
         drop(other);
@@ -895,7 +895,7 @@ fn a_future_whose_poll_has_panicked_holds_nothing_even_before_it_is_dropped() {
             let others: Vec<_> = others.collect();
             let mut drop_other = Some(other);
             if waits_already && !others.is_empty() {
-                drop_other = None; // the future can take this one, and then waits for another
+                drop_other = None; // `last` is free: the future acquires it, and waits for one of `others`
             }
             let outcome = catch_unwind(AssertUnwindSafe(|| poll_with(&mut future, &uncloned::waker()).is_pending()));
             let held = THREE.iter().filter(|key| locks.is_locked(*key)).count();
@@ -977,11 +977,11 @@ struct Crowd {
     mutexes: Arc<KeyedMutex<u64, Constant>>,
     pages: Arc<KeyedRwLock<u64, Constant>>,
     hosts: Arc<KeyedSemaphore<u64, Constant>>,
-    /// For the mutex, the pages, and the permits.
+    /// The users of each key of the mutex, the pages and the permits.
     inside: [Vec<Inside>; 3],
 }
 
-/// A count of one user of a key, until it is dropped.
+/// A user of a key, counted until this is dropped.
 struct At<'a>(&'a AtomicUsize);
 
 impl Drop for At<'_> {

@@ -34,7 +34,7 @@ fn version<K: Eq + Hash + Clone, V>(map: &LockMap<K, V>, key: &K) -> Option<Vers
     map.try_read(key).expect("no writer holds the key").version()
 }
 
-/// Whether `f` panics. User code panics by `resume_unwind`, without the panic hook's message.
+/// Returns whether `f` panics. User code panics by `resume_unwind`, without the panic hook's message.
 fn panics(f: impl FnOnce()) -> bool {
     catch_unwind(AssertUnwindSafe(f)).is_err()
 }
@@ -258,7 +258,7 @@ fn the_hold_of_upgrade_mut_has_every_method_of_a_writers_guard() {
     }
     let seen = reader.version().unwrap();
     assert_eq!(reader.value().unwrap(), "de");
-    // The guard has fallen back, with the stored value.
+    // The hold has fallen back to the upgradable one, and the stored value remains.
     assert_eq!(map.try_read(&7).unwrap().version(), Some(seen));
     {
         let mut guard = ready(reader.upgrade_mut());
@@ -358,12 +358,12 @@ fn each_change_makes_a_new_version_that_the_same_guard_returns_at_once() {
     map.add_or_update_blocking(&7, 4);
     grows(version(&map, &7));
     let seen = version(&map, &7).unwrap();
-    let told = map.update_if_blocking(&7, seen, 5).unwrap();
-    grows(Some(told));
-    assert_eq!(version(&map, &7), Some(told));
-    let told = map.batch().insert(&7, 6).commit_blocking().unwrap()[0];
-    grows(told);
-    assert_eq!(version(&map, &7), told);
+    let returned = map.update_if_blocking(&7, seen, 5).unwrap();
+    grows(Some(returned));
+    assert_eq!(version(&map, &7), Some(returned));
+    let returned = map.batch().insert(&7, 6).commit_blocking().unwrap()[0];
+    grows(returned);
+    assert_eq!(version(&map, &7), returned);
     map.upgradable_read_blocking(&7).upgrade_mut_blocking().insert(6);
     grows(version(&map, &7));
 }
@@ -475,7 +475,7 @@ fn each_call_works_in_both_manners() {
         let seen = version(&map, &"a".into());
         assert_eq!((add!(map, manner), version(&map, &"a".into())), (AddOrUpdate::Unchanged, seen));
         assert_eq!((add_two!(map, manner), get!(map, manner)), (AddOrUpdate::Updated(1), Some(2)));
-        // Calls by version.
+        // Calls with a condition on the version.
         let (old, now) = (seen.unwrap(), version(&map, &"a".into()).unwrap());
         let update = |key: &str, version, value| {
             if manner {
@@ -514,7 +514,7 @@ fn each_call_waits_for_the_key_and_changes_nothing_if_it_is_dropped() {
     let map = LockMap::<String, u32>::new();
     map.insert_blocking("a", 1);
     let seen = version(&map, &"a".into()).unwrap();
-    // With a handle, too, which keeps the entry.
+    // Without and with a handle, which keeps the entry.
     for kept in [false, true] {
         let _handle = kept.then(|| map.handle("a"));
         macro_rules! dropped {
@@ -654,7 +654,7 @@ fn one_caller_computes_the_value_and_the_others_receive_it() {
             assert_eq!((inits.get(), map.is_locked(&7), map.len()), (1, true, 0));
             assert!(map.try_read(&7).is_none(), "init does not run under the write lock");
             open.set(true);
-            // In rounds, because some calls wake others; each keeps its guard.
+            // The calls are polled in rounds, because some of them wake others. Each keeps its guard.
             let mut guards = Vec::new();
             for _ in 0..20 {
                 for place in &mut calls {
@@ -666,7 +666,7 @@ fn one_caller_computes_the_value_and_the_others_receive_it() {
             }
             assert_eq!(guards.len(), 6, "{fairness:?}: a caller waits for a guard that another call returned");
             assert!(inits.get() == 1 && guards.iter().all(|guard| guard.value() == Some(&1)));
-            // A call that begins later does not wait either.
+            // A call that begins later does not wait, either.
             assert_eq!(block_on(call()).value(), Some(&1));
             assert_eq!(map.get_or_insert_with_blocking(&7, || 9).value(), Some(&1));
         }
@@ -769,7 +769,7 @@ fn init_runs_only_without_a_value_and_not_before_the_first_poll() {
     let guard = block_on(map.get_or_insert_with(&7, async || panic!("there is a value")));
     let seen = guard.version();
     assert_eq!(map.get_or_insert_with_blocking(&7, || panic!("there is a value")).version(), seen);
-    // Beside readers and an upgradable reader.
+    // With a value, `init` does not run beside readers and an upgradable reader, either.
     let readers = (map.upgradable_read_blocking(&7), map.read_blocking(&7));
     assert!(map.get_or_try_insert_with_blocking(&7, || Err("there is a value")).is_ok());
     drop((guard, readers));
@@ -797,21 +797,22 @@ fn plain_readers_are_not_excluded_until_there_is_something_to_write() {
         };
         let now = map.read_blocking(&7).version().unwrap();
         let reader = map.read_blocking(&7);
-        // Nothing to write: returns at once beside a reader, in both manners.
+        // Without anything to write, a call returns at once beside a reader, in both manners.
         assert_eq!(map.add_or_update_blocking(&7, "b".into()), AddOrUpdate::Unchanged);
         assert_eq!(block_on(map.add_or_update(&7, "b".into())), AddOrUpdate::Unchanged);
         assert_eq!(map.update_if_blocking(&7, old, "c".into()).unwrap_err().found(), Some(now));
         assert_eq!(block_on(map.update_if(&7, old, "c".into())).unwrap_err().into_value(), "c");
         assert_eq!(map.remove_if_blocking(&7, old).unwrap_err().found(), Some(now));
         assert!(block_on(map.remove_if(&7, old)).is_err());
-        // But not beside another upgradable reader.
+        // But it waits for another upgradable reader.
         let upgradable = map.upgradable_read_blocking(&7);
         let mut waits = Box::pin(map.update_if(&7, old, "c".into()));
         assert!(step(&mut waits).is_pending());
         assert_eq!(map.status(&7).unwrap().waiting_upgradable(), 1);
         drop(upgradable);
         let Poll::Ready(Err(_)) = step(&mut waits) else { panic!("the place is free") };
-        // Something to write: waits for the reader as an upgrade does, and leaves no trace when dropped.
+        // With something to write, a call waits for the reader as an upgrade does, and leaves no trace when it is
+        // dropped.
         macro_rules! waits {
             ($($future:expr),+) => {$({
                 let mut future = Box::pin($future);
@@ -904,7 +905,7 @@ fn a_condition_sees_the_effect_of_earlier_steps_on_its_key() {
 #[test]
 fn a_version_that_a_later_step_overwrites_is_not_used_again() {
     let map = LockMap::<u64, u32>::builder().shards(1).pool_capacity(0).build();
-    let mut told = std::collections::BTreeSet::new();
+    let mut returned = std::collections::BTreeSet::new();
     let mut last = None;
     for round in 0..30 {
         let batch = map.batch().insert(&1, 1).insert(&1, 2);
@@ -914,14 +915,14 @@ fn a_version_that_a_later_step_overwrites_is_not_used_again() {
             _ => batch.remove(&1).insert(&1, 3),
         };
         for version in batch.commit_blocking().unwrap().into_iter().flatten() {
-            assert!(told.insert(version), "{version:?} was returned before");
+            assert!(returned.insert(version), "{version:?} was returned before");
             assert!(Some(version) > last);
             last = Some(version);
         }
         assert_eq!(map.try_read(&1).unwrap().version().is_some(), round % 3 != 1);
         map.insert_blocking(&1, 0);
         let version = version(&map, &1).unwrap();
-        assert!(told.insert(version) && Some(version) > last);
+        assert!(returned.insert(version) && Some(version) > last);
         last = Some(version);
     }
 }
@@ -1053,7 +1054,7 @@ proptest! {
         let mut value = 0;
         for steps in batches {
             let mut batch = map.batch();
-            // The effect of the steps: values whose version is not known yet have none.
+            // The values after the steps so far. The version is `None` if it is not known yet.
             let mut draft: BTreeMap<u64, (Option<Version>, u32)> =
                 model.iter().map(|(&key, &(version, value))| (key, (Some(version), value))).collect();
             let mut conflict = None;
@@ -1104,12 +1105,12 @@ proptest! {
                 Ok(versions) => {
                     prop_assert_eq!(conflict, None);
                     prop_assert_eq!(versions.len(), steps.len());
-                    for (&(_, key, _), told) in steps.iter().zip(&versions) {
-                        if let Some(told) = told {
-                            let before = last.insert(key, *told);
-                            prop_assert!(before <= Some(*told));
+                    for (&(_, key, _), returned) in steps.iter().zip(&versions) {
+                        if let Some(returned) = returned {
+                            let before = last.insert(key, *returned);
+                            prop_assert!(before <= Some(*returned));
                         }
-                        seen.entry(key).or_default().extend(told);
+                        seen.entry(key).or_default().extend(returned);
                     }
                     model = draft
                         .iter()

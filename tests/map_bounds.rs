@@ -16,7 +16,7 @@ use proptest::prelude::*;
 
 type Map = LockMap<u64, u64>;
 
-/// A map of one shard, so that the bound is exact, with values for these keys, inserted in this order.
+/// Creates a map of one shard, so that the bound is exact, with values for these keys, inserted in this order.
 fn bounded(most: usize, keys: impl IntoIterator<Item = u64>) -> Map {
     let map = LockMap::builder().shards(1).max_values(most).build();
     for key in keys {
@@ -124,7 +124,7 @@ fn a_value_with_a_holder_a_waiter_or_a_handle_is_never_evicted() {
     flood(&map, 20);
     assert_eq!(has(&map)[..5], [1, 2, 3, 4, 5]);
     assert_eq!(map.len(), 6, "the five and the last one inserted");
-    // The bound is restored as they are released.
+    // The bound is restored as the users leave.
     drop(reader);
     flood(&map, 3);
     assert_eq!(has(&map)[..4], [2, 3, 4, 5]);
@@ -306,7 +306,7 @@ fn an_unpolled_future_and_an_uncommitted_batch_protect_nothing() {
     assert_eq!((map.len(), map.entries()), (2, 2));
 }
 
-/// Of two values, the one inserted first is evicted, unless it was used since.
+/// Of two values, the one inserted first is evicted, unless it was used in the meantime.
 #[test]
 fn an_acquisition_or_a_call_that_finds_a_value_counts_as_a_use() {
     fn check(name: &str, is_use: bool, act: impl FnOnce(&Map)) {
@@ -491,14 +491,14 @@ fn an_entry_kept_by_a_future_may_lose_its_value_and_is_free_afterwards() {
 #[test]
 fn a_visit_while_values_are_evicted_leaves_the_map_consistent() {
     let map = bounded(3, [1, 2, 3]);
-    let mut met = 0;
+    let mut visited = 0;
     map.for_each_value(|_, _, _| {
-        met += 1;
+        visited += 1;
         // All entries are kept during the visit, and none but this one is held.
         flood(&map, 6);
         assert!(map.len() <= 4);
     });
-    assert!(met >= 1);
+    assert!(visited >= 1);
     assert_eq!((map.len(), map.entries()), (3, 3));
     let passed = map.retain(|_, _| {
         (700..706).for_each(|key| drop(map.insert_blocking(&key, key)));

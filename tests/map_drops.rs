@@ -26,7 +26,8 @@ const QUIET: Value = Value(None);
 
 type Map = LockMap<u64, Value>;
 
-/// A map with room for one value, whose drop is counted, uses the map, and locks its own key.
+/// Creates a map with room for one value. When that value is dropped, it is counted, uses the map, and locks its own
+/// key. Returns the counter, too.
 fn meddling() -> (Arc<Map>, Arc<AtomicUsize>) {
     let map: Arc<Map> = Arc::new(LockMap::builder().max_values(1).shards(1).build());
     let drops = Arc::new(AtomicUsize::new(0));
@@ -71,7 +72,7 @@ fn an_overwritten_value_is_dropped_with_no_lock_held() {
     assert_eq!((map.clear(), drops.load(SeqCst)), (0, 1));
 }
 
-/// Otherwise the drop could wait for a waiter that was handed the key and has not been woken.
+/// If the value were dropped first, its drop could wait for a waiter that was handed the key and has not been woken.
 #[test]
 fn a_waiter_for_one_of_several_keys_is_woken_before_a_value_is_dropped() {
     let map: Arc<Map> = Arc::new(LockMap::builder().max_values(1).shards(1).fairness(Fairness::Fifo).build());
@@ -93,9 +94,9 @@ fn a_waiter_for_one_of_several_keys_is_woken_before_a_value_is_dropped() {
     assert_eq!(map.len(), 1);
 }
 
-/// Creates a map with two values and room for one. The value of key 1 has just been inserted, and is evicted as soon
-/// as a hold on key 2 is released, of which a guard is returned. When it is dropped it adds the number of the bell's
-/// wake-ups to the counter.
+/// Creates a map with two values and room for one. The value of key 1 has just been inserted, and is evicted as soon as
+/// the returned hold on key 2 is released. When that value is dropped, it adds the number of the bell's wake-ups to the
+/// returned counter.
 fn map_with_excess_value(bell: &Arc<Bell>) -> (Arc<Map>, MapUpgradableGuardArc<u64, Value>, Arc<AtomicUsize>) {
     let map = Arc::new(LockMap::builder().max_values(1).shards(1).fairness(Fairness::Fifo).build());
     map.insert_blocking(&2, QUIET);
@@ -142,8 +143,8 @@ fn waiters_behind_a_dropped_upgrade_are_woken_before_a_value_is_dropped() {
     drop((ready(waiter), reader));
 }
 
-/// Finds a key that a request for it and for key 2 holds while it waits for key 2: the map's order decides. All keys
-/// have handles, which are returned, too, so that the order stays.
+/// Finds a key such that a request for it and for key 2 holds it while it waits for key 2: the map's order decides. All
+/// keys have handles, which are returned, too, so that the order stays.
 fn key_before_2(map: &Arc<Map>) -> (u64, Vec<KeyHandleArc<Map>>) {
     let handles: Vec<_> = (3..30).chain([2]).chain(30..50).map(|key| map.handle_arc(&key)).collect();
     let _writer = map.write_blocking(&2);
@@ -190,7 +191,7 @@ fn a_call_for_several_that_times_out_wakes_waiters_before_a_value_is_dropped() {
     type Action = Box<dyn FnOnce() + Send>;
     let action = Arc::new(Mutex::new(None::<Action>));
     let pending_action = Arc::clone(&action);
-    // In the middle of the call, when it begins to wait.
+    // The observer acts in the middle of the call, when it begins to wait.
     let observer = move |event: &WaitEvent<'_, u64>| {
         let action = pending_action.lock().unwrap().take_if(|_| event.phase() == WaitPhase::Started);
         action.into_iter().for_each(|action| action());

@@ -15,7 +15,7 @@ fn version(map: &LockMap<u64, u64>, key: u64) -> Version {
     map.try_read(&key).unwrap().version().unwrap()
 }
 
-/// A map of one shard, so that the bound is exact, with values for these keys, oldest first.
+/// Creates a map of one shard, so that the bound is exact, with values for these keys, oldest first.
 fn bounded(most: usize, keys: impl IntoIterator<Item = u64>) -> LockMap<u64, u64> {
     let map = LockMap::builder().shards(1).max_values(most).build();
     for key in keys {
@@ -24,7 +24,7 @@ fn bounded(most: usize, keys: impl IntoIterator<Item = u64>) -> LockMap<u64, u64
     map
 }
 
-/// Gives keys 1 and 2 a value.
+/// Gives keys 1 and 2 values.
 fn fill(map: &LockMap<u64, u64>) {
     for key in [1, 2] {
         map.insert_blocking(&key, 0);
@@ -98,7 +98,8 @@ fn an_old_key_is_dropped_when_its_slot_is_reused() {
     let names: Vec<Arc<u64>> = (0..6).map(Arc::new).collect();
     ready(Box::pin(map.insert(&names[0], 0)));
     ready(Box::pin(map.remove(&names[0])));
-    // Inserted at once, under the shard lock; into an entry that a future created; by a guard; with a computed value.
+    // The key is inserted at once, under the shard lock; into an entry that a future created; by a guard; with a
+    // computed value.
     ready(Box::pin(map.insert(&names[1], 1)));
     ready(Box::pin(map.remove(&names[1])));
     drop(ready(Box::pin(map.get_or_insert_with(&names[2], async || 2))));
@@ -186,7 +187,7 @@ fn the_size_hint_of_an_iterator_is_correct() {
     }
 }
 
-/// A value whose drop counts the locked ones of some keys.
+/// A value whose drop counts how many of some keys are locked.
 struct Probe {
     map: Weak<LockMap<u64, Probe>>,
     locked: Arc<AtomicUsize>,
@@ -260,7 +261,7 @@ fn a_locked_key_without_a_value_is_not_counted_as_skipped() {
         assert!(removed.replace(Some(guard)).is_none(), "more than one value was left");
     });
     assert_eq!(passed_over, 0);
-    // The same with a value: the key is skipped.
+    // The same with a value: then the key is counted as skipped.
     drop(removed.into_inner());
     fill(&map);
     let locked = RefCell::new(None);

@@ -20,7 +20,7 @@ type Map = LockMap<Hostile, Value>;
 
 const PLACES: [&str; 8] = ["hash", "eq", "clone", "clone_from", "drop", "value's drop", "value's clone", "value's eq"];
 
-/// A key to call the map with.
+/// Creates a key to call the map with.
 fn key(n: u32) -> Hostile {
     Hostile::new(n)
 }
@@ -33,7 +33,7 @@ fn once<F: Future>(future: F) {
     }
 }
 
-/// The operations on a map in which the keys 1 and 2 have values, 3 has none, and 4 is held by a writer.
+/// Returns the operations, for a map in which the keys 1 and 2 have values, 3 has none, and 4 is held by a writer.
 fn operations() -> Vec<(&'static str, fn(&Map))> {
     vec![
         ("insert", |map| drop(map.insert_blocking(&key(3), Value::new(3)))),
@@ -125,12 +125,12 @@ fn a_panic_at_any_place_of_any_operation_leaves_the_map_consistent() {
                     let before = (LIVE.get(), LIVE_VALUES.get());
                     let builder = LockMap::builder().shards(1).pool_capacity(2).recycle_keys(recycle);
                     let map: Map = if let Some(most) = most { builder.max_values(most) } else { builder }.build();
-                    let asked = [1, 2, 3, 4].map(key);
-                    // So that two values exist, whatever the bound.
-                    let held = map.write_blocking(&asked[3]);
-                    let handle = map.handle(&asked[0]);
-                    map.insert_blocking(&asked[0], Value::new(1));
-                    map.insert_blocking(&asked[1], Value::new(2));
+                    let keys = [1, 2, 3, 4].map(key);
+                    // Key 4 is held. Key 1 has a handle while the values are inserted, so that two exist whatever the bound.
+                    let held = map.write_blocking(&keys[3]);
+                    let handle = map.handle(&keys[0]);
+                    map.insert_blocking(&keys[0], Value::new(1));
+                    map.insert_blocking(&keys[1], Value::new(2));
                     drop(handle);
                     panic_after(place, at);
                     panics += usize::from(catch_unwind(AssertUnwindSafe(|| operation(&map))).is_err());
@@ -141,17 +141,17 @@ fn a_panic_at_any_place_of_any_operation_leaves_the_map_consistent() {
                     if !recycle {
                         assert_eq!(LIVE.get() - before.0, 4 + map.entries(), "{what}: live keys");
                     }
-                    assert_eq!(map.status(&asked[3]).map(|status| (status.holders(), status.waiters())), Some((1, 0)));
+                    assert_eq!(map.status(&keys[3]).map(|status| (status.holders(), status.waiters())), Some((1, 0)));
                     drop(held);
-                    for key in &asked {
+                    for key in &keys {
                         drop(map.try_write(key).unwrap_or_else(|| panic!("{what}: {key:?} stays locked")));
                     }
                     assert!(most.is_none_or(|most| map.len() <= most.max(1)), "{what}: the bound is exceeded");
-                    map.insert_blocking(&asked[2], Value::new(7));
-                    assert_eq!(map.get_blocking(&asked[2]).map(|value| value.0), Some(7), "{what}");
+                    map.insert_blocking(&keys[2], Value::new(7));
+                    assert_eq!(map.get_blocking(&keys[2]).map(|value| value.0), Some(7), "{what}");
                     assert!(most.is_none_or(|most| map.len() <= most), "{what}: the bound is exceeded");
                     assert_eq!((map.clear(), map.entries()), (0, 0), "{what}");
-                    drop((map, asked));
+                    drop((map, keys));
                     assert_eq!(
                         (LIVE.get(), LIVE_VALUES.get()),
                         before,
@@ -260,7 +260,7 @@ thread_local! {
     static DROPPED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// A type whose drops all panic while `BAD` is set, whether the thread is panicking or not.
+/// A type whose drops all panic while `BAD` is set, even if the thread is already panicking.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Bad(u32);
 
@@ -406,11 +406,11 @@ fn clone_and_eq_of_a_value_and_init_may_use_other_keys() {
         assert_eq!((inside.contains_key(&key(1)), inside.entries() >= inside.len()), (true, true));
     };
     let others = use_others.clone();
-    let met = Rc::new(RefCell::new(Vec::new()));
-    let places = met.clone();
+    let places = Rc::new(RefCell::new(Vec::new()));
+    let recorded = Rc::clone(&places);
     hook(Some(Rc::new(move |place| {
         if matches!(place, "value's clone" | "value's eq") {
-            places.borrow_mut().push(place);
+            recorded.borrow_mut().push(place);
             others();
         }
     })));
@@ -418,7 +418,7 @@ fn clone_and_eq_of_a_value_and_init_may_use_other_keys() {
     drop(map.add_or_update_blocking(&key(1), Value::new(1)));
     drop(block_on(map.add_or_update(&key(1), Value::new(2))));
     hook(None);
-    assert_eq!(*met.borrow(), ["value's clone", "value's eq", "value's eq"]);
+    assert_eq!(*places.borrow(), ["value's clone", "value's eq", "value's eq"]);
     drop(map.get_or_insert_with_blocking(&key(9), || {
         use_others();
         Value::new(9)
@@ -486,7 +486,7 @@ fn a_clone_of_a_plain_value_that_panics_leaves_the_map_usable() {
     }
 }
 
-/// A borrowed form whose `to_key` panics or uses the map.
+/// A borrowed form whose `to_key` can be told to panic or to use the map.
 #[derive(Hash, Clone, Copy)]
 struct Asked(u32);
 
@@ -530,7 +530,7 @@ fn a_to_key_may_panic_or_use_the_map() {
         |map| drop(map.insert_blocking(&Asked(1), Value::new(1))),
         |map| once(map.insert(&Asked(1), Value::new(1))),
         |map| drop(map.get_or_insert_with_blocking(&Asked(1), || Value::new(1))),
-        |map| once(map.get(&Asked(1))),
+        |map| once(map.get_or_insert_with(&Asked(1), async || Value::new(1))),
         |map| drop(map.batch().insert(&Asked(1), Value::new(1)).commit_blocking()),
         |map| drop(map.write_blocking(&Asked(1)).insert(Value::new(1))),
     ];

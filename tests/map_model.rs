@@ -30,7 +30,7 @@ const KEYS: u64 = 4;
 type Hasher = BuildHasherDefault<DefaultHasher>;
 type Map<V> = LockMap<u64, V, Hasher>;
 
-/// A number, as a type without a destructor or one that owns memory.
+/// A value that represents a number: `u64`, which needs no drop, or [`Owned`], which owns memory.
 trait Value: Clone + PartialEq + 'static {
     fn new(n: u64, token: &Arc<()>) -> Self;
     fn n(&self) -> u64;
@@ -51,7 +51,7 @@ impl Value for u64 {
     }
 }
 
-/// The clones of the token count the values.
+/// A value that owns memory. Each has a clone of the token, whose strong count therefore tells how many values exist.
 #[derive(Clone)]
 struct Owned(u64, #[allow(dead_code)] Arc<()>);
 
@@ -118,14 +118,14 @@ enum Kind {
 enum Stage {
     Unpolled,
     Waits(Want),
-    /// It holds the key as a writer, and `init` is pending for this many more polls.
+    /// The call holds the key as a writer, and its `init` stays pending for this many more polls.
     Init(u8),
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Call {
     key: u64,
-    /// The id of the request by which it waits.
+    /// The id of the request with which the call waits.
     id: Id,
     kind: Kind,
     stage: Stage,
@@ -138,7 +138,7 @@ enum Outcome<G> {
     Number(Option<u64>),
     Added(AddOrUpdate<u64>),
     Updated(Version),
-    /// A prediction of the model, which does not know the version.
+    /// A prediction by the model, which does not know the version.
     SomeUpdate,
     Conflict(Option<Version>),
     SomeConflict,
@@ -187,7 +187,7 @@ impl Key {
         self.value.take()
     }
 
-    /// Takes note of the version that was seen with the current value.
+    /// Records the version that was seen with the current value.
     fn learn(&mut self, version: Option<Version>) {
         assert_eq!(version.is_some(), self.value.is_some());
         let Some(seen) = version else { return };
@@ -305,7 +305,8 @@ impl Model {
                     self.key(key).lock.release(Write, For::Anyone);
                     return Some(Outcome::Added(old.map_or(AddOrUpdate::Added, AddOrUpdate::Updated)));
                 }
-                // A version seen before a change that nothing has looked at since is outdated.
+                // The model does not know the version of a change that no call has looked at: a version seen earlier is
+                // outdated.
                 (Kind::UpdateIf(version, _) | Kind::RemoveIf(version), Upgradable)
                     if at.value.is_none() || at.version != Some(version) =>
                 {
@@ -872,7 +873,7 @@ impl<'m, V: Value> World<'m, V> {
             assert_eq!(self.model.key(*key).value, Some(*n));
             self.learn(*key, Some(*version));
         }
-        // When the keys are released, one that has not been visited may be evicted.
+        // When the visited keys are released, a value that has not been visited may be evicted.
         for key in free {
             assert!(seen.contains_key(&key) || self.most.is_some() && !self.map.contains_key(&key));
         }

@@ -20,7 +20,10 @@ const THREADS: u64 = 2;
 const TASKS: u64 = 4;
 
 /// Runs `thread` on several threads beside `task` in tasks that two threads run.
-fn crowd<F: Future<Output = ()> + Send>(thread: impl Fn(Random) + Sync, task: impl Fn(Random) -> F + Sync) {
+fn run_threads_and_tasks<F: Future<Output = ()> + Send>(
+    thread: impl Fn(Random) + Sync,
+    task: impl Fn(Random) -> F + Sync,
+) {
     let seed = |by: u64| Random(0x9e37_79b9 * (by + 1));
     let (executor, stop) = (smol::Executor::new(), async_channel::bounded::<()>(1));
     std::thread::scope(|scope| {
@@ -44,7 +47,7 @@ fn crowd<F: Future<Output = ()> + Send>(thread: impl Fn(Random) + Sync, task: im
     });
 }
 
-/// The value loaded for a key. The clones of the token count the pages.
+/// The value loaded for a key. Each has a clone of the token, whose strong count therefore tells how many pages exist.
 struct Page {
     name: String,
     #[allow(dead_code)]
@@ -157,7 +160,7 @@ impl Pages {
         for _ in 0..ROUNDS {
             let (key, name) = self.key(&mut random);
             let what = random.next(10);
-            let asks = async {
+            let request = async {
                 let load = async || {
                     let load = self.load(key);
                     yield_now().await;
@@ -173,9 +176,9 @@ impl Pages {
             match what {
                 0 => drop(self.map.remove(name).await),
                 1 => self.remove_some(&mut random),
-                // Dropped halfway: while it waits or loads.
-                2 | 3 => or(asks, async { yield_now().await }).await,
-                _ => asks.await,
+                // The call is dropped halfway, while it waits or loads.
+                2 | 3 => or(request, async { yield_now().await }).await,
+                _ => request.await,
             }
         }
     }
@@ -185,7 +188,7 @@ impl Pages {
 fn a_value_is_loaded_by_one_caller_at_a_time() {
     for (fairness, most) in ALL.into_iter().flat_map(|fairness| [(fairness, None), (fairness, Some(2))]) {
         let pages = Pages::new(5, fairness, most);
-        crowd(|random| pages.thread(random), |random| pages.task(random));
+        run_threads_and_tasks(|random| pages.thread(random), |random| pages.task(random));
         let left = pages.map.len();
         assert_eq!(pages.map.entries(), left, "an entry remained");
         assert!(most.is_none_or(|most| left <= most), "{left} values, {most:?} at most");
@@ -196,7 +199,7 @@ fn a_value_is_loaded_by_one_caller_at_a_time() {
     }
 }
 
-/// Nothing else counts these increments: the value is a plain number that its version or its lock protects.
+/// The value is a plain number, which only its version or its lock protects.
 #[test]
 fn no_increment_is_lost() {
     for fairness in ALL {
@@ -246,7 +249,7 @@ fn no_increment_is_lost() {
                 }
             }
         };
-        crowd(thread, task);
+        run_threads_and_tasks(thread, task);
         let sum: u64 = (0..3).filter_map(|key| map.get_blocking(&key)).sum();
         assert_eq!(sum, (THREADS + TASKS) * ROUNDS);
     }
@@ -299,7 +302,7 @@ fn a_sum_over_several_keys_stays_the_same() {
                 (*one, *other) = (*one - n, *other + n);
             }
         };
-        crowd(thread, task);
+        run_threads_and_tasks(thread, task);
         let sum: u64 = keys.iter().map(|key| map.get_blocking(key).unwrap()).sum();
         assert_eq!((sum, map.len()), (SUM, KEYS as usize));
         assert!(moves.load(Relaxed) > 0);

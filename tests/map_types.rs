@@ -95,7 +95,7 @@ fn both<F: Send + Sync>(future: F) -> F {
     future
 }
 
-/// Whether the type of a value is `Send` and `Sync`.
+/// Returns whether the type of a value is `Send` and `Sync`.
 macro_rules! of {
     ($value:expr) => {{
         struct Probe<'a, T>(&'a T);

@@ -143,7 +143,7 @@ fn a_limit_that_panics_when_it_is_dropped_leaves_the_key_free() {
     }
     let locks = KeyedMutex::<u64>::new();
     let held = PanicsOnDrop;
-    // Never polled, because the key is free; dropped with everything it holds.
+    // The limit is never polled, because the key is free. It is dropped, with what it owns, and that drop panics.
     let limit = async move { drop(held) };
     let outcome = catch_unwind(AssertUnwindSafe(|| block_on(locks.lock(&7).until(limit)).is_ok()));
     assert_eq!(outcome.unwrap_err().downcast_ref(), Some(&"the limit"));
@@ -160,7 +160,7 @@ fn a_limit_whose_output_panics_when_it_is_dropped_leaves_the_key_free() {
     }
     let locks = KeyedMutex::<u64>::new();
     let mut held = locks.try_lock(&7);
-    // The output of the limit releases the very lock, so that the second attempt succeeds.
+    // The limit releases the requested key, so that the second attempt succeeds.
     let limit = std::future::poll_fn(|_| {
         held = None;
         std::task::Poll::Ready(PanicsOnDrop)
@@ -428,7 +428,7 @@ fn a_waker_is_woken_once_for_each_wait() {
     assert!(poll_with(&mut waiter, &waker).is_pending());
     drop(guard);
     assert_eq!(bell.take(), 1);
-    // Woken and not polled since: further releases do not wake it again.
+    // The waiter has been woken and not polled since: further releases do not wake it again.
     drop(locks.try_lock(&7).unwrap());
     assert_eq!(bell.take(), 0);
     let guard = locks.try_lock(&7).unwrap();

@@ -159,7 +159,7 @@ fn requests_through_a_detector_cause_events() {
     let mut waits_for_b = one.acquire(locks.lock("b"));
     pending(&mut waits_for_b);
     assert_eq!(log.take(), waits(&[("b", Write, Started)]));
-    // The request would close a cycle, and never waits.
+    // The request would complete a cycle, and never waits.
     assert!(two.acquire_blocking(locks.lock("a")).is_err());
     assert_eq!(log.take(), []);
     drop(b);
@@ -182,7 +182,7 @@ fn requests_through_a_detector_cause_events() {
     assert!(locks.is_empty() && pages.is_empty());
 }
 
-/// A request closes a cycle, and another request fails, which is already waiting.
+/// A request completes a cycle, and the request that fails is one that already waits.
 #[test]
 fn a_wait_ended_by_a_detector_is_reported_as_given_up() {
     let log = Log::default();
@@ -242,7 +242,7 @@ fn the_observer_may_use_the_table() {
     drop(guard);
     drop(ready(lock));
     drop(other);
-    // The event of the first came as it acquired the key. Then it left, so that the second was next.
+    // The first request is reported as it acquires the key. When it has left, the second is next.
     assert_eq!(*seen.lock().unwrap(), [(Started, 1, 1), (Started, 1, 2), (Granted, 1, 1), (GivenUp, 0, 0)]);
     assert!(locks.is_empty());
 }
@@ -267,7 +267,7 @@ fn panics(f: impl FnOnce()) {
 fn an_observers_panic_reaches_the_caller_and_leaves_nothing_behind() {
     for phase in [Started, Granted, GivenUp] {
         let (pages, calls) = panics_when(phase);
-        // For a request.
+        // The observer panics for a request.
         let writer = pages.try_write("a").unwrap();
         let mut lock = pages.write("a");
         if phase == Started {
@@ -286,7 +286,7 @@ fn an_observers_panic_reaches_the_caller_and_leaves_nothing_behind() {
             }
         }
         assert!(pages.is_empty(), "{phase:?}");
-        // For a blocking call on another thread.
+        // The observer panics for a blocking call on another thread.
         let writer = pages.try_write("a").unwrap();
         if phase == Granted {
             std::thread::scope(|scope| {
@@ -299,7 +299,7 @@ fn an_observers_panic_reaches_the_caller_and_leaves_nothing_behind() {
             drop(writer);
         }
         assert!(pages.is_empty(), "{phase:?}");
-        // For an upgrade whose guard outlives the panic.
+        // The observer panics for an upgrade whose guard outlives the panic.
         let reader = pages.try_read("a").unwrap();
         let mut guard = pages.try_upgradable_read("a").unwrap();
         match phase {
@@ -457,7 +457,7 @@ fn a_wait_is_traced() {
     assert_eq!(
         *lines.lock().unwrap(),
         "\
-DEBUG message=waits table=\"jobs\" key=\"a\" mode=acquire 2 permits
+DEBUG message=started table=\"jobs\" key=\"a\" mode=acquire 2 permits
 DEBUG message=given up table=\"jobs\" key=\"a\" mode=acquire 2 permits
 "
     );
@@ -607,7 +607,7 @@ fn after_a_panic_each_wait_ends_exactly_once() {
         let mut reader = pages.read("a");
         let first = catch_unwind(AssertUnwindSafe(|| poll(&mut reader).is_pending()));
         assert_eq!(first.is_err(), phase == Started);
-        // It can still be polled, and has caused one event.
+        // The request can still be polled, and has caused one event.
         assert!(poll(&mut reader).is_pending());
         assert_eq!(open.lock().unwrap().len(), 1);
         drop(writer);
@@ -679,7 +679,8 @@ fn a_detector_forgets_a_hold_that_a_panic_released() {
         drop(a);
         if phase == Granted {
             panics(|| drop(poll(&mut waits)));
-            // Party two holds nothing: so one may wait for "a", which another caller holds, while two waits for "b".
+            // Party two holds nothing: so party one may wait for "a", which another caller holds, while party two waits
+            // for "b".
             let a = pages.try_write("a").unwrap();
             let mut for_a = one.acquire(pages.write("a"));
             assert!(catch_unwind(AssertUnwindSafe(|| poll(&mut for_a).is_pending())).unwrap_or(true));
@@ -697,8 +698,8 @@ fn a_detector_forgets_a_hold_that_a_panic_released() {
     }
 }
 
-/// A wait that a detector ends may already have been granted its hold: that hold has been passed on by the time of
-/// the event.
+/// A wait that a detector ends may already have been granted its hold: by the time of the event, that hold has been
+/// passed on.
 #[test]
 fn a_failed_request_has_passed_its_hold_on_by_the_time_of_the_event() {
     for panics in [false, true] {
@@ -712,7 +713,8 @@ fn a_failed_request_has_passed_its_hold_on_by_the_time_of_the_event() {
         pending(&mut one_for_b);
         let mut two_for_a = two.acquire(locks.lock("a"));
         pending(&mut two_for_a);
-        // Party two acquires the key before one, which closes a cycle: one's other request fails and is woken.
+        // Party two acquires the key before party one, which completes a cycle: the other request of party one fails
+        // and is woken.
         drop(b);
         let b = ready(two.acquire(locks.lock("b"))).unwrap();
         let (bell, waker) = common::Bell::new();
@@ -798,7 +800,7 @@ fn an_upgrade_ended_by_a_detector_causes_its_event_even_if_a_waker_panics() {
     assert!(pages.try_read("a").is_some());
     let mut kept_out = pages.read("a");
     assert!(common::poll_with(&mut kept_out, &Waker::from(Arc::new(Panics))).is_pending());
-    // Party two waits for "b", which one acquires first: a cycle, in which one's upgrade fails.
+    // Party two waits for "b", which party one acquires first: a cycle, in which the upgrade of party one fails.
     let mut two_for_b = two.acquire(pages.write("b"));
     pending(&mut two_for_b);
     drop(b);

@@ -6,7 +6,7 @@ use std::process::Command;
 
 const DIR: &str = env!("CARGO_MANIFEST_DIR");
 
-/// The targets of a page's links: a file of the package, and a heading in it, or an empty string.
+/// Returns the targets of a page's links: a file of the package, and a heading in it, or an empty string.
 fn links(page: &str) -> Vec<(String, String)> {
     let text = fs::read_to_string(format!("{DIR}/{page}")).unwrap();
     let folder = page.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -22,7 +22,7 @@ fn links(page: &str) -> Vec<(String, String)> {
     parts.map(|(name, heading)| (file(name), heading.to_string())).collect()
 }
 
-/// The headings of a page, in the form that links use.
+/// Returns the headings of a page, in the form that links use.
 fn headings(page: &str) -> HashSet<String> {
     let text = fs::read_to_string(format!("{DIR}/{page}")).unwrap();
     let headings = text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());

@@ -80,7 +80,7 @@ fn join(threads: Vec<ScopedJoinHandle<'_, ()>>) {
     }
 }
 
-/// The other allocations of the process: for example, the first thread that blocks creates its parker.
+/// Room for the other allocations of the process: for example, the first thread that blocks creates its parker.
 const OTHERS: isize = 8 << 10;
 const ALL: [Fairness; 5] =
     [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(1), Fairness::Bounded(16), Fairness::Barging];
@@ -132,7 +132,7 @@ impl Tables {
                 16 => drop(self.rwlock.read_write_many_blocking([name, &name[1..]], [name])),
                 17 => drop(ready(self.semaphore.acquire_many([name, &name[2..], name]))),
                 18 => {
-                    // Possibly cancelled while it holds some of the keys.
+                    // The future is dropped, perhaps while it holds some of the keys.
                     let _held = self.rwlock.write_blocking(name);
                     pending(&mut self.rwlock.write_many([&name[1..], name, &name[2..]]));
                     assert!(self.rwlock.try_read_many([&name[3..], name]).is_none());
@@ -143,7 +143,7 @@ impl Tables {
         }
     }
 
-    /// Waiters that give up: while the key is held, or after it was handed over, in any order.
+    /// Makes waiters give up: while the key is held, or after it was handed over, in any order.
     fn cancels(&self, name: &str, random: &mut Random) {
         let guard = self.mutex.try_lock(name).expect("the key is new");
         let mut waiters = [self.mutex.lock(name), self.mutex.lock(name), self.mutex.lock(name)].map(Some);
@@ -169,7 +169,7 @@ impl Tables {
         let _guard = self.mutex.try_lock(name).expect("the key is new");
         assert!(self.mutex.try_lock_for(name, Duration::ZERO).is_none());
         if random.next(16) == 0 {
-            // Queues and sleeps.
+            // The call queues and sleeps.
             assert!(self.mutex.try_lock_for(name, Duration::from_micros(50)).is_none());
         }
         assert!(ready(std::pin::pin!(self.mutex.lock(name).until(at_once(())))).is_err());
@@ -222,7 +222,7 @@ fn ten_million_keys_leave_an_empty_table_of_bounded_size() {
         }
         let most = PEAK.load(Relaxed) - before;
         assert!(most < ROOM, "{most} bytes were in use, more than {ROOM}");
-        // Constant: memory that is kept after the first part is kept for good, and no more is added.
+        // The memory that is kept does not grow: after the first part no more is added.
         let first = kept[0];
         assert!(kept.iter().all(|&now| now < first + OTHERS), "the heap grows: {kept:?}");
         drop(tables);
@@ -248,7 +248,7 @@ fn memory_follows_use() {
             all.push(replace(old));
         }
     }
-    /// The bytes that are in use after `f` has run and before its result is dropped.
+    /// Returns the bytes that are in use after `f` has run and before its result is dropped.
     fn taken<T>(f: impl FnOnce() -> T) -> isize {
         let before = LIVE.load(Relaxed);
         let kept = f();
@@ -351,7 +351,7 @@ fn sixty_four_threads_on_one_cpu_all_finish() {
     const THREADS: usize = 64;
     const ROUNDS: usize = if cfg!(debug_assertions) { 50 } else { 500 };
 
-    /// A read, and a write back after other threads had a chance to run.
+    /// Increments a counter by a read and a write, between which other threads may run.
     fn bump(counter: &AtomicUsize, round: usize) {
         let old = counter.load(Relaxed);
         if round % 8 == 0 {

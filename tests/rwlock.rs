@@ -45,7 +45,7 @@ fn hold<'a>(locks: &'a KeyedRwLock<String>, mode: Mode) -> Box<dyn AnyGuard + 'a
 trait AnyGuard {}
 impl<T> AnyGuard for T {}
 
-/// Returns whether there is a guard, which is dropped at once.
+/// Returns whether there is a guard, and drops it.
 fn some<T>(guard: Option<T>) -> bool {
     guard.is_some()
 }
@@ -249,7 +249,7 @@ fn a_writer_that_times_out_admits_the_readers_behind_it() {
         let writer = scope.spawn(|| locks.try_write_for(&7, Duration::from_millis(30)).is_none());
         // The writer may have given up before this thread looks: then there is nothing to see.
         until(|| locks.status(&7).unwrap().waiting_writers() == 1 || writer.is_finished());
-        // Kept out by the writer, and admitted when that gives up, while `held` is still held.
+        // This reader is kept out by the writer, and admitted when the writer gives up, while `held` is still held.
         drop(locks.read_blocking(&7));
         assert!(writer.join().unwrap());
     });
@@ -455,7 +455,7 @@ fn guarantee_4_readers_and_writers_do_not_starve_each_other() {
         let mut writers: Vec<_> = (0..3).map(|_| locks.write(&7)).collect();
         writers.iter_mut().for_each(pending);
         drop(guard);
-        // It has been granted the key, and finds out when it is polled.
+        // The reader has been granted the key, and finds out when it is polled.
         assert_eq!(locks.status(&7).unwrap().readers(), 1);
         drop(ready(reader));
         for writer in writers {
@@ -517,7 +517,7 @@ fn an_upgrade_and_waiters_that_give_up_do_not_interfere() {
             let upgrade = |_| {
                 let guard = locks.upgradable_read_blocking(&7).try_upgrade().ok().unwrap();
                 let status = locks.status(&7).unwrap();
-                // Otherwise there is no hold that it could release.
+                // If the guard were not a writer's, it would have no hold to release.
                 let is_writer = (status.writers(), status.upgradable()) == (1, 0);
                 if is_writer {
                     drop(guard)
@@ -614,7 +614,8 @@ fn guarantee_3_a_series_of_upgrades_does_not_starve_a_writer() {
     }
 }
 
-/// Besides giving the guard back, it leaves the queue; otherwise the hold would become exclusive later.
+/// An upgrade that times out gives the guard back, and leaves the queue; otherwise the hold would become exclusive
+/// later.
 #[test]
 fn an_upgrade_that_times_out_leaves_the_queue() {
     for fairness in ALL {
@@ -631,7 +632,7 @@ fn an_upgrade_that_times_out_leaves_the_queue() {
     }
 }
 
-/// A hold that was reserved for a request that gives up goes to the next waiter that is compatible.
+/// A hold that was reserved for a request that gives up goes to the next compatible waiter.
 #[test]
 fn a_granted_reader_that_gives_up_skips_an_upgradable_reader_whose_place_is_taken() {
     let locks = KeyedRwLock::<u64>::builder().fairness(Fairness::Barging).build();
@@ -655,7 +656,7 @@ fn a_granted_reader_that_gives_up_skips_an_upgradable_reader_whose_place_is_take
     assert!(locks.is_empty());
 }
 
-/// However many writers have arrived since the first.
+/// This holds however many writers have arrived since the first.
 #[test]
 fn guarantee_4_an_upgradable_reader_passes_the_first_writer_in_one_phase_only() {
     let locks = KeyedRwLock::<u64>::builder().fairness(Fairness::Bounded(16)).build();

@@ -85,7 +85,7 @@ fn a_newcomer_that_leaves_a_permit_for_the_waiter_does_not_pass_it() {
         drop(hosts.try_acquire(&7).unwrap());
     }
     let third = hosts.try_acquire(&7).unwrap();
-    let last = hosts.try_acquire(&7).unwrap(); // keeps the waiter out: once
+    let last = hosts.try_acquire(&7).unwrap(); // keeps the waiter out, for the first time
     pending(&mut waiter);
     drop(last);
     assert!(hosts.try_acquire(&7).is_none(), "the bound was exceeded");
@@ -173,7 +173,7 @@ fn semaphore(permits: usize, fairness: Fairness) -> KeyedSemaphore<u64> {
     KeyedSemaphore::builder(permits).fairness(fairness).build()
 }
 
-/// The number of newcomers that pass a request which they keep out and which has not been woken.
+/// Returns the number of newcomers that pass a request which they keep out and which has not been woken.
 fn passes(fairness: Fairness) -> usize {
     match fairness {
         Fairness::Adaptive => 16,
@@ -234,7 +234,7 @@ fn every_form_takes_n_permits() {
     assert!(hosts.is_empty());
 }
 
-/// In every form, including the async ones, and before an entry exists.
+/// This holds in every form, also in the async ones, and before an entry exists.
 #[test]
 fn a_request_for_zero_or_too_many_permits_panics_at_the_call() {
     let hosts = Arc::new(KeyedSemaphore::<u64>::new(3));
@@ -366,7 +366,11 @@ fn a_big_request_takes_all_of_its_permits_or_none() {
 }
 
 /// Takes overlapping single permits, so that there are never enough for a big request.
-fn crowd<'a>(hosts: &'a KeyedSemaphore<u64>, held: &mut VecDeque<PermitGuard<'a, u64>>, mut passed: impl FnMut()) {
+fn small_requests<'a>(
+    hosts: &'a KeyedSemaphore<u64>,
+    held: &mut VecDeque<PermitGuard<'a, u64>>,
+    mut passed: impl FnMut(),
+) {
     for _ in 0..100 {
         drop(held.pop_front());
         let Some(permit) = hosts.try_acquire(&7) else { return };
@@ -384,9 +388,9 @@ fn a_big_request_at_the_head_is_not_starved_by_small_ones() {
         let mut big = hosts.acquire_n(&7, 3);
         pending(&mut big);
         let mut passed = 0;
-        crowd(&hosts, &mut held, || passed += 1);
+        small_requests(&hosts, &mut held, || passed += 1);
         assert_eq!(passed, passes(*fairness), "{fairness:?}");
-        // Nor do waiting small requests starve it.
+        // Waiting small requests do not starve it, either.
         let mut small = hosts.acquire(&7);
         pending(&mut small);
         held.truncate(1);
@@ -409,7 +413,7 @@ fn a_big_request_behind_an_idle_one_is_not_starved_by_small_ones() {
         // Two permits are free from now on: the idle waiter is woken and could take one.
         drop(held.pop_front());
         let mut passed = 0;
-        crowd(&hosts, &mut held, || passed += 1);
+        small_requests(&hosts, &mut held, || passed += 1);
         assert_eq!(passed, passes(*fairness), "{fairness:?}");
         drop(held);
         assert_eq!(ready(&mut big).permits(), 3, "{fairness:?}");
@@ -460,7 +464,7 @@ fn a_big_request_that_gives_up_admits_the_small_ones_at_once() {
     }
 }
 
-/// As above, behind a waiter that is not polled: no permit is reserved for that one.
+/// The same if a waiter that is not polled is before both requests: no permit is reserved for it.
 #[test]
 fn a_big_request_behind_an_idle_one_that_gives_up_admits_a_small_one_at_once() {
     let hosts = semaphore(3, Fairness::Adaptive);
@@ -493,8 +497,8 @@ fn unlock_fair_hands_over_every_permit_of_its_guard() {
         let [first, second, third] = &mut waiters;
         pending(third);
         let taken = (ready(first), ready(second));
-        // Handed to waiters in order, as long as there are enough; any request that the policy lets pass may take the
-        // rest.
+        // The permits are handed to waiters in order, as long as there are enough; any request that the policy lets
+        // pass may take the rest.
         let mut big = hosts.acquire_n(&7, 4);
         pending(&mut big);
         rest.unlock_fair();
@@ -525,8 +529,8 @@ fn permits_handed_to_a_big_request_that_gives_up_go_to_the_waiters_behind_it() {
     }
 }
 
-/// A waiter whose attempts have failed four times is handed its permits by the next release that leaves enough, even
-/// if one that wants more has failed as often and still does not find enough.
+/// A waiter whose attempts have failed four times is handed its permits by the next release that leaves enough, even if
+/// a bigger request before it has failed as often, and too few permits are free for that one.
 #[test]
 fn a_small_request_that_is_due_does_not_wait_for_a_big_one_that_lacks_permits() {
     for fairness in [Fairness::Adaptive, Fairness::Bounded(99)] {

@@ -77,7 +77,7 @@ impl World {
         }
     }
 
-    /// Locks several keys as far as they are free, so that no deadlock is possible.
+    /// Locks several keys, skipping those that are not free, so that no deadlock is possible.
     fn several(&self, random: &mut Random) -> Vec<MutexGuard<'_, String>> {
         let mut guards = Vec::new();
         for _ in 0..random.next(20) {
@@ -172,7 +172,7 @@ impl World {
                 let guards = locks.lock_many(self.some(random)).await;
                 self.work_at_all(guards.iter().map(|guard| guard.key()));
                 yield_now().await;
-                // Released one by one.
+                // The guards are released one by one.
                 guards.into_iter().for_each(|guard| guard.unlock_fair());
             }
             9 => {
@@ -181,14 +181,14 @@ impl World {
                 }
             }
             10 => {
-                // Cancelled, perhaps while it holds some of the keys, or after a hand-off.
+                // The future is cancelled, perhaps while it holds some of the keys, or after a hand-off.
                 let lock = async { drop(locks.lock_many(self.some(random)).await) };
                 or(limit, lock).await;
             }
             0 => drop(locks.try_lock(name).map(|guard| self.work(key, guard.key()))),
             1 => drop(locks.lock(name).until(limit).await.map(|guard| self.work(key, guard.key()))),
             2 => {
-                // Cancelled, perhaps after the hand-off.
+                // The future is cancelled, perhaps after the hand-off.
                 let lock = async { drop(locks.lock(name).await) };
                 or(limit, lock).await;
             }
@@ -201,7 +201,7 @@ impl World {
             4 => {
                 let guard = locks.handle_arc(name).lock().await;
                 self.work(key, guard.key());
-                // Moved to another thread and dropped there.
+                // The guard is moved to another thread and dropped there.
                 smol::unblock(move || drop(guard)).await;
             }
             5 => {
@@ -314,7 +314,7 @@ fn readers_and_writers_on_one_key() {
     for (seed, fairness) in (1..).zip(ALL) {
         let locks = KeyedRwLock::<u64>::builder().shards(1).fairness(fairness).build();
         let (guarded, writes) = (Guarded::default(), AtomicUsize::new(0));
-        // Odd while a writer is at work.
+        // The counter is odd while a writer is at work.
         let write = || {
             guarded.bump();
             std::hint::black_box(&guarded);

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-/// The parts of `text` between backticks.
+/// Returns the parts of `text` between backticks.
 fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }

@@ -60,13 +60,13 @@ fn a_waker_may_lock_the_same_key_in_clone_wake_and_drop() {
         let locks = one_shard(fairness);
         let guard = locks.try_lock(&7).unwrap();
         let mut waiter = locks.lock(&7);
-        assert!(poll_with(&mut waiter, &busybody(&locks)).is_pending()); // clone, drop
-        assert!(poll_with(&mut waiter, &busybody(&locks)).is_pending()); // drop; the queue keeps its equal waker
+        assert!(poll_with(&mut waiter, &busybody(&locks)).is_pending()); // clones the waker
+        assert!(poll_with(&mut waiter, &busybody(&locks)).is_pending()); // no clone: the queue's waker is equal
         let mut second = locks.lock(&7);
         assert!(poll_with(&mut second, &busybody(&locks)).is_pending());
-        drop(guard); // wake
+        drop(guard); // calls `wake`
         let guard = ready(&mut waiter);
-        drop(second); // cancel: drop
+        drop(second); // the cancellation calls `drop`
         drop(guard);
         drop(waiter);
         assert_eq!(locks.len(), 0, "{fairness:?}");
@@ -82,20 +82,20 @@ fn a_waker_woken_by_a_cancellation_may_lock_the_same_key() {
         let mut second = locks.lock(&7);
         pending(&mut first);
         assert!(poll_with(&mut second, &busybody(&locks)).is_pending());
-        drop(guard); // woken, or handed over: first
-        drop(first); // passed on: wake
+        drop(guard); // wakes `first`, or hands it the key
+        drop(first); // the key passes on, and `second` is woken
         drop(ready(&mut second));
         drop(second);
         assert_eq!(locks.len(), 0, "{fairness:?}");
     }
 }
 
-/// Polls its task immediately when it is woken, as some executors do.
-struct OnTheSpot {
+/// A waker that polls its task inside `wake`, as some executors do.
+struct PollsInWake {
     task: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
 }
 
-impl Wake for OnTheSpot {
+impl Wake for PollsInWake {
     fn wake(self: Arc<Self>) {
         let Some(mut task) = self.task.lock().unwrap().take() else { return };
         let waker = Waker::from(Arc::clone(&self));
@@ -106,14 +106,14 @@ impl Wake for OnTheSpot {
 }
 
 #[test]
-fn a_waker_may_run_the_woken_task_on_the_spot() {
+fn a_waker_may_poll_the_woken_task_inside_wake() {
     for fairness in ALL {
         let locks = one_shard(fairness);
         let done = Arc::new(Mutex::new(vec![]));
         let guard = locks.try_lock(&7).unwrap();
         for id in 0..5 {
             let (locks, done) = (Arc::clone(&locks), Arc::clone(&done));
-            let task = Arc::new(OnTheSpot {
+            let task = Arc::new(PollsInWake {
                 task: Mutex::new(Some(Box::pin(async move {
                     let guard = locks.lock_arc(&7).await;
                     done.lock().unwrap().push(id);
@@ -237,7 +237,7 @@ fn a_waker_whose_clone_panics_leaves_its_request_unchanged() {
     assert!(locks.is_empty());
 }
 
-/// Creates a waker whose drop panics, once.
+/// Creates a waker whose first drop panics.
 #[inline(never)] // the leak check refers to this name
 fn panics_on_drop() -> Waker {
     struct Bomb;
@@ -315,7 +315,7 @@ fn two_wakers_that_panic_in_one_call_do_not_abort() {
 /// caller.
 #[test]
 fn panics_with_payloads_that_panic_do_not_prevent_other_wake_ups() {
-    // The payloads are zero-sized, because payloads that can only be forgotten would otherwise be leaks.
+    // The payloads are zero-sized: a payload whose drop panics can only be forgotten, and would otherwise be a leak.
     struct Payload;
     impl Drop for Payload {
         fn drop(&mut self) {
@@ -394,7 +394,7 @@ fn two_wakers_whose_drops_panic_in_one_call_do_not_abort() {
     assert!(locks.is_empty());
 }
 
-/// The waker that is replaced is dropped for good in the call; no other reference exists.
+/// No other reference to the replaced waker exists, so the call that replaces it also drops it.
 #[test]
 fn a_waker_may_lock_the_same_key_when_it_is_replaced() {
     struct Meddles(Locks, Arc<AtomicUsize>);

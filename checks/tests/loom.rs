@@ -23,6 +23,8 @@
 #![cfg(loom)]
 #![allow(unsafe_code)] // data that only the lock protects
 
+#[path = "loom/closable.rs"]
+mod closable;
 #[path = "loom/latch.rs"]
 mod latch;
 #[path = "loom/map.rs"]
@@ -41,7 +43,7 @@ use loom::cell::UnsafeCell;
 use loom::future::block_on;
 use loom::thread;
 
-/// Without random state: every run of a model must take the same steps.
+/// A hasher without random state, because every run of a model must take the same steps.
 type Hasher = BuildHasherDefault<DefaultHasher>;
 type Locks = KeyedMutex<u64, Hasher>;
 
@@ -165,7 +167,7 @@ fn a_thread_behind_an_idle_future_gets_in() {
                 })
             };
             drop(guard);
-            // A release that finds the future woken and not polled since.
+            // This release finds that the future has been woken and not polled since.
             if let Some(_guard) = locks.try_lock(&7) {
                 shared.bump();
             }
@@ -198,8 +200,8 @@ fn a_release_meets_two_threads_about_to_sleep() {
     }
 }
 
-/// A key that owns memory is cloned between two look-ups in the table, or over an old key of the table. When its
-/// entry dies it is dropped, or kept for the next; there may be an old key from the start.
+/// A key that owns memory is cloned between two look-ups in the table, or over an old key of the table. When its entry
+/// dies, the key is dropped, or kept for the next entry. There may be an old key from the start.
 #[test]
 fn two_threads_create_and_retire_a_key_that_owns_memory() {
     for (recycle, used) in [(false, false), (true, false), (true, true)] {
@@ -277,7 +279,7 @@ fn a_group_of_slots_is_freed_when_its_last_user_leaves() {
     });
 }
 
-/// Both threads find no free slot, and each allocates a group of two. One group is enough for both: the other is
+/// Both threads find no free slot, and each allocates a group of two. One group is enough for both, so the other is
 /// freed unused.
 #[test]
 fn two_threads_that_need_more_slots_share_one_group() {
@@ -314,7 +316,7 @@ fn handles_are_made_and_dropped_while_the_key_is_locked() {
     );
 }
 
-/// The holder releases while the first of `waiters` gives up: the remaining ones acquire the key.
+/// The holder releases while the first of `waiters` gives up: the remaining waiters acquire the key.
 fn cancel_against_release(fairness: Fairness, waiters: usize) {
     model(move || {
         let locks = locks(fairness);
@@ -359,8 +361,8 @@ fn a_cancelled_waiter_passes_the_key_on_to_one_of_two() {
     }
 }
 
-/// The holder releases while the limit of the first waiter is reached: it acquires the key, or the waiter behind it
-/// does.
+/// The holder releases while the limit of the first waiter is reached: either that waiter acquires the key, or the one
+/// behind it does.
 #[test]
 fn a_limit_reached_during_a_hand_off_loses_nothing() {
     for fairness in [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(1), Fairness::Barging] {
@@ -428,8 +430,8 @@ fn a_newcomer_and_a_waiter_do_not_both_acquire_the_key() {
     }
 }
 
-/// The last user of a table is a guard or a request that owns the table: the later of the two to be dropped drops the
-/// table. (Loom does not know the ordering of an `Arc`. So the key, which is a loom cell, is not used here.)
+/// The last user of a table is a guard or a request that owns the table: the one that is dropped last drops the table.
+/// (Loom does not know the ordering of an `Arc`. So the key, which is a loom cell, is not used here.)
 #[test]
 fn a_guard_may_be_the_last_user_of_its_table() {
     model(|| {
@@ -446,7 +448,7 @@ fn a_guard_may_be_the_last_user_of_its_table() {
     });
 }
 
-/// The same while the table's own `Arc` is dropped.
+/// The same while the table's own `Arc` is dropped, too.
 #[test]
 fn a_table_may_be_dropped_while_its_last_guard_is() {
     model(|| {
@@ -534,7 +536,7 @@ fn rwlock(fairness: Fairness) -> Arc<KeyedRwLock<u64, Hasher>> {
     Arc::new(builder.fairness(fairness).hasher(Hasher::default()).build())
 }
 
-/// The last reader leaves while the upgradable reader begins to wait for that; a writer waits behind both.
+/// The last reader leaves while the upgradable reader begins to wait for its departure; a writer waits behind both.
 #[test]
 fn an_upgrade_sees_the_last_reader_leave_and_no_writer_in_between() {
     for fairness in [Fairness::Fifo, Fairness::Bounded(1)] {
@@ -668,7 +670,7 @@ fn readers_and_a_writer_exclude_each_other() {
     });
 }
 
-/// A permit is released while the waiter that it is meant for gives up and another waits; alone, and beside another
+/// A permit is released while the waiter that would get it gives up and another waits; alone, and beside another
 /// permit.
 #[test]
 fn a_permit_goes_to_a_waiter_that_remains() {
@@ -693,8 +695,8 @@ fn a_permit_goes_to_a_waiter_that_remains() {
     }
 }
 
-/// Two permits are released one by one, while a request for both waits before one for one, and one of the two
-/// requests gives up: the other acquires its permits.
+/// Two permits are released one by one, while a request for both waits before a request for one. One of the two
+/// requests gives up, and the other acquires its permits.
 #[test]
 fn requests_for_both_permits_and_for_one_are_served_or_give_up() {
     let adaptive = Fairness::Adaptive;
@@ -741,8 +743,8 @@ fn split_permits_are_released_one_by_one() {
     }
 }
 
-/// Makes room for two keys in one allocation: several keys are locked in the order of their entries in memory, which
-/// must not depend on an allocator.
+/// Makes room for two keys in one allocation: several keys are locked in the order of their entries in memory, and that
+/// order must not depend on an allocator.
 fn one_chunk<T: Kind>(builder: Builder<T, u64>) -> Builder<T, u64, Hasher> {
     builder.hasher(Hasher::default()).shards(1).capacity(2).pool_capacity(2)
 }
@@ -811,7 +813,7 @@ fn a_future_for_two_keys_is_dropped_while_a_thread_locks_both() {
 }
 
 /// A release of two entries keeps both until they are free and all waiters have been woken; then it drops their keys.
-/// During that, another thread locks one of them, and finds that entry or creates a new one.
+/// Meanwhile another thread locks one of the keys, and finds its entry or creates a new one.
 #[test]
 fn two_keys_that_own_memory_are_released_at_once() {
     for waits in [false, true] {
@@ -841,7 +843,7 @@ fn two_keys_that_own_memory_are_released_at_once() {
     }
 }
 
-/// Beside callers that lock one key, hold nothing else, and try the other.
+/// A call for two keys runs beside callers that lock one key, hold nothing else, and try the other.
 #[test]
 fn a_call_for_two_keys_beside_calls_for_one_key() {
     model(move || {
@@ -888,7 +890,7 @@ fn readers_of_two_keys_beside_a_writer_of_both() {
     });
 }
 
-/// A key that is listed twice takes one of two permits: a caller that tries gets the other at any time.
+/// A key that is listed twice takes one of two permits: a caller that tries always gets the other.
 #[test]
 fn a_duplicate_key_takes_one_permit() {
     for asks in [true, false] {
@@ -917,7 +919,7 @@ fn tracked(party: &Party, locks: &Arc<Locks>, key: u64) -> Result<TrackedGuard, 
     block_on(party.acquire(locks.lock_arc(&key)))
 }
 
-/// Two parties, each of which holds one key.
+/// Returns two parties, each of which holds one key.
 fn two_parties(fairness: Fairness) -> (Arc<Locks>, [(Party, TrackedGuard); 2]) {
     let (locks, detector) = (locks(fairness), Detector::new());
     let [a, b] = [("a", 1), ("b", 2)].map(|(name, key)| {
@@ -928,7 +930,8 @@ fn two_parties(fairness: Fairness) -> (Arc<Locks>, [(Party, TrackedGuard); 2]) {
     (locks, [a, b])
 }
 
-/// Each requests the other's key. One fails, and the other acquires the key when that one releases.
+/// Each party requests the other's key. One request fails, and the other acquires its key when the failed party
+/// releases.
 #[test]
 fn two_requests_that_close_a_cycle_at_once_deadlock() {
     for (fairness, blocking) in [(Fairness::Adaptive, false), (Fairness::Fifo, false), (Fairness::Adaptive, true)] {
@@ -954,7 +957,7 @@ fn two_requests_that_close_a_cycle_at_once_deadlock() {
     }
 }
 
-/// While one request closes the cycle, the other gives up and releases: the first fails or acquires its key.
+/// While one request completes the cycle, the other gives up and releases: the first fails or acquires its key.
 #[test]
 fn a_request_gives_up_while_another_closes_the_cycle() {
     for fairness in [Fairness::Adaptive, Fairness::Fifo] {
@@ -974,8 +977,8 @@ fn a_request_gives_up_while_another_closes_the_cycle() {
     }
 }
 
-/// A party that waits elsewhere requests an untracked key that is released at this moment, and may pass another
-/// waiter of that key. In that case there is a cycle, and its request elsewhere fails.
+/// A party that waits elsewhere requests an untracked key that is released at this moment, and may pass another waiter
+/// of that key. If it does, there is a cycle, and its request elsewhere fails.
 #[test]
 fn an_acquisition_beside_an_untracked_release_may_close_a_cycle() {
     model(|| {
@@ -992,7 +995,7 @@ fn an_acquisition_beside_an_untracked_release_may_close_a_cycle() {
             drop((one, two));
         });
         let second = tracked(&a, &locks, 2).expect("the party it waits for has all that it wants, or will");
-        // It passed b, or b has finished.
+        // The party passed b, or b has finished.
         match poll(&mut first) {
             Poll::Ready(result) => drop(result),
             Poll::Pending => drop(first),

@@ -77,7 +77,7 @@ pub(crate) fn block<W: Wait>(mut wait: W, deadline: Option<Instant>) -> Option<W
     if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
         return wait.attempt();
     }
-    // Spins before it queues, unless the policy admits only queued requests.
+    // The thread spins before it queues, unless the policy admits only queued requests.
     let mut spin = SpinWait::new();
     loop {
         match wait.contention() {
@@ -109,7 +109,7 @@ pub(crate) fn block<W: Wait>(mut wait: W, deadline: Option<Instant>) -> Option<W
             }
             parking.parker.park(deadline);
         }
-        // Checked however the sleep ended: a spurious wakeup must not extend the deadline.
+        // The deadline is checked however the sleep ended: a spurious wakeup must not extend it.
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             // The hold may have been handed over a moment ago.
             return poll(Presence::SleepingThread);
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn a_thread_reports_before_it_sleeps_and_spins_again_when_it_is_woken() {
         let mut polled = Vec::new();
-        // The second poll wakes it, and the third admits it.
+        // The second poll wakes the thread, and the third admits it.
         let wait = Queued(|waiter: Waiter<'_>| {
             polled.push(waiter.presence);
             match polled.len() {
@@ -155,7 +155,7 @@ mod tests {
             }
             Poll::Pending
         });
-        // A thread that does not report that it sleeps is never woken here.
+        // A thread that does not report that it sleeps is never woken in this test.
         let deadline = Instant::now() + Duration::from_secs(1);
         assert_eq!(block(wait, Some(deadline)), Some(()));
         assert_eq!(polled, [Presence::SpinningThread, Presence::SleepingThread, Presence::SpinningThread]);

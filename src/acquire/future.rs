@@ -91,7 +91,7 @@ impl<P: TablePtr, M: Mode> Acquire<P, M> {
     #[must_use = "bind it: `let result = …`; the guard may be in it (`let _ = …` releases it at once)"]
     pub async fn until<F: Future>(mut self, limit: F) -> Result<Guard<P, M>, F::Output> {
         let outcome = race(&mut self, limit).await;
-        // Dropped before the outcome is returned: see `race`.
+        // The request is dropped before the outcome is returned: see `race`.
         drop(self);
         outcome
     }

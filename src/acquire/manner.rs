@@ -1,5 +1,5 @@
-//! The manner of waiting, for operations of several steps: each is written once, as an async function. A thread runs it
-//! in a single poll, because it blocks wherever a task would wait.
+//! The manner of waiting, for operations of several steps. Each operation is written once, as an async function. A
+//! thread runs it in a single poll, because it blocks wherever a task would wait.
 
 use core::future::Future;
 #[cfg(all(feature = "std", not(target_family = "wasm")))]

@@ -2,11 +2,11 @@
 //! entries.
 //!
 //! Each is an ordinary [`Request`] for one key. A call waits only for a key that comes after all keys that it holds, in
-//! an order that is the same for all calls: so such calls never wait for each other in a circle. An entry does not move
+//! an order that is the same for all calls: so such calls never wait for each other in a cycle. An entry does not move
 //! while it has a claim, and a call has all its claims before it sorts them.
 //!
 //! A call that does not wait need not follow the order. So a blocking call, or a call that never waits, first acquires
-//! free keys in the order in which they are named. If all are free, that is all. If one is not, a blocking call
+//! free keys in the order in which they are named. If all keys are free, the call is done. Otherwise a blocking call
 //! releases the keys again and sorts its requests.
 
 use alloc::boxed::Box;
@@ -23,7 +23,7 @@ use super::future::race;
 use super::request::Request;
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::core::Contention;
-use crate::core::{Access, Ending, Presence, Source, Waiter, Want};
+use crate::core::{Access, ClaimIn, Ending, Presence, Source, Waiter, Want};
 use crate::guard::{Guard, Released};
 use crate::guards::{Guards, ManyMode};
 use crate::list::List;
@@ -41,7 +41,7 @@ pub(crate) struct Calls<P, I> {
 /// Claims of the entries of several keys, each with the wanted mode, in the order in which they were named.
 struct Claims<P: TablePtr, M: Mode> {
     table: P,
-    list: List<(ClaimOf<P>, M)>,
+    list: List<(ClaimIn<P>, M)>,
 }
 
 /// Requests for several keys, all or none. Dropping this gives up its holds and its waiting request.
@@ -52,16 +52,21 @@ struct Requests<P: TablePtr, M: Mode> {
     guards: Option<Guards<P, M>>,
     /// The requests that have not acquired their keys yet, the next one last.
     wanted: List<Wanted<P, M>>,
-    /// The current request, which comes before these, and its index among the guards.
+    /// The current request, which comes before those in `wanted`, and its index among the guards.
     current: Option<(Request<P, M>, usize)>,
 }
 
 /// A key that is wanted. Its entry is kept in the table.
 struct Wanted<P: TablePtr, M> {
-    claim: ClaimOf<P>,
+    claim: ClaimIn<P>,
     mode: M,
     /// The index among the guards.
     place: usize,
+}
+
+#[inline]
+fn kept<P: TablePtr, M>((claim, mode): (ClaimOf<P>, M)) -> (ClaimIn<P>, M) {
+    (ClaimIn::new(claim), mode)
 }
 
 impl<P: TablePtr, M: Mode> Wanted<P, M> {
@@ -70,8 +75,8 @@ impl<P: TablePtr, M: Mode> Wanted<P, M> {
         self.claim.live().address()
     }
 
-    /// Returns the rank among requests for the same key, of which the lowest is acquired: a writer, and then the first
-    /// named.
+    /// Returns the rank of a request among those for the same key. The one with the lowest rank is acquired: a request
+    /// to write, or else the one named first.
     #[inline]
     fn rank(&self) -> (bool, usize) {
         (self.mode.access() == Access::Shared, self.place)
@@ -166,7 +171,8 @@ where
         });
         match entered {
             Ok(guards) => {
-                // Dropped before the result is returned, which a panic of this drop would leak.
+                // The list is dropped before the result is returned, because a panic of this drop would leak the
+                // result.
                 drop(wanted);
                 Ok(guards)
             }
@@ -177,7 +183,7 @@ where
     #[cold]
     #[inline(never)]
     fn line_up(table: P, (guards, refused): Entered<P, M>, rest: I) -> Requests<P, M> {
-        let mut claims = Claims { table, list: List::Few(Some(refused)) };
+        let mut claims = Claims { table, list: List::Few(Some(kept(refused))) };
         claims.put_back(guards);
         claims.extend(rest);
         claims.line_up()
@@ -194,7 +200,7 @@ impl<P: TablePtr, M: Mode> Claims<P, M> {
         let expected = more.size_hint().0.saturating_add(2);
         let (table, first) = first.into_claim();
         let mut list = List::room_for(expected);
-        list.push(first);
+        list.push(kept(first));
         let mut claims = Claims { table, list: List::Many(list) };
         claims.extend(core::iter::once(second));
         claims.extend(more);
@@ -203,10 +209,10 @@ impl<P: TablePtr, M: Mode> Claims<P, M> {
 
     #[inline]
     fn extend<S: Source<P::Key, PayloadOf<P>>>(&mut self, wanted: impl Iterator<Item = (S, M)>) {
-        self.list.expect(wanted.size_hint().0);
+        self.list.reserve(wanted.size_hint().0);
         for (mut source, mode) in wanted {
             let claim = self.table.core().claim(&mut source);
-            self.list.push((claim, mode));
+            self.list.push(kept((claim, mode)));
         }
     }
 
@@ -215,8 +221,9 @@ impl<P: TablePtr, M: Mode> Claims<P, M> {
     fn enter(mut self) -> Result<Guards<P, M>, Requests<P, M>> {
         let mut wanted = core::mem::take(&mut self.list).into_iter();
         let core = self.table.core();
-        let entered =
-            enter(&self.table, &mut wanted, |claim, mode, held: &[Guard<P, M>]| take(core, claim, mode, held));
+        let entered = enter(&self.table, &mut wanted, |claim: ClaimIn<P>, mode, held: &[Guard<P, M>]| {
+            take(core, claim.into_claim(), mode, held)
+        });
         entered.map_err(|entered| self.line_up_again(entered, wanted))
     }
 
@@ -225,9 +232,9 @@ impl<P: TablePtr, M: Mode> Claims<P, M> {
     fn line_up_again(
         mut self,
         (guards, refused): Entered<P, M>,
-        rest: impl Iterator<Item = (ClaimOf<P>, M)>,
+        rest: impl Iterator<Item = (ClaimIn<P>, M)>,
     ) -> Requests<P, M> {
-        self.list = core::iter::once(refused).chain(rest).collect();
+        self.list = core::iter::once(kept(refused)).chain(rest).collect();
         self.put_back(guards);
         self.line_up()
     }
@@ -235,9 +242,9 @@ impl<P: TablePtr, M: Mode> Claims<P, M> {
     /// Releases the acquired keys, and puts claims of them before the others.
     fn put_back(&mut self, guards: Guards<P, M>) {
         let core = self.table.core();
-        self.list.expect(guards.len());
+        self.list.reserve(guards.len());
         for guard in &guards {
-            self.list.push((core.claim(&mut guard.live()), guard.mode()));
+            self.list.push(kept((core.claim(&mut guard.live()), guard.mode())));
         }
         self.list.as_mut_slice().rotate_right(guards.len());
         drop(guards);
@@ -266,7 +273,7 @@ impl<P: TablePtr, M: Mode> Drop for Claims<P, M> {
     fn drop(&mut self) {
         if !self.list.as_slice().is_empty() {
             let (core, list) = (self.table.core(), core::mem::take(&mut self.list));
-            run_all(list.into_iter().map(|(claim, _)| move || core.withdraw(claim)));
+            run_all(list.into_iter().map(|(claim, _)| move || core.withdraw(claim.into_claim())));
         }
     }
 }
@@ -277,7 +284,7 @@ impl<P: TablePtr, M: Mode> Requests<P, M> {
     fn mention_once(&mut self) {
         let mut left = core::mem::take(&mut self.wanted);
         let mut again = List::default();
-        self.wanted.expect(left.as_slice().len());
+        self.wanted.reserve(left.as_slice().len());
         while let Some(wanted) = left.pop() {
             let last = self.wanted.as_slice().last();
             let list =
@@ -291,7 +298,7 @@ impl<P: TablePtr, M: Mode> Requests<P, M> {
         self.wanted.as_mut_slice().sort_unstable_by_key(|wanted| core::cmp::Reverse(wanted.address()));
         // The remaining requests have units of the same entries, so no key is dropped.
         for Wanted { claim, .. } in again {
-            self.table.core().withdraw(claim);
+            self.table.core().withdraw(claim.into_claim());
         }
     }
 
@@ -300,7 +307,7 @@ impl<P: TablePtr, M: Mode> Requests<P, M> {
     fn current(&mut self) -> Option<&mut Request<P, M>> {
         if self.current.is_none() {
             let Wanted { claim, mode, place } = self.wanted.pop()?;
-            self.current = Some((Request::new(self.table.clone(), claim, mode), place));
+            self.current = Some((Request::new(self.table.clone(), claim.into_claim(), mode), place));
         }
         self.current.as_mut().map(|(request, _)| request)
     }
@@ -359,7 +366,7 @@ impl<P: TablePtr, M: Mode> Requests<P, M> {
             released.release(guards.take_all());
         }
         for Wanted { claim, .. } in core::mem::take(&mut self.wanted) {
-            released.withdraw(&self.table, claim);
+            released.withdraw(&self.table, claim.into_claim());
         }
         if let Some((mut request, _)) = self.current.take() {
             panics.run(|| ending = request.take_ending(self.table.core()));
@@ -392,7 +399,7 @@ where
                 }
             }
         };
-        // Dropped before the result is returned, which a panic of this drop would leak.
+        // The list is dropped before the result is returned, because a panic of this drop would leak the result.
         drop(wanted);
         AcquireMany { state }
     }
@@ -517,7 +524,7 @@ impl<P: TablePtr, M: ManyMode> AcquireMany<P, M> {
     #[must_use = "bind it: `let result = …`; the guards may be in it (`let _ = …` releases them at once)"]
     pub async fn until<F: Future>(mut self, limit: F) -> Result<M::Guards<P>, F::Output> {
         let outcome = race(&mut self, limit).await;
-        // Dropped before the outcome is returned: see `race`.
+        // The request is dropped before the outcome is returned: see `race`.
         drop(self);
         outcome
     }

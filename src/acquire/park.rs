@@ -78,7 +78,7 @@ impl Parking {
 }
 
 thread_local! {
-    // Not `const`: loom's macro does not know that.
+    // Loom's macro cannot be `const`.
     #[allow(clippy::missing_const_for_thread_local)]
     static PARKING: Cell<Option<Parking>> = Cell::new(None);
 }

@@ -7,7 +7,7 @@ use core::task::Poll;
 
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::core::Contention;
-use crate::core::{Access, Ending, Entered, Presence, ReleaseFor, Source, Ticket, Waiter, WakeBatch, Want};
+use crate::core::{Access, ClaimIn, Ending, Entered, Presence, ReleaseFor, Source, Ticket, Waiter, WakeBatch, Want};
 #[cfg(target_has_atomic = "ptr")]
 use crate::core::{Identity, Live, Place};
 use crate::guard::{Guard, Released};
@@ -48,17 +48,17 @@ impl<P: TablePtr, S: Source<P::Key, PayloadOf<P>>, M: Mode> Call<P, S, M> {
         }
     }
 
-    /// Tries by the queue, because others wait and the policy decides.
+    /// Asks the queue, because there are waiters and the policy decides.
     #[inline(never)]
     fn ask_queue(table: P, claim: ClaimOf<P>, mode: M) -> Option<Guard<P, M>> {
         Request::new(table, claim, mode).attempt()
     }
 }
 
-/// A request for a hold: a claim, and a position in the queue once it waits. Dropping it gives up both.
+/// A request for a hold: a claim, and while it waits a position in the queue. Dropping the request gives up both.
 pub(crate) struct Request<P: TablePtr, M: Mode> {
-    /// `None` when the hold has been acquired.
-    claim: Option<(P, ClaimOf<P>)>,
+    /// `None` after the hold has been acquired.
+    claim: Option<(P, ClaimIn<P>)>,
     ticket: Ticket,
     /// The id of the wait, after its start has been reported to the table's observer.
     told: Option<WaitId>,
@@ -68,7 +68,7 @@ pub(crate) struct Request<P: TablePtr, M: Mode> {
 impl<P: TablePtr, M: Mode> Request<P, M> {
     #[inline]
     pub(crate) fn new(table: P, claim: ClaimOf<P>, mode: M) -> Self {
-        Request { claim: Some((table, claim)), ticket: Ticket::NONE, told: None, mode }
+        Request { claim: Some((table, ClaimIn::new(claim))), ticket: Ticket::NONE, told: None, mode }
     }
 
     #[inline]
@@ -123,8 +123,8 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         guard.map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// Returns the event to report after a call of [`poll_into`](Self::poll_into), if there is one: that the wait has
-    /// begun, or has ended.
+    /// Returns the event to report after a call of [`poll_into`](Self::poll_into), if there is one: the start or the
+    /// end of a wait.
     #[inline]
     pub(crate) fn news(&self, got: bool) -> Option<WaitPhase> {
         match (got, self.told, &self.claim) {
@@ -146,7 +146,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
                 guard.core().tell(guard.live(), want, phase, id);
             }
         } else if let Some((table, claim)) = &self.claim {
-            // Recorded first: the observer may panic.
+            // The id is stored before the observer is called, because the observer may panic.
             self.told = table.core().next_wait();
             if let Some(id) = self.told {
                 table.core().tell(claim.live(), want, phase, id);
@@ -187,15 +187,20 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
             .map_or(Contention::MustQueue, |(table, claim)| table.core().contention(claim.live(), self.want()))
     }
 
+    #[inline(always)]
+    fn take_claim(&mut self) -> Option<(P, ClaimOf<P>)> {
+        self.claim.take().map(|(table, claim)| (table, claim.into_claim()))
+    }
+
     /// Makes the guard of the hold that the claim has become.
     #[inline]
     fn acquired(&mut self, entered: Entered) -> Guard<P, M> {
-        let (table, claim) = self.claim.take().expect("a request is acquired once");
+        let (table, claim) = self.take_claim().expect("a request is acquired once");
         Guard::new(table, claim.into_hold(entered, self.mode))
     }
 
     /// Takes the report of the wait's end, if its start has been reported. The caller, which is about to drop the
-    /// request, sends it last.
+    /// request, sends the report last.
     pub(super) fn take_ending<'a>(&mut self, core: &'a CoreOf<P>) -> Option<EndingOf<'a, P>> {
         let (id, claim) = (self.told.take()?, &self.claim.as_ref()?.1);
         core.ending(claim.live(), self.want(), id)
@@ -206,7 +211,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         if self.told.is_some() {
             return self.give_up_observed();
         }
-        if let Some((table, claim)) = self.claim.take() {
+        if let Some((table, claim)) = self.take_claim() {
             table.core().cancel(claim, self.mode, self.ticket);
         }
     }
@@ -226,7 +231,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
     /// Gives up the request, or the hold that it was granted, together with the other holds of its call: see
     /// [`Released`].
     pub(super) fn give_up_into(mut self, released: &mut Released<P>) {
-        let Some((table, claim)) = self.claim.take() else { return };
+        let Some((table, claim)) = self.take_claim() else { return };
         let left = match table.core().leave_queue(claim.live(), self.ticket, released.batch()) {
             // The reservation passes to the next waiter, not to the first newcomer.
             Some(entered) => {
@@ -242,7 +247,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
     /// Returns the claim of a request that has not been polled.
     pub(super) fn into_claim(mut self) -> (P, (ClaimOf<P>, M)) {
         debug_assert!(!self.ticket.is_some());
-        let (table, claim) = self.claim.take().expect("a request is acquired once");
+        let (table, claim) = self.take_claim().expect("a request is acquired once");
         (table, (claim, self.mode))
     }
 

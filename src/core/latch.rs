@@ -1,8 +1,8 @@
 //! The core of latches: a word, and queues that all latches of the process share.
 //!
-//! A word and a queue make an entry of a table a lock. So a latch is a word; while it has a queue, that is found by its
-//! address, behind the queue lock. Nothing is made or retired: guards and futures borrow the latch, and a word of 0
-//! means that it is unused and can be moved.
+//! A word and a queue make an entry of a table a lock. So a latch is a word. While it has a queue, the queue is found
+//! by the latch's address, behind the queue lock. Nothing is made or retired: guards and futures borrow the latch, and
+//! a word of 0 means that it is unused and can be moved.
 //!
 //! A waiting request counts as a claim until it takes its hold or gives up. Claims only limit the number of users, so
 //! that no field of the word can overflow.
@@ -35,7 +35,7 @@ pub(super) struct LatchQueueShard {
     of: HashTable<Found>,
 }
 
-/// The queue of the latch at this address.
+/// A queue, with the address of its latch.
 struct Found {
     address: usize,
     queue: u32,
@@ -122,8 +122,9 @@ impl Waited for LatchWord {
         }
     }
 
-    /// None, because a request keeps its claim until it takes its hold. So a grant in a queue that was left behind, and
-    /// is found by a latch that was moved there, consumes no other request's claim.
+    /// A waiting request stops counting as a claim only when it takes its hold, so nothing is spent here. Therefore a
+    /// grant in a queue that was left behind, and is found by a latch that was moved there, consumes no other request's
+    /// claim.
     #[inline(always)]
     fn spends(&self, _: usize) -> usize {
         0
@@ -146,7 +147,7 @@ impl Waited for LatchWord {
     }
 
     fn set_queue(&self, queue_shard: &mut LatchQueueShard, queue: u32) {
-        self.forget_queue(queue_shard); // of an earlier latch at this address
+        self.forget_queue(queue_shard); // the queue of an earlier latch at this address
         let found = Found { address: self.address(), queue };
         queue_shard.of.insert_unique(found.hash(), found, Found::hash);
     }
@@ -352,7 +353,8 @@ mod tests {
                 } else {
                     guard.unlock_fair()
                 }
-                // The requests give up after they were granted, woken, or neither; or they take their holds.
+                // The requests give up after they were granted, after they were woken, or before; or they take their
+                // holds.
                 if how & 2 == 0 {
                     drop((reader, writer));
                 } else if how & 4 == 0 {

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-/// No index.
+/// Stands for no index.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// Values and a free list. The last place is always in use, so that after a burst the memory beyond the last remaining
@@ -15,7 +15,7 @@ pub(crate) struct Slab<T> {
 }
 
 enum Item<T> {
-    /// A link of the free list, which goes both ways, because places at the end leave it.
+    /// A link of the free list. The list is doubly linked, because places at the end are taken out of it.
     Free {
         prev: u32,
         next: u32,

@@ -1,10 +1,11 @@
-//! The memory that a slab takes.
+//! The memory that a slab uses.
 
 use std::vec::Vec;
 
 use crate::core::slab::Slab;
 
-/// One value takes the room of one: on a microcontroller there may never be more. A hundred take less than twice theirs.
+/// A slab with one value has room for exactly one: on a microcontroller there may never be more. A slab that grows has
+/// room for less than twice its values.
 #[test]
 fn memory_grows_with_the_values() {
     let mut slab = Slab::default();
@@ -18,7 +19,7 @@ fn memory_grows_with_the_values() {
     }
 }
 
-/// After a burst there is room for 64 values, or for twice those that are left. A slab that is in use does not shrink and grow
+/// After a burst there is room for 64 values, or for twice the remaining ones. A slab in use does not shrink and grow
 /// all the time.
 #[test]
 fn memory_is_freed_in_a_few_steps() {

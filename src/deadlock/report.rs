@@ -130,11 +130,11 @@ impl fmt::Display for Deadlock {
         for (at, link) in self.cycle.iter().enumerate() {
             let next = &self.cycle[(at + 1) % self.cycle.len()].party;
             let separator = if at == 0 { "" } else { "; " };
-            write!(f, "{separator}{} waits for {}, which {next} ", link.party, link.key)?;
-            f.write_str(match link.reason {
-                Reason::Holds => "holds",
-                Reason::WaitsBefore => "waits for before it",
-            })?;
+            write!(f, "{separator}{} waits for {}, ", link.party, link.key)?;
+            match link.reason {
+                Reason::Holds => write!(f, "which {next} holds")?,
+                Reason::WaitsBefore => write!(f, "for which {next} is ahead of it in the queue")?,
+            }
         }
         Ok(())
     }
@@ -181,7 +181,7 @@ impl<L> fmt::Display for Refused<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Refused::Deadlock(deadlock) => deadlock.fmt(f),
-            Refused::Limit(_) => f.write_str("the limit of the wait was reached"),
+            Refused::Limit(_) => f.write_str("gave up waiting: the limit of the wait was reached"),
         }
     }
 }

@@ -390,7 +390,7 @@ impl Scene {
             return false;
         };
         let want = seen.queue[at].queued.want;
-        // An upgrade continues the one upgradable hold that there is.
+        // An upgrade does not wait for the party's own upgradable hold, but turns it into an exclusive one.
         let holds = |&(holder, access)| holder == party && !(want == Want::Upgrade && access == Access::Upgradable);
         let own = |waiter: &Waiter| waiter.tracked.is_some_and(|(other, _)| other == party);
         seen.holders.iter().any(holds)

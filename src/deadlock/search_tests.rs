@@ -1,5 +1,5 @@
-//! When a search runs: never for a party that no other waits for, however many it waits for itself. So the cost of a
-//! wait does not grow with the queue that it joins.
+//! A search never runs for a party that no other party waits for, however many parties it waits for itself. So the cost
+//! of a wait does not grow with the queue that it joins.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -12,7 +12,7 @@ use crate::{Fairness, KeyedMutex, KeyedRwLock};
 
 const CROWD: u64 = 200;
 
-/// Polls a future once, which must begin to wait.
+/// Polls a future once. It must begin to wait.
 fn waiting<F: Future>(future: F) -> Pin<Box<F>> {
     let mut future = Box::pin(future);
     assert!(poll(&mut future).is_pending(), "it should wait");
@@ -72,7 +72,7 @@ fn a_chain_built_from_either_end_searches_at_most_once_for_each_party() {
             links.reverse();
         }
         let waits: Vec<_> = links.iter().map(|&n| waiting(chain[n as usize].acquire(locks.lock(&(n + 1))))).collect();
-        // From the near end each is waited for by the one before it, and finds that the next one does not wait.
+        // From the near end each party is waited for by the one before it, and finds that the next one does not wait.
         assert_eq!(searches(&detector), if from_far_end { 0 } else { CROWD as usize - 2 });
         // The circle is closed.
         let last = &chain[CROWD as usize - 1];
@@ -90,7 +90,7 @@ fn a_party_with_many_requests_starts_no_search() {
     let own = ready(busy.acquire(locks.write(&CROWD))).unwrap();
     let mut requests: Vec<_> = (0..CROWD).map(|key| waiting(busy.acquire(locks.read(&key)))).collect();
     assert_eq!(searches(&detector), 0);
-    // They get in one by one, while others of them wait.
+    // The requests get in one by one, while other requests of the same party wait.
     for (guard, request) in held.into_iter().zip(&mut requests) {
         drop(guard);
         assert!(matches!(poll(request), Poll::Ready(Ok(_))));
@@ -120,7 +120,7 @@ fn a_search_runs_only_while_another_party_waits_for_this_one() {
     let blue = ready(ann.acquire(locks.lock(&1))).unwrap();
     let held = locks.try_lock(&2);
     for round in 1..=5 {
-        // Bob waits for ann, and gives up: twice behind each other, with cid, and alone.
+        // Bob waits for ann, and gives up. In every second round cid waits behind him.
         let first = waiting(bob.acquire(locks.lock(&1)));
         let second = (round % 2 == 0).then(|| waiting(cid.acquire(locks.lock(&1))));
         let before = searches(&detector);

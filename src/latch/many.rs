@@ -186,8 +186,8 @@ impl LatchManyMode for ReadOrWrite {
     fn gather(guards: List<LatchGuard<'_, Self>>) -> Self::Guards<'_> {
         let mut sorted = (List::<LatchReadGuard<'_>>::default(), List::<LatchWriteGuard<'_>>::default());
         let writes = guards.as_slice().iter().filter(|guard| guard.writes()).count();
-        sorted.0.expect(guards.as_slice().len() - writes);
-        sorted.1.expect(writes);
+        sorted.0.reserve(guards.as_slice().len() - writes);
+        sorted.1.reserve(writes);
         for guard in guards {
             match guard.sort() {
                 Ok(reader) => sorted.0.push(reader),
@@ -199,14 +199,14 @@ impl LatchManyMode for ReadOrWrite {
 }
 
 /// Requests for several stripes, acquired one after the other. A call that waits for one stripe holds those before it
-/// in an order that is the same for all calls, so such calls never wait for each other in a circle.
+/// in an order that is the same for all calls, so such calls never wait for each other in a cycle.
 pub(super) struct Requests<'a, M: Mode> {
     latches: &'a [LatchWord],
     fairness: Fairness,
     /// The stripes still to acquire, in reverse order.
     wanted: List<(usize, M)>,
     current: Option<Request<'a, M>>,
-    /// `None` when all have been acquired.
+    /// The acquired guards; `None` after all have been acquired and returned.
     guards: Option<List<LatchGuard<'a, M>>>,
 }
 
@@ -224,7 +224,7 @@ impl<'a, M: Mode> Requests<'a, M> {
             .sort_unstable_by_key(|(stripe, mode)| (core::cmp::Reverse(*stripe), core::cmp::Reverse(writes(mode))));
         wanted.dedup_by_key(|(stripe, _)| *stripe);
         let mut guards = List::default();
-        guards.expect(wanted.as_slice().len());
+        guards.reserve(wanted.as_slice().len());
         Requests { latches, fairness, wanted, current: None, guards: Some(guards) }
     }
 
@@ -292,7 +292,7 @@ impl<'a, M: LatchManyMode> Requests<'a, M> {
         self.enter_or(|requests| block(requests, Some(deadline)))
     }
 
-    /// Tries all at once first, because usually all are free.
+    /// Tries all stripes at once first, because usually all are free.
     fn enter_or(mut self, block: impl FnOnce(Self) -> Option<List<LatchGuard<'a, M>>>) -> Option<M::Guards<'a>> {
         self.attempt().or_else(|| block(self)).map(M::gather)
     }
@@ -398,7 +398,7 @@ impl<'a, M: LatchManyMode> LatchAcquireMany<'a, M> {
     #[must_use = "bind it: `let result = …`; the guards may be in it (`let _ = …` releases them at once)"]
     pub async fn until<F: Future>(mut self, limit: F) -> Result<M::Guards<'a>, F::Output> {
         let outcome = race(&mut self, limit).await;
-        // Dropped before the outcome is returned: see `race`.
+        // The requests are dropped before the outcome is returned: see `race`.
         drop(self);
         outcome
     }

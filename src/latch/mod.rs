@@ -6,6 +6,7 @@
 //! forms     the forms, for latches and stripes
 //! many      a request for several stripes
 //! striped   an array of latches, indexed by a key's hash
+//! gate      a latch that is opened once
 //! ```
 
 use core::fmt;
@@ -15,12 +16,14 @@ use crate::fairness::Fairness;
 use crate::mode::{Exclusive, Mode, Shared};
 
 mod forms;
+mod gate;
 mod guard;
 mod many;
 mod request;
 mod striped;
 
 use self::forms::forms;
+pub(crate) use self::gate::Gate;
 pub use self::guard::{LatchGuard, LatchReadGuard, LatchWriteGuard};
 pub use self::many::{LatchAcquireMany, LatchGuards, LatchGuardsIter, LatchManyMode};
 pub use self::request::LatchAcquire;

@@ -20,7 +20,7 @@ use crate::mode::Mode;
 
 /// A request for a latch. Dropping it gives up its claim, its place in the queue, and a hold that it was granted.
 pub(super) struct Request<'a, M: Mode> {
-    /// `None` when the hold has been acquired.
+    /// The latch; `None` after the hold has been acquired.
     word: Option<&'a LatchWord>,
     fairness: Fairness,
     mode: M,
@@ -214,7 +214,7 @@ impl<'a, M: Mode> LatchAcquire<'a, M> {
     #[must_use = "bind it: `let result = …`; the guard may be in it (`let _ = …` releases it at once)"]
     pub async fn until<F: Future>(mut self, limit: F) -> Result<LatchGuard<'a, M>, F::Output> {
         let outcome = race(&mut self, limit).await;
-        // Dropped before the outcome is returned: see `race`.
+        // The request is dropped before the outcome is returned: see `race`.
         drop(self);
         outcome
     }

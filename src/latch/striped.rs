@@ -24,9 +24,9 @@ pub const MAX_STRIPES: usize = if usize::BITS < 64 { 1 << 20 } else { 1 << 28 };
 /// `Clone`, and nothing is allocated for it.
 ///
 /// # Two keys may share a stripe
-/// **Such keys exclude each other, and the keys do not show which do.** So a caller that holds one key and requests
-/// another in a separate call may wait for itself, and two such callers may wait for each other. Acquire several keys
-/// in one call: [`read_many`](Self::read_many), [`write_many`](Self::write_many) and
+/// **Keys of one stripe exclude each other, and the keys do not show which do.** So a caller that holds one key and
+/// requests another in a separate call may wait for itself, and two such callers may wait for each other. Acquire
+/// several keys in one call: [`read_many`](Self::read_many), [`write_many`](Self::write_many) and
 /// [`read_write_many`](Self::read_write_many) take each stripe once, in an order that is the same for all calls. If
 /// only equal keys may exclude each other, use a [`KeyedRwLock`](crate::KeyedRwLock).
 ///
@@ -327,7 +327,7 @@ macro_rules! many {
     ) => {
         #[doc = concat!("Acquires the stripes of all these keys ", $what, ", all or none: a future whose output is the guards.")]
         ///
-        /// Each stripe is acquired once. Such calls never wait for each other in a circle, in whatever order they name the keys. This
+        /// Each stripe is acquired once. Such calls never wait for each other in a cycle, in whatever order they name the keys. This
         /// call reads the list of keys; the future does not borrow it. Nothing is acquired before the first poll.
         ///
         /// # Cancel safety

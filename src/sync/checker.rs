@@ -23,12 +23,12 @@ impl<T> Lock<T> {
     }
 }
 
-/// Checks once: to a checker that is as good as spinning.
+/// Checks only once, which is as good as spinning under a checker.
 pub(crate) fn watch(mut has_happened: impl FnMut() -> bool) -> bool {
     has_happened()
 }
 
-/// Never spins: to a checker, spinning is no different from waiting.
+/// A spin wait that never spins, because to a checker spinning is no different from waiting.
 pub(crate) struct SpinWait;
 
 impl SpinWait {
@@ -41,5 +41,5 @@ impl SpinWait {
     }
 }
 
-/// Does nothing: a checker tries all orders anyway.
+/// Does nothing, because a checker tries all orders anyway.
 pub(crate) fn give_way() {}

@@ -1,4 +1,4 @@
-/// A spin lock for critical sections of a few dozen instructions.
+/// A spin lock for critical sections that are usually a few dozen instructions long.
 pub(crate) struct Lock<T>(spin::mutex::SpinMutex<T>);
 
 impl<T> Lock<T> {

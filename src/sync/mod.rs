@@ -11,7 +11,8 @@
 //! The last two are set by the package in `checks/`, which builds these sources and has the checkers among its dependencies.
 //! `cfg(loom)` alone changes nothing here: it holds for all crates of a build, and users set it for models of their own.
 //!
-//! A [`Lock`] is taken by closure, because that is the form that a critical section has without unsafe code.
+//! A [`Lock`] runs a closure instead of returning a guard, because a critical section has no other form without unsafe
+//! code.
 
 #[cfg(not(keylatch_loom))]
 mod cell;

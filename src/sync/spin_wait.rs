@@ -82,7 +82,7 @@ fn hints_at(nanos: u128) -> u32 {
     (RUN * TICK / nanos).max(1)
 }
 
-/// In nanoseconds.
+/// The length of a tick, in nanoseconds.
 const TICK: u32 = 100;
 
 #[inline]

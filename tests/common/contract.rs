@@ -22,12 +22,12 @@ pub enum Want {
 use Want::{Permits, Read, Upgradable, Upgrade, Write};
 
 impl Want {
-    /// The number of holders, or of permits, that a hold of this kind counts for.
+    /// Returns the number of holders, or of permits, that a hold of this kind counts for.
     pub fn weight(self) -> usize {
         if let Permits(n) = self { n as usize } else { 1 }
     }
 
-    /// Whether both are of the same kind, whatever the number of permits.
+    /// Returns whether both are of the same kind, whatever the number of permits.
     pub fn is_like(self, other: Want) -> bool {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }
@@ -79,19 +79,19 @@ impl Holds {
         }
     }
 
-    /// Whether all of these may be held at once.
+    /// Returns whether all of these may be held at once.
     pub fn are_compatible(&self, permits: usize) -> bool {
         let Holds { readers, upgradable, writers, permits: held } = *self;
         held <= permits && writers + upgradable <= 1 && (writers == 0 || readers == 0)
     }
 }
 
-/// The counts of a status.
+/// The counts in a status.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Seen {
     /// Readers, upgradable readers, writers, permits.
     pub holders: [usize; 4],
-    /// The same for waiters, followed by upgrades.
+    /// The waiters: readers, upgradable readers, writers, requests for permits, upgrades.
     pub waiters: [usize; 5],
 }
 
@@ -117,11 +117,11 @@ pub struct Waiter {
     pub want: Want,
     /// A woken thread always runs again. A woken task may never be polled.
     is_thread: bool,
-    /// Whether it has been woken since its last attempt.
+    /// Whether the waiter has been woken since its last attempt.
     pub woken: bool,
-    /// The number of attempts after a wake-up that failed.
-    visits: u32,
-    /// The number of requests that passed it while it was at the head: after it was woken, and before.
+    /// The number of attempts that failed after a wake-up.
+    failed_wakeups: u32,
+    /// The number of requests that passed the waiter while it was at the head: after it was woken, and before.
     passed_woken: u32,
     passed_asleep: u32,
     /// Whether an upgradable reader that arrived later has acquired the key in a readers' phase.
@@ -129,14 +129,14 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// Whether it has been woken and may never run.
+    /// Returns whether the waiter has been woken and may never run.
     fn is_idle(&self) -> bool {
         self.woken && !self.is_thread
     }
 }
 
 /// A waiter is handed its hold after this many failed attempts.
-const VISITS: u32 = 4;
+const MAX_FAILED_WAKEUPS: u32 = 4;
 
 /// Under the default policy, this many requests pass a head that the current holders keep out.
 const PASSES_OF_A_SLEEPING_HEAD: u32 = 16;
@@ -145,9 +145,9 @@ const PASSES_OF_A_SLEEPING_HEAD: u32 = 16;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum For {
     Anyone,
-    /// A release by `unlock_fair`.
+    /// For the first waiter that the other holds allow: the hold was released by `unlock_fair`.
     Waiter,
-    /// A release by a request that had been handed the hold and gives it up.
+    /// For the next waiter: a request that had been handed the hold gave it up.
     NextWaiter,
 }
 
@@ -187,12 +187,12 @@ impl Key {
         Key { rules, holds: Holds::default(), queue: vec![], asleep: vec![], handed: vec![], granted: vec![] }
     }
 
-    /// Whether the current holds admit this request, regardless of waiters.
+    /// Returns whether the current holders admit this request, regardless of waiters.
     fn admits(&self, want: Want) -> bool {
         self.holds.admit(want, self.rules.permits)
     }
 
-    /// Whether a request of this kind, if it were let in, would keep out the head of the queue.
+    /// Returns whether a request of this kind, if it were let in, would keep out the head of the queue.
     pub fn keeps_out_the_head(&self, want: Want) -> bool {
         match (want, self.queue[0].want) {
             (Read, Read | Upgradable) | (Upgradable, Read) => false,
@@ -201,7 +201,7 @@ impl Key {
         }
     }
 
-    /// Whether the policy hands the key over to waiters that have failed too often.
+    /// Returns whether the policy hands the key over to waiters whose attempts have failed too often.
     fn hands_over(&self) -> bool {
         matches!(self.rules.fairness, Fairness::Adaptive | Fairness::Bounded(_))
     }
@@ -216,9 +216,9 @@ impl Key {
         }
     }
 
-    /// Whether an admissible waiter is granted its hold, as opposed to being woken to try.
+    /// Returns whether an admissible waiter is granted its hold, as opposed to being woken to try.
     fn grants(&self, waiter: &Waiter) -> bool {
-        let due = waiter.visits >= VISITS;
+        let due = waiter.failed_wakeups >= MAX_FAILED_WAKEUPS;
         match self.rules.fairness {
             Fairness::Fifo => true,
             Fairness::Barging => false,
@@ -229,7 +229,7 @@ impl Key {
         }
     }
 
-    /// Whether the policy lets in a request that is not at the head and that the holds admit. If so, counts the
+    /// Returns whether the policy lets in a request that is not at the head and that the holds admit. If so, counts the
     /// bypass.
     fn pass(&mut self, want: Want) -> bool {
         if self.queue.is_empty() || want == Upgrade {
@@ -289,17 +289,20 @@ impl Key {
                 let at = if want == Upgrade { 0 } else { self.queue.len() };
                 let passed_in_phase = false;
                 let (passed_woken, passed_asleep) = (0, 0);
-                let (is_thread, woken, visits) = (false, false, 0);
+                let (is_thread, woken, failed_wakeups) = (false, false, 0);
                 let waiter =
-                    Waiter { id, want, is_thread, woken, visits, passed_woken, passed_asleep, passed_in_phase };
+                    Waiter { id, want, is_thread, woken, failed_wakeups, passed_woken, passed_asleep, passed_in_phase };
                 self.queue.insert(at, waiter);
                 self.asleep.push(id);
             }
             Some(place) if self.queue[place].woken => {
                 let waiter = &mut self.queue[place];
                 waiter.woken = false;
-                waiter.visits += 1;
-                if waiter.visits >= VISITS && matches!(want, Write | Upgradable | Permits(_)) && self.hands_over() {
+                waiter.failed_wakeups += 1;
+                if waiter.failed_wakeups >= MAX_FAILED_WAKEUPS
+                    && matches!(want, Write | Upgradable | Permits(_))
+                    && self.hands_over()
+                {
                     self.handed.push(id);
                 } else {
                     self.asleep.insert(0, id);
@@ -337,7 +340,7 @@ impl Key {
         self.queue.iter().position(|waiter| waiter.id == id).expect("the request waits")
     }
 
-    /// The place of the first sleeping waiter of this kind, for any number of permits.
+    /// Returns the place of the first sleeping waiter of this kind, for any number of permits.
     fn first_asleep(&self, want: Want) -> Option<usize> {
         self.asleep.iter().map(|&id| self.place(id)).find(|&place| self.queue[place].want.is_like(want))
     }
@@ -347,7 +350,7 @@ impl Key {
         self.settle_after(cause, whom, 1);
     }
 
-    /// Like `settle`, after `given_up` holds or permits were given up.
+    /// Like `settle`, after the release of `given_up` holds or permits.
     fn settle_after(&mut self, cause: Cause, whom: For, given_up: usize) {
         let Some(&head) = self.queue.first() else { return };
         let keeps_nothing = self.rules.fairness == Fairness::Adaptive && head.is_idle();
@@ -412,7 +415,8 @@ impl Key {
         }
     }
 
-    /// Hands free holds to the waiters that have failed too often, as if they tried now.
+    /// Grants free holds to the waiters in `handed`, which have failed [`MAX_FAILED_WAKEUPS`] times, on the terms of a newcomer: the
+    /// policy must let them pass the waiters before them.
     fn hand_over(&mut self) -> bool {
         let before = self.holds;
         for next in self.handed.clone() {
@@ -420,14 +424,15 @@ impl Key {
             if self.admits(want) && self.pass(want) {
                 self.grant(next);
             } else if !matches!(want, Permits(_)) || self.holds.permits == self.rules.permits {
-                break; // the remaining permits may be enough for the next waiter
+                // No more holds are free. (If permits are left, they may be enough for the next waiter.)
+                break;
             }
         }
         self.holds != before
     }
 
-    /// The head was woken before this release and has not run since. It may never run, so the next waiter is woken,
-    /// too; but not by every release if other waiters are already about to run.
+    /// Wakes the next waiter, too, if the head was woken before this release and has not run since, because the head
+    /// may never run. Not every release does so if other waiters are already about to run.
     fn wake_next(&mut self, head: Id, left: Holds, others_come: bool) {
         let Some(head) = self.queue.iter().find(|waiter| waiter.id == head && waiter.woken) else { return };
         if others_come && (head.passed_woken == 0 || head.passed_woken % 4 != 0) {
@@ -439,7 +444,7 @@ impl Key {
         }
     }
 
-    /// The waiters that could acquire the key now, one after another, in queue order. Except under `Fifo`, an
+    /// Returns the waiters that could acquire the key now, one after another, in queue order. Except under `Fifo`, an
     /// upgradable reader whose place is taken does not block those behind it. (For permits, only the head: the others
     /// are woken for the permits that woken waiters leave over, at any position.)
     pub fn due(&self) -> Vec<Waiter> {
@@ -478,7 +483,7 @@ impl Key {
             return Some(true);
         }
         let waiter = self.take_out(id)?;
-        // It may have been woken instead of another waiter, or requests for permits may have queued because of it.
+        // The waiter may have been woken instead of another one, or requests for permits may have queued because of it.
         let kept_out = matches!(waiter.want, Permits(_)) && waiter.passed_asleep > 0;
         self.settle(if waiter.woken || kept_out { Cause::Released } else { Cause::Settled }, For::Anyone);
         Some(false)
@@ -492,8 +497,8 @@ impl Key {
         }
     }
 
-    /// Returns the hold that an upgradable reader has after its upgrade left the queue with this outcome, and the
-    /// request that the release of that hold is meant for, as for any granted request.
+    /// Returns the hold that an upgradable reader has after its upgrade left the queue with this outcome. Also returns
+    /// the request for which that hold is released, as for any granted request.
     pub fn held_after_upgrade(left: Option<bool>) -> (Want, For) {
         if left == Some(true) { (Write, For::NextWaiter) } else { (Upgradable, For::Anyone) }
     }

@@ -5,11 +5,11 @@ use std::hash::{Hash, Hasher};
 use std::panic::resume_unwind;
 use std::rc::Rc;
 
-/// Called with the name of the place.
+/// A function that is called with the name of the place where it is called.
 pub type Hook = Rc<dyn Fn(&'static str)>;
 
 thread_local! {
-    /// The operation that panics, and the number of its calls before that which do not.
+    /// The operation that panics, and the number of its calls before that, which do not panic.
     static PANIC_IN: Cell<(&'static str, usize)> = const { Cell::new(("", 0)) };
     /// The number of keys that exist.
     pub static LIVE: Cell<usize> = const { Cell::new(0) };
@@ -98,7 +98,7 @@ impl Hash for Hostile {
     }
 }
 
-/// A value with the same abilities.
+/// A value that counts itself and panics on demand, as [`Hostile`] does.
 #[derive(Debug)]
 pub struct Value(pub u32);
 

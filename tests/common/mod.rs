@@ -1,5 +1,5 @@
 //! Helpers shared by several tests: observable wakers, polling by hand, and the contract of one key.
-#![allow(dead_code, unreachable_pub)] // each test uses a part of it
+#![allow(dead_code, unreachable_pub)] // no test program uses all of it
 
 pub mod contract;
 pub mod hostile;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Counts its wake-ups.
+/// A waker that counts its wake-ups.
 #[derive(Default)]
 pub struct Bell {
     rung: AtomicUsize,
@@ -44,7 +44,7 @@ pub fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     poll_with(future, Waker::noop())
 }
 
-/// The output of a future that must be ready.
+/// Returns the output of a future that must be ready.
 pub fn ready<F: Future + Unpin>(mut future: F) -> F::Output {
     match poll(&mut future) {
         Poll::Ready(output) => output,

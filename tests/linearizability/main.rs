@@ -47,7 +47,7 @@ fn histories() -> u64 {
     std::env::var("KEYLATCH_HISTORIES").map_or(HISTORIES, |n| n.parse().expect("KEYLATCH_HISTORIES is a number"))
 }
 
-/// A small generator.
+/// A small generator of random numbers.
 struct Random(u64);
 
 impl Random {
@@ -62,7 +62,7 @@ impl Random {
         (self.0 >> 16) % n
     }
 
-    /// Sometimes lets other threads run in between.
+    /// Yields at random, so that other threads run between two steps.
     fn pause(&mut self) {
         match self.below(64) {
             0 => std::thread::yield_now(),
@@ -92,7 +92,7 @@ impl Start {
 
 // ---- recorded histories ---------------------------------------------------------------------------------------------
 
-/// The number of pairs of overlapping calls by different callers.
+/// Returns the number of pairs of overlapping calls by different callers.
 fn overlaps(records: &[Record]) -> usize {
     let overlap =
         |a: &Record, b: &Record| a.by < b.by && a.key == b.key && a.invoked < b.returned && b.invoked < a.returned;
@@ -166,7 +166,7 @@ struct Caller {
     random: Random,
 }
 
-/// The operations of a call that may wait.
+/// Returns the operations of a call that may wait.
 fn waited(id: Id, want: Want, thread: bool, got: bool) -> [Op; 2] {
     [Op::Queue { id, want, thread }, if got { Op::Enter { id, want } } else { Op::GiveUp { id, want } }]
 }
@@ -360,7 +360,7 @@ fn calls_that_wait_are_linearizable() {
     }
 }
 
-/// Tasks of one executor, and a thread, on the same keys.
+/// Runs tasks of one executor, and a thread, on the same keys.
 #[test]
 fn tasks_and_threads_are_linearizable() {
     let _cores = CORES.lock();
@@ -378,7 +378,7 @@ fn tasks_and_threads_are_linearizable() {
                     let key = random.below(2);
                     let (id, want) = (log.id(), Want::Write);
                     let mut future = locks.lock(&key);
-                    // Polls as often as the executor likes, up to a limit.
+                    // The executor may poll the future any number of times, up to a limit.
                     let mut patience = random.below(5);
                     let guard = std::future::poll_fn(|cx| {
                         polls.fetch_add(1, Relaxed);
@@ -481,7 +481,7 @@ fn calls_on_a_map_with_room_for_one_value_are_linearizable() {
 
 // ---- what the checker must accept and reject ------------------------------------------------------------------------
 
-/// Whether the checker accepts a handwritten history on one key: (invoked, returned, operation).
+/// Returns whether the checker accepts a handwritten history on one key: (invoked, returned, operation).
 fn accepts(rules: Rules, history: &[(u64, u64, Op)]) -> bool {
     let record = |(by, &(invoked, returned, op))| Record { key: 0, invoked, returned, by, op };
     is_linearizable(rules, &history.iter().enumerate().map(record).collect::<Vec<_>>())
@@ -689,7 +689,7 @@ fn a_cancellation_that_keeps_a_handed_over_hold_is_rejected() {
     };
     assert!(accepts(rules, &history(false)));
     assert!(!accepts(rules, &history(true)));
-    // Before the cancellation the hold belongs to the waiter.
+    // The same answer is right before the cancellation, while the hold belongs to the waiter.
     let mut before = history(true);
     before.swap(3, 4);
     (before[3].0, before[3].1, before[4].0, before[4].1) = (7, 8, 9, 10);
@@ -775,7 +775,7 @@ fn a_request_that_is_counted_twice_or_not_at_all_is_rejected() {
     }
 }
 
-/// Whether the checker accepts a handwritten history on a map: (invoked, returned, what each step saw and did).
+/// Returns whether the checker accepts a handwritten history on a map: (invoked, returned, what each step saw and did).
 fn map_accepts(bounded: bool, history: &[(u64, u64, &[map::Step])]) -> bool {
     let record = |(by, &(invoked, returned, steps)): (usize, &(u64, u64, &[map::Step]))| map::Record {
         invoked,

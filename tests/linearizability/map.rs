@@ -1,8 +1,8 @@
 //! Histories of calls on a map, and the specification that they are checked against.
 //!
-//! Each call is a few steps on one key or on both that take effect at one instant: what it saw, and what it changed.
-//! If no call returned the version of a change, the checker learns it when a later call sees it; until then it only
-//! knows that the version is later than those before.
+//! Each call is a few steps, on one key or on both, that take effect at one instant. A step is what the call saw of a
+//! key, and what it changed. If no call returned the version of a change, the checker learns it when a later call sees
+//! it; until then it only knows that the version is later than those before.
 //!
 //! If the number of values is bounded, a value may be evicted at any time. So a call may see no value where there
 //! could be one; but from then on the value is gone.
@@ -156,7 +156,7 @@ pub struct Record {
     pub op: Op,
 }
 
-/// Whether some order of the calls explains their outcomes.
+/// Returns whether some order of the calls explains their outcomes.
 pub fn is_linearizable(bounded: bool, records: &[Record]) -> bool {
     let events = records.iter().zip(1..).flat_map(|(record, process)| {
         let op = || record.op.clone();
@@ -188,10 +188,10 @@ pub struct Caller {
     clock: Arc<AtomicU64>,
     by: usize,
     last_value: u64,
-    /// The versions seen last.
+    /// The versions that this caller has seen last.
     seen: [Option<Version>; KEYS as usize],
     last_seen: u64,
-    /// Whether it sometimes makes blocking calls.
+    /// Whether the caller makes blocking calls now and then.
     blocks: bool,
     pub records: Vec<Record>,
 }
@@ -327,7 +327,7 @@ impl Caller {
         }])
     }
 
-    /// Looks at one key or at both.
+    /// Reads one key, or both.
     async fn look(&mut self, map: &Map, key: u64, random: &mut impl FnMut(u64) -> u64) -> Option<Vec<Step>> {
         if random(2) == 0 {
             return Some(vec![match map.try_read(&key) {
@@ -411,7 +411,7 @@ impl Caller {
 
     async fn batch(&mut self, map: &Map, n: u64, random: &mut impl FnMut(u64) -> u64) -> Option<Vec<Step>> {
         let (first, mut batch) = (random(KEYS), map.batch());
-        // What each step sees and does if all conditions hold, and the version that it requires.
+        // The steps as they are if all conditions hold, and the version that each requires.
         let mut steps = vec![];
         for key in [first, 1 - first] {
             let step = match (random(6), self.seen[key as usize]) {
@@ -458,7 +458,7 @@ impl Caller {
                 }
             }
             Err(conflict) => {
-                // The conditions of the steps before it held; nothing was changed.
+                // The conditions of the earlier steps held; nothing was changed.
                 steps.truncate(conflict.step() + 1);
                 steps.iter_mut().for_each(|(_, _, did)| *did = Did::Nothing);
                 let (key, saw, _) = steps.last_mut().unwrap();

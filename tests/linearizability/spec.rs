@@ -25,7 +25,7 @@ use todc_utils::specifications::Specification;
 use crate::common::contract::{For, Holds, Key, take};
 pub use crate::common::contract::{Id, Rules, Seen, Want};
 
-/// A call, or one of the two steps of a call, with its outcome.
+/// A call, or one of the two operations of a call, with its outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op {
     /// The first operation of every history.
@@ -82,7 +82,7 @@ pub struct State {
     key: Key,
     /// Requests that have acquired the key before their `Queue` took effect.
     early: Vec<Id>,
-    /// Upgrades that have left the queue, and the holds that they still have.
+    /// The upgrades that have left the queue, with the holds that they still have.
     stopped: Vec<(Id, (Want, For))>,
 }
 
@@ -177,7 +177,7 @@ pub struct Record {
     pub key: u64,
     pub invoked: u64,
     pub returned: u64,
-    /// The caller; only for readers of a printed history.
+    /// The number of the caller. It is not checked; it is for people who read a printed history.
     pub by: usize,
     pub op: Op,
 }
@@ -221,8 +221,8 @@ impl Log {
     }
 }
 
-/// Whether some order of these operations on one key agrees with the specification, and with the order of the calls
-/// wherever one returned before the other was invoked.
+/// Returns whether some order of these operations on one key agrees with the specification, and with the order of the
+/// calls wherever one returned before the other was invoked.
 pub fn is_linearizable(rules: Rules, records: &[Record]) -> bool {
     // Each operation is a process of its own: two operations of one call overlap. The times alone order the calls of
     // one caller.

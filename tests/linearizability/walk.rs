@@ -18,7 +18,7 @@ use crate::common::contract::take;
 use crate::common::{Bell, poll_with};
 use crate::spec::{Id, Log, Op, Record, Rules, Want};
 
-/// Without random state, so that a schedule can be replayed.
+/// A hasher without random state, so that a schedule can be replayed.
 pub type Hasher = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
 pub type Mutex = KeyedMutex<u64, Hasher>;
 pub type RwLock = KeyedRwLock<u64, Hasher>;
@@ -92,7 +92,7 @@ impl Table {
         }
     }
 
-    /// The kinds of holds that a caller may request.
+    /// Returns the kinds of holds that a caller may request.
     fn wants(&self) -> &'static [Want] {
         match self {
             Table::Mutex(_) => &[Want::Write],
@@ -204,7 +204,7 @@ struct Pending {
     request: Request,
     bell: Arc<Bell>,
     polled: bool,
-    /// Whether it was woken since its last poll.
+    /// Whether the request was woken since its last poll.
     woken: bool,
 }
 
@@ -278,7 +278,8 @@ impl Walk {
             5..8 if !self.pending.is_empty() => {
                 let at = at % self.pending.len();
                 if random(4) == 0 {
-                    // As if it moved to another task: the table must forget the old waker.
+                    // The future is polled with another waker, as if it had moved to another task: the table must
+                    // forget the old waker.
                     self.pending[at].bell = Bell::new().0;
                 }
                 self.poll(at);
@@ -352,7 +353,7 @@ impl Walk {
         self.log.call(key, || if fair { hold.unlock_fair() } else { drop(hold) }, |()| Op::Release { held, fair });
     }
 
-    /// Splits one permit off several. For the table this is no call.
+    /// Splits one permit off several, which the table does not notice.
     fn split(&mut self) {
         let part =
             self.held.iter_mut().find_map(|hold| if let Hold::Permit(guard) = hold { guard.split(1) } else { None });

@@ -34,7 +34,7 @@ const FEW: u8 = 3;
 const MANY: u8 = 40;
 const STEPS: usize = 300;
 
-/// Hashes the same in every run.
+/// A hasher that hashes the same in every run.
 type Hasher = BuildHasherDefault<DefaultHasher>;
 type MutexTable = KeyedMutex<u8, Hasher>;
 type RwLock = KeyedRwLock<u8, Hasher>;
@@ -125,11 +125,11 @@ enum Source<'a, 't, T: Table> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Form {
     Try,
-    /// With a limit that has been reached.
+    /// The timed call, with a limit that has been reached.
     For,
     Until,
     Limited,
-    /// Only called when it does not have to wait.
+    /// The blocking call, made only when it does not have to wait.
     Blocking,
 }
 
@@ -590,7 +590,7 @@ struct Sleeper {
 struct Request<'t> {
     key: u8,
     want: Want,
-    /// Whether it owns an `Arc` of the table.
+    /// Whether the request owns an `Arc` of the table.
     owns: bool,
     future: Asked<'t>,
     sleeper: Sleeper,
@@ -873,7 +873,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         let model = self.model(key);
         let expected = model.attempt(want);
         if !expected && form == Form::Limited {
-            // It queues, tries once more, and gives up. (A call whose time is already up does not queue.)
+            // The call queues, tries once more, and gives up. (A call whose time is already up does not queue.)
             assert!(!model.poll(id, want) && !model.poll(id, want) && model.leave_queue(id) == Some(false));
         }
         assert_eq!(held.is_some(), expected, "whether {want:?} gets in by {form:?}: {model:?}");
@@ -884,7 +884,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
 
     // ---- several keys ----
 
-    /// The lists that two bytes determine, and whether the outcome owns an `Arc`.
+    /// Returns the lists that two bytes determine, and whether the outcome owns an `Arc`.
     fn lists(&self, whom: u8, which: u8) -> (Vec<u8>, Vec<u8>, bool) {
         let (mut reads, mut writes) = (vec![], vec![]);
         let mut key = whom;
@@ -897,7 +897,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         (reads, writes, whom % 2 == 1)
     }
 
-    /// Each key once, in order of first mention, with the kind of hold that is wanted.
+    /// Returns each key once, in order of first mention, with the kind of hold that is wanted.
     fn wanted(reads: &[u8], writes: &[u8]) -> Vec<(u8, Want)> {
         let mut wanted: Vec<(u8, Want)> = vec![];
         let write = if T::WANTS.contains(&Want::Permits(1)) { Want::Permits(1) } else { Want::Write };
@@ -910,8 +910,8 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         wanted
     }
 
-    /// In the table's order: that of the entries in memory, and so of their keys. A key without an entry is free, and
-    /// its position makes no difference.
+    /// Returns the keys in the table's order: that of the entries in memory, and so of their keys. A key without an
+    /// entry is free, and its position makes no difference.
     fn in_order(&self, wanted: &[(u8, Want)]) -> Vec<(u8, Want)> {
         let mut order: Vec<_> = wanted
             .iter()
@@ -963,7 +963,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
             let id = (form == Form::Limited).then(|| self.id());
             if !self.next_of_many(key, want, id) {
                 if let Some(id) = id {
-                    // It tries once more and gives up.
+                    // The call tries once more and gives up.
                     let model = self.model(key);
                     assert!(!model.poll(id, want) && model.leave_queue(id) == Some(false));
                 }
@@ -1018,7 +1018,8 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         }
     }
 
-    /// Releases all keys it holds and ends its wait.
+    /// Cancels the `_many` call at this index: drops its future, which must release the keys that it holds and give up
+    /// the wait for the next.
     fn cancel_many(&mut self, at: usize) {
         let Many { future, order, held, sleeper, .. } = self.many.swap_remove(at);
         drop(future);
@@ -1174,7 +1175,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         self.forgotten.iter().any(|forgotten| forgotten.key == key)
     }
 
-    /// All requests that may be woken.
+    /// Returns all requests that may be woken.
     fn sleepers(&mut self) -> impl Iterator<Item = &mut Sleeper> {
         let upgrades = self.holders.iter_mut().filter_map(|holder| match &mut holder.upgrading {
             Upgrading::Waiting(sleeper) => Some(sleeper),
@@ -1323,7 +1324,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
                     drop(held);
                 }
             } else if let Some(at) = self.many.iter().position(|many| many.keys.iter().any(|it| self.is_spoilt(it.0))) {
-                // It may hold keys that others wait for.
+                // The future may hold keys that others wait for.
                 drop(self.many.swap_remove(at));
             } else {
                 break;

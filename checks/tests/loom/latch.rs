@@ -63,7 +63,7 @@ fn one_thread_tries_and_the_other_waits() {
     });
 }
 
-/// The reader sees all that the writer did, or nothing of it. A writer that downgrades still sees what it did.
+/// The reader sees all of the writer's change, or nothing of it. A writer that downgrades still sees its own change.
 #[test]
 fn a_writer_downgrades_beside_a_reader() {
     model(|| {
@@ -106,7 +106,7 @@ fn a_waiter_that_gives_up_passes_the_latch_on() {
     }
 }
 
-/// The queue ends with its last waiter while another arrives, which begins a new queue.
+/// The queue ends with its last waiter while another waiter arrives, which begins a new queue.
 #[test]
 fn the_last_waiter_leaves_as_another_arrives() {
     model(|| {

@@ -43,7 +43,7 @@ impl Clone for Cell {
     }
 }
 
-/// A value that owns memory, counted by the clones of its `Arc`.
+/// A value that owns memory. It has a clone of an `Arc`, whose strong count tells how many values exist.
 #[derive(Clone)]
 struct Owned(#[allow(dead_code)] Arc<()>);
 
@@ -57,14 +57,14 @@ fn map<V>() -> Arc<Map<V>> {
     Arc::new(builder().build())
 }
 
-/// A map with one value, 10, of key 7.
+/// Creates a map with one value, 10, for key 7.
 fn map_of_one() -> Arc<Map<Cell>> {
     let map = map();
     assert!(map.insert_blocking(&7, Cell::new(10)).is_none());
     map
 }
 
-/// The number in a value that was removed or read.
+/// Returns the number in a value that was removed or read.
 fn number(value: Option<Cell>) -> Option<u64> {
     value.map(|value| value.get())
 }
@@ -173,9 +173,9 @@ fn a_get_beside_a_call_that_inserts_a_missing_value() {
         let map = map::<Cell>();
         let reader = map.try_read_arc(&7).unwrap();
         let get = |map: &Arc<Map<Cell>>| assert!(number(map.get_blocking(&7)).is_none_or(|n| n == 10));
-        let mut asks = Box::pin(map.get_or_insert_with(&7, || std::future::ready(Cell::new(10))));
-        // It waits for the reader.
-        assert!(poll(&mut asks).is_pending());
+        let mut inserting = Box::pin(map.get_or_insert_with(&7, || std::future::ready(Cell::new(10))));
+        // The call waits for `reader` to be dropped.
+        assert!(poll(&mut inserting).is_pending());
         beside(&map, get, |_| {
             drop(reader);
             let guard = block_on(asks);
@@ -235,8 +235,8 @@ fn an_insert_and_a_remove_beside_the_last_reader_leaving() {
     }
 }
 
-/// The entry is retired once; a call that finds it before that uses it, and a later one creates another. The value is
-/// dropped once.
+/// The entry is retired once. A call that finds the entry before that uses it, and a later call creates another. The
+/// value is dropped once.
 #[test]
 fn a_guard_removes_while_another_finds_the_key() {
     for finds in 0..3 {
@@ -291,7 +291,7 @@ fn one_of_two_callers_computes_the_value() {
     }
 }
 
-/// The call that computes the value is dropped halfway, or fails: the other computes it.
+/// The call that computes the value is dropped halfway, or fails: then the other call computes the value.
 #[test]
 fn a_caller_that_gives_up_computing_a_value_leaves_it_to_the_next() {
     for fails in [false, true] {
@@ -332,8 +332,8 @@ fn assert_bound(map: &Map<Cell>, most: usize) {
     assert_eq!((map.len(), map.entries()), (0, 0));
 }
 
-/// A user of a value leaves while another value is stored that would evict it if it were unused. The last of the two
-/// restores the bound.
+/// A user of a value leaves while another value is stored. If the first value were unused, it would be evicted. The
+/// call that finishes last restores the bound.
 fn a_user_leaves_beside_an_insert<T: Send + 'static>(
     uses: impl Fn(&Arc<Map<Cell>>) -> T + Send + Sync + Copy + 'static,
     leaves: impl Fn(T) + Send + Sync + Copy + 'static,
@@ -403,7 +403,7 @@ fn two_users_leave_an_excess_value_at_once() {
     }
 }
 
-/// A future that has not been polled keeps the entry, but no value: it requests the key while the value is being
+/// A future that has not been polled keeps the entry, but not its value: it requests the key while the value is being
 /// evicted.
 #[test]
 fn a_value_is_evicted_while_a_future_requests_it() {
@@ -497,7 +497,7 @@ fn a_reader_of_two_keys_sees_all_of_a_batch_or_none() {
     });
 }
 
-/// The batches name the keys in opposite orders, and require that they are unchanged: one of the two succeeds.
+/// The batches name the keys in opposite orders, and require that the values are unchanged: one of the two succeeds.
 #[test]
 fn one_of_two_batches_meets_its_conditions() {
     for blocking in [false, true] {

@@ -1,7 +1,8 @@
-//! The book in which a model records its requests: who asked for which hold, and when each acquired it.
+//! The book in which a model records its requests: the hold that each thread or task requested, and when it acquired it.
 //!
-//! A time is a position in the order of the records. A record made when a call returns was true a little earlier, and
-//! one made before a call becomes true a little later. The checks below are valid whatever happened in between.
+//! A time is a position in the order of the records. A record written after a call returned describes an event that
+//! happened a little before; one written before a call describes an event that happens a little later. The checks below
+//! hold wherever in between the event happened.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -18,12 +19,12 @@ use crate::spec::Want;
 struct Request {
     key: u64,
     want: Want,
-    /// Before its first poll or its attempt.
+    /// The time before the first poll or the attempt.
     asked: u64,
-    /// After its first poll, if the request had to wait.
+    /// The time after the first poll, if the request had to wait.
     queued: Option<u64>,
     entered: Option<u64>,
-    /// Whether it entered without waiting.
+    /// Whether the request acquired its hold without waiting.
     at_once: bool,
     /// The time when its entry, or its end, was recorded.
     swept: Option<u64>,
@@ -70,12 +71,13 @@ impl Pages {
     }
 }
 
-/// The records use a lock that shuttle does not know, and need not know: no access to a book is a step of the model.
+/// The records of a model. They use a lock that shuttle does not know, and need not know: no access to a book is a step
+/// of the model.
 pub struct Book {
     fairness: Fairness,
     permits: usize,
     pages: Mutex<Pages>,
-    /// The waits whose start the table's observer has seen, and whose end it has not.
+    /// The waits of which the table's observer has seen the start, but not the end.
     waits: Mutex<HashMap<WaitId, WaitMode>>,
 }
 
@@ -87,7 +89,7 @@ impl Book {
         Arc::new(Book { fairness, permits, pages: Mutex::default(), waits: Mutex::default() })
     }
 
-    /// Returns the observer of the table that the book is about.
+    /// Returns an observer for the table, which records in this book the start and the end of each wait.
     pub fn observer<K>(self: &Arc<Self>) -> impl Fn(&WaitEvent<'_, K>) + Send + Sync + use<K> {
         let book = Arc::clone(self);
         move |event| {
@@ -125,7 +127,7 @@ impl Book {
         pages.requests[number].queued = Some(now);
     }
 
-    /// Records that the holder is inside; an upgrade gives up its earlier place.
+    /// Records that the holder is inside. An upgrade gives up the place of its upgradable hold.
     fn entered(&self, number: Number, at_once: bool, upgraded: Option<Number>) {
         let mut pages = self.pages();
         let now = pages.tick();
@@ -190,7 +192,7 @@ impl Book {
         asked
     }
 
-    /// Records a request by a future that yields a guard or not, as `sort` decides.
+    /// Records a request by a future whose output contains a guard or not, as `sort` decides.
     pub fn asked_until<F: Future, G, R>(
         self: &Arc<Self>,
         key: u64,
@@ -277,11 +279,12 @@ impl Book {
         passes
     }
 
-    /// The number of later requests that acquired the key before this one while it was at the head, and kept it out.
+    /// Returns the number of later requests that acquired the key before this one while it was at the head, and kept it
+    /// out.
     fn passes(&self, request: &Request, all: &[Request]) -> usize {
         let (Some(queued), Some(entered)) = (request.queued, request.entered) else { return 0 };
-        // The time when every request that may have been before it had entered or given up. An upgrade comes before
-        // all.
+        // The time by which every request that may have been before this one had entered or given up. An upgrade comes
+        // before all.
         let ahead = all.iter().filter(|other| other.asked < queued && other.asked != request.asked);
         let ahead = ahead.filter(|other| other.want != Want::Upgrade && request.want != Want::Upgrade);
         let head = ahead.map(|other| other.swept.unwrap_or(u64::MAX)).max().unwrap_or(0).max(queued);
@@ -291,7 +294,7 @@ impl Book {
                 // Requests that waited were admitted together with others when a writer left.
                 (_, Want::Read | Want::Upgradable) if !other.at_once => false,
                 (Want::Read, Want::Read | Want::Upgradable) | (Want::Upgradable, Want::Read) => false,
-                // They exclude each other for certain, whatever else is held.
+                // These exclude each other for certain, whatever else is held.
                 (Want::Permits(mine), Want::Permits(its)) => (mine + its) as usize > self.permits,
                 _ => true,
             };
@@ -307,7 +310,7 @@ pub struct Held<G> {
     key: u64,
     number: Number,
     want: Want,
-    /// The upgradable hold that this hold falls back to.
+    /// The upgradable hold to which this hold falls back.
     base: Option<Number>,
     guard: Option<G>,
 }
@@ -321,7 +324,7 @@ impl<G> Held<G> {
         self.guard.as_mut().expect("the guard goes with the hold")
     }
 
-    /// Releases in another way than by a drop.
+    /// Releases the hold in another way than by a drop.
     pub fn release(mut self, release: impl FnOnce(G)) {
         self.book.leaving(self.number, self.want);
         release(self.guard.take().expect("the guard goes with the hold"));
@@ -425,21 +428,22 @@ enum Upgrades {
     Borrowed(Number),
 }
 
-/// A request's future, recorded from its first poll on.
+/// The future of a request, recorded from its first poll on.
 pub struct Asked<F: Future, G, R> {
     book: Arc<Book>,
     key: u64,
     want: Want,
     number: Option<Number>,
     upgrades: Upgrades,
-    /// Whether one poll may try more than once, as a future with a limit does: then it may wait unnoticed.
+    /// Whether one poll may try more than once, as a future with a limit does: then the request may wait without the
+    /// model's knowledge.
     limited: bool,
     future: Option<Pin<Box<F>>>,
     sort: fn(F::Output) -> Result<G, R>,
 }
 
 impl<F: Future, G, R> Asked<F, G, R> {
-    /// Polls once, by a task that no longer exists when it is woken.
+    /// Polls once, in a task that no longer exists when it is woken.
     pub fn poll_once(&mut self) -> Poll<Result<Held<G>, R>> {
         Pin::new(self).poll(&mut Context::from_waker(std::task::Waker::noop()))
     }
@@ -503,7 +507,7 @@ impl<F: Future, G, R> Drop for Asked<F, G, R> {
     }
 }
 
-/// Polls a future a limited number of times. Then it can be dropped halfway, or taken out.
+/// A future that is polled a limited number of times. Then it can be dropped halfway, or taken out.
 pub struct Impatient<F> {
     future: F,
     polls: u64,
@@ -538,7 +542,7 @@ pub fn impatient<F: Future + Unpin>(polls: u64, future: F) -> Impatient<F> {
     Impatient { future, polls }
 }
 
-/// A limit: pending for this many polls.
+/// Returns a limit that is pending for this many polls.
 pub async fn after(polls: u64) {
     for _ in 0..polls {
         shuttle::future::yield_now().await;

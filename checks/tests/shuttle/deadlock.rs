@@ -85,7 +85,7 @@ fn some_keys() -> Vec<u64> {
     vec![first, (first + 1 + random(KEYS - 1)) % KEYS]
 }
 
-/// In any order, with retries until a party has all of its keys: every party finishes.
+/// Parties lock keys in any order, and try again until they have all of their keys: every party finishes.
 #[test]
 fn parties_that_retry_after_a_deadlock_all_finish() {
     explore(|| {
@@ -100,7 +100,7 @@ fn parties_that_retry_after_a_deadlock_all_finish() {
             spawn(async move { world.lock_all(&party, &some_keys()).await })
         });
         let tasks = tasks.collect::<Vec<_>>();
-        // An untracked caller.
+        // This caller is not tracked.
         drop(block_on(world.locks.lock(&random(KEYS))));
         join(threads);
         tasks.into_iter().for_each(|task| block_on(task).unwrap());
@@ -126,8 +126,8 @@ fn no_deadlock_is_reported_when_keys_are_locked_in_order() {
     });
 }
 
-/// Everything that can be tracked, in any order: a party with a deadlock releases everything, and no party waits for
-/// ever.
+/// Parties lock everything that can be tracked, in any order. A party with a deadlock releases everything, and no party
+/// waits for ever.
 #[test]
 fn parties_that_lock_anything_in_any_order_never_wait_for_ever() {
     explore(|| {
@@ -141,7 +141,7 @@ fn parties_that_lock_anything_in_any_order_never_wait_for_ever() {
     });
 }
 
-/// A party with two requests at the same time acquires one while the other waits.
+/// A party with two requests at the same time acquires one key while it waits for the other.
 #[test]
 fn parties_with_two_simultaneous_requests_never_wait_for_ever() {
     explore(|| {

@@ -33,7 +33,7 @@ impl World {
 
     async fn step(self: &Arc<Self>) {
         let World { locks, keys, book } = &**self;
-        // Usually the same key.
+        // Three of four steps take the same key.
         let key = keys[random(4) as usize / 3];
         match random(9) {
             0 => drop(book.tried(key, Read, || locks.try_read(&key))),
@@ -52,7 +52,7 @@ impl World {
                     written(held).await;
                 }
             }
-            // Dropped while it waits, perhaps after the hand-off.
+            // The future is dropped while it waits, perhaps after the hand-off.
             4 => match random(2) {
                 0 => drop(impatient(random(4), book.asked(key, Read, locks.read(&key))).await),
                 _ => drop(impatient(random(4), book.asked(key, Write, locks.write(&key))).await),
@@ -94,7 +94,7 @@ async fn written(held: Held<LatchWriteGuard<'_>>) {
 /// Threads and tasks make random calls, and two tasks are aborted halfway.
 pub fn everything() {
     let world = World::new(any_policy());
-    crowd(|| Arc::clone(&world).steps(3), 5);
+    run_tasks_and_threads(|| Arc::clone(&world).steps(3), 5);
     world.close();
 }
 
@@ -106,7 +106,7 @@ fn everything_at_once() {
 #[test]
 fn a_writer_at_the_head_is_passed_exactly_as_often_as_the_bound_allows() {
     reaches::<3>(|fairness| {
-        // Leaked, because the requests and the guards of this model borrow it.
+        // The world is leaked, because the requests and the guards of this model borrow it.
         let world: &'static World = Box::leak(Box::new(Arc::into_inner(World::new(fairness)).unwrap()));
         let World { locks, keys: [key, _], book } = world;
         let reader = book.tried(*key, Read, || locks.try_read(key));
@@ -126,7 +126,7 @@ fn a_writer_at_the_head_is_passed_exactly_as_often_as_the_bound_allows() {
     });
 }
 
-/// A caller that locks several keys, in a crowd that locks the same keys in every order, and single ones.
+/// A caller locks several keys, among threads and tasks that lock the same keys in every order, and single keys.
 #[test]
 fn several_stripes_at_once() {
     explore(|| {

@@ -69,7 +69,7 @@ const DEPTH: usize = 4;
 
 const REPLAY: &str = "KEYLATCH_REPLAY";
 
-/// Whether only one schedule is replayed, so that statements over all schedules cannot be checked.
+/// Returns whether only one schedule is replayed, so that statements over all schedules cannot be checked.
 fn replays() -> bool {
     std::env::var_os(REPLAY).is_some()
 }
@@ -100,7 +100,7 @@ fn explore_for(times: u8, model: impl Fn() + Send + Sync + 'static) -> Option<Se
 fn run(scheduler: impl Scheduler + 'static, model: &Arc<impl Fn() + Send + Sync + 'static>) {
     let mut config = Config::new();
     config.stack_size = 1 << 18;
-    // The missing model of orderings is documented above.
+    // The warning says that shuttle does not check orderings, as the head of this file does.
     config.silence_warnings = true;
     let model = Arc::clone(model);
     Runner::new(scheduler, config).run(move || model());
@@ -143,8 +143,8 @@ fn most<const N: usize>(
     }
 }
 
-/// The same for the bounds below `N`: each must be reached, because a bound that is never reached shows nothing. The
-/// model itself fails if a bound is exceeded.
+/// As [`most`], for the bounds below `N`: each bound must be reached, because one that is never reached shows nothing.
+/// The model itself fails if a bound is exceeded.
 fn reaches<const N: usize>(model: impl Fn(Fairness) -> usize + Send + Sync + 'static) {
     most(std::array::from_fn::<_, N, _>(|bound| Fairness::Bounded(bound as u16)), model, |policy, most| {
         assert_eq!(policy, Fairness::Bounded(most as u16), "the bound was not reached: at most {most} bypasses");
@@ -156,7 +156,7 @@ fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
 }
 
 /// Runs four tasks and two threads that all do `steps`. Two of the tasks are aborted, after up to `turns` turns each.
-fn crowd<F: Future<Output = ()> + Send + 'static>(steps: impl Fn() -> F, turns: u64) {
+fn run_tasks_and_threads<F: Future<Output = ()> + Send + 'static>(steps: impl Fn() -> F, turns: u64) {
     let tasks: Vec<_> = (0..4).map(|_| spawn(steps())).collect();
     let threads = [steps(), steps()].map(|steps| thread::spawn(move || block_on(steps)));
     block_on(async {
@@ -207,7 +207,7 @@ fn any_policy() -> Fairness {
     POLICIES[random(POLICIES.len() as u64) as usize]
 }
 
-/// Checks that models do the same under the same schedule: otherwise nothing could be replayed.
+/// Checks that each model is deterministic for a given schedule; otherwise a failing schedule could not be replayed.
 #[test]
 fn models_depend_on_nothing_but_the_schedule() {
     for model in [

@@ -17,7 +17,7 @@ use crate::{any_policy, crowd, explore, join, quit_and_stay, random};
 
 const KEYS: u64 = 4;
 
-/// The users of a key. Shuttle need not know of them: they are no step of the model.
+/// The users of a key. Shuttle need not know of these counters: no access to them is a step of the model.
 #[derive(Default)]
 struct Inside {
     readers: AtomicUsize,
@@ -120,7 +120,7 @@ impl World {
                     yield_now().await;
                 }
             }
-            // Dropped while it waits, perhaps after a hand-off.
+            // The future is dropped while it waits, perhaps after a hand-off.
             7 => drop(impatient(random(5), pages.read_write_many(&list, &more)).await),
             8 => drop(impatient(random(5), hosts.acquire_many(&list)).await),
             9 | 10 => {
@@ -128,14 +128,14 @@ impl World {
                 let at = self.permits(guards.iter().map(|guard| guard.key()));
                 yield_now().await;
                 drop(at);
-                // Released one by one, in different ways.
+                // The guards are released one by one, in different ways.
                 for guard in guards {
                     if one == 0 {
                         guard.unlock_fair();
                     }
                 }
             }
-            // By a caller that holds nothing else.
+            // This caller holds nothing else.
             11 => {
                 let guard = pages.upgradable_read(&one).await;
                 let _guard = guard.upgrade().await;
@@ -165,7 +165,7 @@ impl World {
 /// Threads and tasks lock random lists in random order, and two tasks are aborted halfway.
 pub fn everything() {
     let world = World::new(1 + random(2) as usize, any_policy());
-    crowd(|| Arc::clone(&world).steps(3), 6);
+    run_tasks_and_threads(|| Arc::clone(&world).steps(3), 6);
     world.close();
 }
 
@@ -174,7 +174,7 @@ fn everything_at_once() {
     explore(everything);
 }
 
-/// Requests for all keys, each in a different order, some of which give up while they wait.
+/// Several requests for all keys, each naming them in another order. Some requests give up while they wait.
 #[test]
 fn remaining_requests_for_all_keys_are_served() {
     explore(|| {

@@ -1,4 +1,4 @@
-//! Models of the map: which call computes a value, how many increments it counts, and the number of values.
+//! Models of the map: the call that computes a value, the number of increments, and the number of values.
 //!
 //! Its keys have their entries in one allocation: see [`many`](crate::many).
 
@@ -15,7 +15,7 @@ use crate::{any_policy, crowd, explore, join, random};
 
 const KEYS: u64 = 3;
 
-/// A counter. The clones of the token count the values.
+/// A counter. Each has a clone of the token, whose strong count tells how many values exist.
 #[derive(Clone, PartialEq)]
 struct Value {
     count: u64,
@@ -30,7 +30,8 @@ fn map<V>(most: Option<usize>) -> Arc<Map<V>> {
     Arc::new(if let Some(most) = most { builder.max_values(most).build() } else { builder.build() })
 }
 
-/// The users of a key, recorded outside of the map. Shuttle need not know of it: it is no step of the model.
+/// The users of a key, recorded outside of the map. Shuttle need not know of these counters: no access to them is a
+/// step of the model.
 #[derive(Default)]
 struct Beside {
     loading: AtomicUsize,
@@ -142,7 +143,7 @@ impl World {
                 drop(batch.commit().await);
             }
             11 => {
-                // Requests the key when the value may have been evicted.
+                // The future requests the key when the value may have been evicted.
                 let future = map.read(&key);
                 yield_now().await;
                 drop(future.await);
@@ -171,7 +172,7 @@ impl World {
 
 fn everything_with(most: Option<usize>) {
     let world = Arc::new(World { map: map(most), most, token: Arc::default(), beside: Default::default() });
-    crowd(|| Arc::clone(&world).steps(3), 6);
+    run_tasks_and_threads(|| Arc::clone(&world).steps(3), 6);
     world.close();
 }
 
@@ -185,7 +186,7 @@ fn everything_at_once() {
     explore(everything);
 }
 
-/// Each adds one, on condition that the value is unchanged, directly or by a batch.
+/// Each caller adds one, on condition that the value is unchanged, directly or by a batch.
 #[test]
 fn no_increment_is_lost() {
     explore(|| {
@@ -218,7 +219,7 @@ fn no_increment_is_lost() {
     });
 }
 
-/// A reader of both keys sees all that one batch did.
+/// A reader of both keys sees all changes of a batch, or none.
 #[test]
 fn no_reader_sees_half_of_a_batch() {
     explore(|| {

@@ -20,7 +20,7 @@ const NAMES: [&str; 2] = ["a", "b"];
 struct World {
     locks: Arc<Table>,
     book: Arc<Book>,
-    /// The threads started by tasks, which may be aborted while those run.
+    /// The threads that tasks have started. They continue even if the task is aborted.
     others: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -41,7 +41,8 @@ impl World {
         self.book.close()
     }
 
-    /// Starts a thread that is joined in the end. The lock is not shuttle's: no step of the model happens under it.
+    /// Starts a thread that is joined in the end. The lock is not one of shuttle's: no step of the model happens under
+    /// it.
     fn start(&self, run: impl FnOnce() + Send + 'static) {
         let other = thread::spawn(run);
         self.others.lock().unwrap().push(other);
@@ -65,7 +66,7 @@ impl World {
                     yield_now().await;
                 }
             }
-            // Dropped while it waits, perhaps after the hand-off.
+            // The future is dropped while it waits, perhaps after the hand-off.
             2 => drop(impatient(random(4), book.asked(key, Write, locks.lock(name))).await),
             3 => {
                 let handle = locks.handle(name);
@@ -85,12 +86,12 @@ impl World {
                     held.release(|guard| guard.unlock_fair());
                 }
             }
-            // Released by another thread.
+            // The guard is released by another thread.
             6 => {
                 let held = book.asked(key, Write, locks.lock_arc(name)).await;
                 self.start(move || drop(held));
             }
-            // Begun here with this task's waker, and finished by another thread.
+            // The request begins here with this task's waker, and is finished by another thread.
             7 => {
                 let mut asked = impatient(1, book.asked(key, Write, locks.lock_arc(name)));
                 if (&mut asked).await.is_none() {
@@ -128,7 +129,7 @@ impl World {
 /// Threads and tasks make random calls, and two tasks are aborted halfway.
 pub fn everything() {
     let world = World::new(any_policy());
-    crowd(|| Arc::clone(&world).steps(3), 4);
+    run_tasks_and_threads(|| Arc::clone(&world).steps(3), 4);
     world.close();
 }
 
@@ -137,7 +138,7 @@ fn everything_at_once() {
     explore(everything);
 }
 
-/// A request is known to wait at the head while others come and go. Returns the number of requests that passed it.
+/// A request waits at the head while others come and go. Returns the number of requests that passed it.
 fn passes(fairness: Fairness) -> usize {
     let world = World::new(fairness);
     let World { locks, book, .. } = &*world;
@@ -145,7 +146,7 @@ fn passes(fairness: Fairness) -> usize {
     let mut head = book.asked(0, Write, locks.lock_arc("a"));
     assert!(head.poll_once().is_pending());
     assert_eq!(locks.status("a").unwrap().waiters(), 1);
-    // In another task than the one that polled it first.
+    // The future is polled in another task than before.
     let head = thread::spawn(move || drop(block_on(head)));
     let newcomer = |tries| {
         let world = Arc::clone(&world);
@@ -250,7 +251,8 @@ fn slots_are_allocated_and_freed_in_groups() {
                 thread::spawn(move || {
                     let mut held = Vec::new();
                     for _ in 0..16 {
-                        // Locks more often than it releases, until there are some.
+                        // Releases a key in one step of four, so that the thread comes to hold several. With nine keys held,
+                        // always releases one.
                         if held.len() > 8 || !held.is_empty() && random(4) == 0 {
                             drop(held.swap_remove(random(held.len() as u64) as usize));
                         } else {

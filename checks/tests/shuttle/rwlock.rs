@@ -35,7 +35,7 @@ impl World {
     /// Makes one random call of a task or a thread.
     async fn step(self: &Arc<Self>) {
         let World { locks, book } = &**self;
-        // Usually the same key.
+        // Three of four steps take the same key.
         let key = random(4) / 3;
         match random(12) {
             0 => drop(book.tried(key, Read, || locks.try_read(&key))),
@@ -59,7 +59,7 @@ impl World {
                     self.written(key, held).await;
                 }
             }
-            // Dropped while it waits, perhaps after the hand-off.
+            // The future is dropped while it waits, perhaps after the hand-off.
             5 => match random(3) {
                 0 => drop(impatient(random(4), book.asked(key, Read, locks.read(&key))).await),
                 1 => drop(impatient(random(4), book.asked(key, Write, locks.write(&key))).await),
@@ -100,7 +100,8 @@ impl World {
         yield_now().await;
     }
 
-    /// Uses a writer's hold.
+    /// Checks the key's status while a writer holds it, and then ends the hold in a random way: by a fair release, a
+    /// downgrade, or a drop.
     async fn written(&self, key: u64, held: Held<WriteGuard<'_, u64, Hasher>>) {
         let status = self.locks.status(&key).expect("the key is held");
         assert_eq!((status.writers(), status.holders()), (1, 1));
@@ -118,7 +119,7 @@ impl World {
         }
     }
 
-    /// Uses an upgradable reader's hold.
+    /// Checks the key's status while an upgradable reader holds it, and then ends or changes the hold in a random way.
     async fn upgradable(&self, key: u64, mut held: Held<UpgradableGuard<'_, u64, Hasher>>) {
         yield_now().await;
         match random(8) {
@@ -152,13 +153,13 @@ impl World {
                 let status = self.locks.status(&key).expect("the key is held");
                 assert_eq!((status.upgradable(), status.writers()), (1, 0));
             }
-            // Dropped while it waits; the hold stays.
+            // The future is dropped while it waits; the hold stays.
             4 => {
                 drop(impatient(random(3), held.upgrade_mut(|guard| guard.upgrade_mut())).await);
                 let status = self.locks.status(&key).expect("the key is held");
                 assert_eq!((status.upgradable(), status.writers(), status.waiting_upgrades()), (1, 0, 0));
             }
-            // Dropped while it waits; the hold is released.
+            // The future is dropped while it waits; the hold is released.
             5 => drop(impatient(random(3), held.upgrade(|guard| guard.upgrade(), Ok::<_, ()>)).await),
             6 => drop(held),
             _ => {
@@ -179,7 +180,7 @@ impl World {
 /// Threads and tasks make random calls, and two tasks are aborted halfway.
 pub fn everything() {
     let world = World::new(any_policy());
-    crowd(|| Arc::clone(&world).steps(3), 5);
+    run_tasks_and_threads(|| Arc::clone(&world).steps(3), 5);
     world.close();
 }
 
@@ -188,7 +189,7 @@ fn everything_at_once() {
     explore(everything);
 }
 
-/// Newcomers: a reader, a caller that tries to write, and a writer, several times each.
+/// Starts newcomers: a reader, a caller that tries to write, and a writer, each of which comes several times.
 fn newcomers(world: &Arc<World>) -> [thread::JoinHandle<()>; 3] {
     let come = |how: fn(&World)| {
         let world = Arc::clone(world);
@@ -248,7 +249,7 @@ fn readers_that_wait_when_a_writer_leaves_are_admitted_before_the_next() {
         let World { locks, book } = &*world;
         let writer = book.tried(0, Write, || locks.try_write_arc(&0)).unwrap();
         let inside = Arc::new(AtomicUsize::new(0));
-        // One writer before them, one behind them, and a newcomer.
+        // One writer is before the readers, one behind them, and one is a newcomer.
         let next_writer = || {
             let (asked, inside) = (book.asked(0, Write, locks.write_arc(&0)), Arc::clone(&inside));
             (asked, async move |held| {
@@ -296,7 +297,7 @@ fn readers_are_admitted_when_the_writers_that_keep_them_out_give_up() {
     explore(|| {
         let world = World::new(any_policy());
         let World { locks, book } = &*world;
-        // Held throughout the model: only the end of the writers' waits can admit a reader.
+        // This reader stays throughout the model: only the end of the writers' waits can admit another.
         let reader = book.tried(0, Read, || locks.try_read_arc(&0));
         let writers = [0; 2].map(|_| {
             let asked = book.asked(0, Write, locks.write_arc(&0));

@@ -37,7 +37,7 @@ impl World {
     /// Makes one random call of a task or a thread.
     async fn step(self: &Arc<Self>) {
         let World { hosts, book } = &**self;
-        // Usually the same key, and one permit.
+        // Three of four steps take the same key. Usually they take one permit.
         let key = random(4) / 3;
         let n = 1 + (random(2) * random(hosts.permits() as u64)) as usize;
         let want = Permits(n as u32);
@@ -52,7 +52,7 @@ impl World {
                 let until = hosts.acquire_n(&key, n).until(after(random(3)));
                 drop(book.asked_until(key, want, until, |output| output).await);
             }
-            // Dropped while it waits, perhaps after the hand-off.
+            // The future is dropped while it waits, perhaps after the hand-off.
             2 => drop(impatient(random(4), book.asked(key, want, hosts.acquire_n(&key, n))).await),
             3 => {
                 let handle = hosts.handle(&key);
@@ -100,7 +100,7 @@ impl World {
 /// Threads and tasks make random calls, and two tasks are aborted halfway.
 pub fn everything() {
     let world = World::new(1 + random(3) as usize, any_policy());
-    crowd(|| Arc::clone(&world).steps(3), 4);
+    run_tasks_and_threads(|| Arc::clone(&world).steps(3), 4);
     world.close();
 }
 

@@ -370,13 +370,13 @@ fn storms(run: &mut Run) {
 }
 
 fn hand_overs(run: &mut Run) {
-    let Some(mut table) = run.begin("hand-over", "ns") else { return };
+    let Some(mut table) = run.begin("hand-off", "ns") else { return };
     let resource = Resource::new("order", "17");
     let (leases, locks) = (LeaseOf::new(resource.clone()), LockOf::new(resource));
     let span = 2 * run.scale.span;
     let mut row = |what: &str, ours: &dyn Fn() -> f64, peer: &dyn Fn() -> f64| {
         let figures = rounds(2, run.scale.rounds, |i| [if i == 0 { ours() } else { peer() }]);
-        table.compare(&format!("hand-over, {what}"), &figures[0][0], ("KeyedMutex", &figures[1][0]), Goal::None);
+        table.compare(&format!("hand-off, {what}"), &figures[0][0], ("KeyedMutex", &figures[1][0]), Goal::None);
     };
     for (what, hold) in [("to a thread that has just come", Hold::Spinning), ("to a thread that sleeps", Hold::Parked)]
     {

@@ -7,13 +7,13 @@ use std::{fs, io, thread};
 use keylatch_benches::report::figure;
 use keylatch_benches::system::machine;
 
-/// The case that describes the engines, and whose figures are not measured.
+/// The case that describes the engines; its figures are not measured.
 const ABOUT: &str = "about";
 
 /// The figures of each engine in each case.
 #[derive(Default)]
 pub struct Figures {
-    /// The machine on which they were measured.
+    /// The machine on which the figures were measured.
     machine: String,
     rows: Vec<Row>,
 }

@@ -1,4 +1,4 @@
-//! An allocator that counts the requests for memory, besides their bytes.
+//! An allocator that counts requests for memory, and their bytes.
 #![allow(unsafe_code)] // an allocator
 
 use std::alloc::{GlobalAlloc, Layout};
@@ -7,11 +7,11 @@ use std::cell::Cell;
 pub use keylatch_benches::heap::Growth;
 
 thread_local! {
-    // Counted per thread, because other threads, such as one for timers, allocate too.
+    // The counter is per thread, because other threads, such as one for timers, allocate, too.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// [`keylatch_benches::heap::Counted`], for [`Growth`], and a count for [`allocations`].
+/// [`keylatch_benches::heap::Counted`], which counts bytes for [`Growth`], with a count of requests for [`allocations`].
 pub struct Counted;
 
 /// Returns the number of allocations and reallocations that this thread makes while it runs `work`.

@@ -11,7 +11,7 @@ use tokio::runtime::{EnterGuard, Runtime};
 use tokio::time::Instant;
 use tokio_util::time::{DelayQueue, delay_queue};
 
-/// The least that an acquire and a release need. It supports neither waiting nor sweeping, which would cost more.
+/// The least that an acquire and a release need. Waiting and sweeping would cost more, and are not supported.
 pub struct MapAndQueue<S = RandomState> {
     state: Mutex<State<S>>,
     runtime: Runtime,
@@ -80,7 +80,7 @@ impl<S: BuildHasher> MapAndQueue<S> {
         let now = Instant::now();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let State { held, ends, .. } = &mut *state;
-        // Removed before the checks, so that the resource is hashed only once.
+        // The entry is removed before the checks, so that the resource is hashed only once.
         let Some((resource, old)) = held.remove_entry(resource) else { return false };
         if old.token != token || old.owner != *owner {
             held.insert(resource, old);

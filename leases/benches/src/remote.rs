@@ -1,5 +1,5 @@
 //! The measurements of leases on servers, the same for each server: a cycle of acquire and release, by clients that want different
-//! resources; and the hand-over to a waiter. The lease is compared with the server's other locks, and with the cheapest possible requests.
+//! resources; and the hand-off to a waiter. The lease is compared with the server's other locks, and with the cheapest possible requests.
 
 use std::env;
 use std::future::Future;
@@ -134,7 +134,7 @@ async fn cycles<C: Candidate>(server: &Server, scale: &Scale) {
 
 /// Measures the time from the call that releases until a waiter on another connection has the lease.
 async fn hand_overs<C: Candidate>(server: &Server, scale: &Scale) {
-    println!("\n| hand-over to one who waits | takes |");
+    println!("\n| hand-off to a waiter | takes |");
     println!("| --- | ---: |");
     for name in &C::NAMES[..C::WAITED_FOR] {
         let pair = [Arc::new(C::connect(name, server).await), Arc::new(C::connect(name, server).await)];

@@ -19,7 +19,7 @@ pub struct Storm {
     pub spread: Duration,
     /// The time of the measurement, from the first end on.
     pub span: Duration,
-    /// Whether a thread calls `tick` whenever `tick` says so.
+    /// Whether a thread calls `tick` whenever the previous `tick` has asked for it.
     pub ticks: bool,
     /// The time between two cycles of the bystander; zero if it makes no pause.
     pub pace: Duration,
@@ -29,7 +29,7 @@ pub struct Storm {
 pub struct Weather {
     /// The times of an acquire and a release.
     pub calls: Histogram<u64>,
-    /// The same, counted from when the cycle was due: a slow call makes those behind it late.
+    /// The same times, counted from when each cycle was due: a slow call makes those behind it late.
     pub due: Histogram<u64>,
     /// The times that the calls spent on a core, without waiting and without other programs.
     pub busy: Histogram<u64>,

@@ -33,7 +33,7 @@ impl Table {
         Table { unit, misses: Vec::new() }
     }
 
-    /// Adds our figures and a peer's, from the same rounds. The ratio is the median of the ratios of the rounds.
+    /// Adds our figures and those of a peer, measured in the same rounds. The ratio is the median over the rounds.
     pub fn compare(&mut self, what: &str, ours: &[f64], peer: (&str, &[f64]), goal: Goal) {
         let ratios: Vec<_> = ours.iter().zip(peer.1).map(|(ours, peer)| ours / peer).collect();
         let peer = format!("{} {}", peer.0, figure(median(peer.1)));

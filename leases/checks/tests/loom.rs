@@ -13,7 +13,7 @@
 mod models;
 
 mod checker {
-    #![allow(unsafe_code)] // what only a lease protects
+    #![allow(unsafe_code)] // data that only a lease protects
 
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -22,7 +22,7 @@ mod checker {
     pub(crate) use loom::future::block_on;
     pub(crate) use loom::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-    /// In words. A table is too large for loom's default stacks, the first thread's included.
+    /// The size of a stack, in words. A table is too large for loom's default stacks, including that of the first thread.
     const STACK: usize = 1 << 14;
 
     pub(crate) mod thread {

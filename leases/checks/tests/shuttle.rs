@@ -47,7 +47,7 @@ mod checker {
         Runner::new(scheduler, config).run(move || model());
     }
 
-    /// Printed if the test fails.
+    /// A seed, which is printed if the test fails.
     struct Seed(u64);
 
     impl Seed {
@@ -66,7 +66,7 @@ mod checker {
         }
     }
 
-    /// The value that the leases protect. It notices two concurrent accesses.
+    /// The value that the leases protect. It detects two concurrent accesses.
     pub(crate) struct Shared {
         inside: AtomicUsize,
         count: AtomicUsize,

@@ -1,4 +1,4 @@
-//! Tests of the checker, with histories of leases and histories that are none.
+//! Tests of the checker, with histories that leases allow and histories that they do not.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn at(start: u64, end: u64, asked: Asked, said: Said) -> Event {
     Event { asked, said, start: secs(start), end: Some(secs(end)) }
 }
 
-/// Returns the event as one whose answer was lost.
+/// Returns the same event, but with its answer lost.
 fn lost(event: Event) -> Event {
     Event { said: Said::Nothing, end: None, ..event }
 }
@@ -39,7 +39,7 @@ fn granted(number: u64, resumed: bool) -> Said {
     Said::Acquired(Answer::Granted { token: token(number), resumed, held_for, remaining })
 }
 
-/// A tenure of ten seconds begins.
+/// Returns the event that begins a tenure of ten seconds.
 fn begins(start: u64, end: u64, owner: &str, number: u64) -> Event {
     at(start, end, ask(owner, Want::Any, 10), granted(number, false))
 }
@@ -122,11 +122,11 @@ fn two_tenures_at_once_are_rejected() {
 
 #[test]
 fn concurrent_requests_may_happen_in_any_order_that_explains_the_answers() {
-    // Released, then granted, although the release was answered last.
+    // The release happens first, then the grant, although the release was answered last.
     accepts(&[begins(0, 1, "ann", 1), releases(2, 6, "ann", Some(1), Gone::Released), begins(3, 4, "bob", 2)]);
-    // The release may not come first if it was requested after the grant.
+    // The release cannot happen before the grant if it was requested after the grant.
     rejects(&[begins(0, 1, "ann", 1), begins(2, 3, "bob", 2), releases(4, 6, "ann", Some(1), Gone::Released)]);
-    // Two are granted during the same time: one after the other, if there was a release between the two.
+    // Two tenures begin during the same time. That is possible only with a release between the two.
     rejects(&[begins(0, 9, "ann", 1), begins(0, 9, "bob", 2)]);
     accepts(&[begins(0, 9, "ann", 1), begins(0, 9, "bob", 2), releases(0, 9, "ann", None, Gone::Released)]);
 }
@@ -137,10 +137,10 @@ fn a_lease_ends_by_itself_and_not_before() {
     accepts(&[begins(0, 1, "ann", 1), begins(9, 10, "bob", 2)]); // at 10 s exactly
     rejects(&[begins(0, 1, "ann", 1), begins(8, 9, "bob", 2)]);
     rejects(&[begins(0, 1, "ann", 1), looks(8, 9, None)]);
-    // It must end in time.
+    // The lease must end in time.
     accepts(&[begins(0, 1, "ann", 1), busy(10, 11, "bob", "ann")]);
     rejects(&[begins(0, 1, "ann", 1), busy(12, 13, "bob", "ann")]);
-    // With inexact clocks it may end a little later or earlier.
+    // With inexact clocks the lease may end a little later or earlier.
     let late = [begins(0, 1, "ann", 1), busy(12, 13, "bob", "ann")];
     assert_eq!(check(&late, ABOUT), Ok(()));
     let later = [begins(0, 1, "ann", 1), busy(17, 18, "bob", "ann")];
@@ -149,8 +149,8 @@ fn a_lease_ends_by_itself_and_not_before() {
 
 #[test]
 fn an_end_that_was_seen_is_past() {
-    // The resource is found free between 9 and 20 s, so it is 10 s at least by then. A request answered at 9 s came
-    // before.
+    // The resource is found free between 9 and 20 s, so the lease has ended at some time from 10 s on. A request
+    // answered at 9 s came before.
     accepts(&[begins(0, 1, "ann", 1), looks(9, 20, None), busy(5, 9, "bob", "ann")]);
     // A later request cannot find the same tenure.
     rejects(&[begins(0, 1, "ann", 1), looks(9, 10, None), looks(11, 12, Some(("ann", 1)))]);
@@ -181,7 +181,7 @@ fn tokens_grow() {
     rejects(&[begins(0, 1, "ann", 5), resumes(2, 3, "ann", 6)]);
     rejects(&[begins(0, 1, "ann", 5), looks(2, 3, Some(("ann", 6)))]);
     rejects(&[begins(0, 1, "ann", 5), owns(2, 3, "ann", &[6])]);
-    // Of two concurrent tenures either may be the first.
+    // Either of two concurrent tenures may be the first.
     let between = releases(0, 9, "ann", None, Gone::Released);
     accepts(&[begins(0, 9, "bob", 2), between.clone(), begins(0, 9, "ann", 1)]);
     rejects(&[begins(0, 9, "bob", 1), between, begins(0, 9, "ann", 2)]);
@@ -234,9 +234,9 @@ fn a_request_without_an_answer_may_have_been_carried_out_or_not() {
     let acquire = || lost(begins(0, 1, "ann", 1));
     accepts(&[acquire(), begins(2, 3, "bob", 1)]);
     accepts(&[acquire(), busy(2, 3, "bob", "ann"), resumes(4, 5, "ann", 1)]);
-    // It may be carried out late.
+    // The request may be carried out late.
     accepts(&[acquire(), looks(20, 21, None), busy(22, 23, "bob", "ann")]);
-    // But it is not carried out before it was sent, nor twice.
+    // But it cannot be carried out before it was sent, nor twice.
     rejects(&[busy(0, 1, "bob", "ann"), lost(begins(2, 3, "ann", 1))]);
     rejects(&[acquire(), busy(2, 3, "bob", "ann"), begins(4, 5, "bob", 2), busy(6, 7, "cid", "ann")]);
     let release = || lost(releases(2, 3, "ann", Some(1), Gone::Released));
@@ -246,8 +246,8 @@ fn a_request_without_an_answer_may_have_been_carried_out_or_not() {
     let renewal = || lost(renews(5, 6, "ann", 1, Left::Nothing));
     accepts(&[begins(0, 1, "ann", 1), renewal(), begins(11, 12, "bob", 2)]);
     accepts(&[begins(0, 1, "ann", 1), renewal(), busy(13, 14, "bob", "ann")]);
-    // A renewal without an answer cannot extend a lease by more than counts from when it was sent, nor revive an
-    // expired one.
+    // A renewal without an answer extends a lease by at most its length from the time of sending, and does not revive
+    // an expired lease.
     rejects(&[
         begins(0, 1, "ann", 1),
         looks(11, 12, None),

@@ -1,7 +1,7 @@
 //! A summary of the wait list for calls that do not take its lock: whether a resource may have waiters or watchers.
 //!
-//! Places are counted by a part of the resource's hash, so that one watched resource slows down only calls for resources that share its part.
-//! The summary may say yes for a resource without a place, but never no for a resource with one.
+//! Places are counted by a part of the resource's hash, so that one watched resource slows down only calls for resources that share its
+//! part. The summary may report a place that a resource does not have, but it never misses one that it has.
 
 use core::hash::{BuildHasher, Hash};
 
@@ -82,7 +82,7 @@ mod tests {
         assert!(!resources.iter().any(attended));
         attendance.add(attendance.hash(&resources[0]));
         assert!(attendance.is_at(&resources[0]));
-        // About one in 64 shares the part.
+        // About one resource in 64 shares the part.
         assert!(resources.iter().filter(|one| attended(one)).count() < 100);
         attendance.remove(attendance.hash(&resources[0]));
         assert!(!resources.iter().any(attended));

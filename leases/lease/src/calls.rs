@@ -50,7 +50,7 @@ pub(crate) use sealed::Operation;
 /// Nothing happens before the first poll. The future borrows nothing but the [`Leases`].
 ///
 /// # Cancel safety
-/// If it is dropped while a server is being asked, the call may or may not have taken effect.
+/// If the future is dropped while a server is being asked, the call may or may not have taken effect.
 #[must_use = "futures do nothing unless they are awaited or polled"]
 pub struct Call<'a, E: Engine, O: Operation<E>> {
     leases: &'a Leases<E>,
@@ -59,7 +59,10 @@ pub struct Call<'a, E: Engine, O: Operation<E>> {
 }
 
 /// The panic message of a future that is polled after it has finished.
-const ONCE: &str = "a future must not be polled after it has finished";
+const ONCE: &str = "keylatch-lease: a lease future was polled after it had finished";
+
+/// The panic message of a `fresh_token` that comes too late.
+const FRESH: &str = "keylatch-lease: `fresh_token` must be called before the future is polled";
 
 impl<'a, E: Engine, O: Operation<E>> Call<'a, E, O> {
     #[inline]
@@ -245,7 +248,7 @@ impl<E: Engine> Call<'_, E, TryAcquire> {
     /// If the future has been polled.
     pub fn fresh_token(mut self) -> Self {
         let request = self.operation.as_mut().map(|operation| &mut operation.request);
-        request.expect("`fresh_token` must be called before the future is polled").is_fresh = true;
+        request.expect(FRESH).is_fresh = true;
         self
     }
 }
@@ -253,14 +256,14 @@ impl<E: Engine> Call<'_, E, TryAcquire> {
 /// The future of [`Leases::acquire`]: a request for a lease.
 ///
 /// # Cancel safety
-/// It may be dropped at any moment, and then leaves the line. If it has been served but not polled since, the lease goes to the next
-/// waiter. With a server, a request that is dropped before the server has answered may leave a lease behind, which its owner has until
+/// The future may be dropped at any moment, and then leaves the line. If it has been served but not polled since, the lease goes to the
+/// next waiter. With a server, a future that is dropped before the server has answered may leave a lease behind, which its owner has until
 /// it expires.
 #[must_use = "futures do nothing unless they are awaited or polled"]
 pub struct Acquire<'a, E: Engine> {
     leases: &'a Leases<E>,
     request: Option<Request>,
-    /// The resource that it waits for, and the future that waits.
+    /// The resource that the request waits for, and the future that waits.
     waiting: Option<(Resource, Kept<'a, Acquired<E>>)>,
 }
 
@@ -288,7 +291,7 @@ impl<'a, E: Engine> Acquire<'a, E> {
     /// # Panics
     /// If the future has been polled.
     pub fn fresh_token(mut self) -> Self {
-        self.request.as_mut().expect("`fresh_token` must be called before the future is polled").is_fresh = true;
+        self.request.as_mut().expect(FRESH).is_fresh = true;
         self
     }
 
@@ -420,7 +423,7 @@ pub(crate) enum Manner {
     Wait,
     /// Fails if another owner has the lease. Takes over a tenure of its own owner.
     Try,
-    /// Fails if any owner has the lease, its own included.
+    /// Fails if any owner has the lease, even its own.
     TryNew,
 }
 
@@ -446,7 +449,7 @@ impl<'a, E: Engine> Hold<'a, E> {
         let is_new = manner == Manner::TryNew;
         let request = Request { is_fresh: true, is_new, ..Request::new(resource.clone(), owner, Expiry::Sliding(ttl)) };
         let running = Box::pin(async move {
-            // Before the request, so that no notification about the new tenure is missed.
+            // Subscribes before the request, so that no notification about the new tenure is missed.
             let subscription = Subscription::new(&table, &request.resource);
             let grant = if manner == Manner::Wait {
                 table.acquired(request).await?

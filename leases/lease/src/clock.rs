@@ -203,7 +203,7 @@ impl ManualClock {
         Self::default()
     }
 
-    /// Moves the time forward, for all clones. It stops at [`Duration::MAX`].
+    /// Moves the time forward, for all clones. The time stops at [`Duration::MAX`].
     ///
     /// This wakes no waiter: waiters are served at the next [`Leases::tick`](crate::Leases::tick).
     ///

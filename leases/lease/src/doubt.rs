@@ -1,7 +1,8 @@
-//! Tenures in doubt: the engine may have missed a notification about them. They are looked at together.
+//! Tenures in doubt: the engine may have missed a notification about them. They are looked up together.
 //!
-//! When a connection is lost and made again, every tenure of the process is in doubt at once. A future that finds its own tenure in doubt takes
-//! up to 255 others along, and asks about all of them in one request. If it is dropped before the answer, they are in doubt again.
+//! When a connection is lost and made again, every tenure of the process is in doubt at once. A future that finds its own tenure in doubt
+//! takes up to 255 others with it, and asks about all of them in one request. If the future is dropped before the answer, they are in doubt
+//! again.
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{
@@ -14,25 +15,25 @@ use crate::{
     Grant, Leases, Lost,
     engine::{Engine, Left, Renewal},
     notice::{Ear, Notice},
-    tenure::{TOGETHER, Tenure},
+    tenure::{MAX_BATCH, Tenure},
 };
 
-/// Tenures that are being looked at.
+/// The tenures that one request looks up.
 struct Looking<'a, E: Engine> {
     leases: &'a Leases<E>,
     notices: Vec<Arc<Notice>>,
 }
 
 impl<'a, E: Engine> Looking<'a, E> {
-    /// Takes other tenures in doubt, to be looked at together with this one.
+    /// Takes other tenures in doubt, to be looked up together with this one.
     fn new(leases: &'a Leases<E>, one: &Arc<Notice>) -> Self {
-        let mut notices = leases.doubts().take(TOGETHER - 1);
+        let mut notices = leases.doubts().take(MAX_BATCH - 1);
         notices.push(Arc::clone(one));
         Looking { leases, notices }
     }
 
-    /// Looks at all of them in one request, and notifies those whose tenure has ended. If there is no answer, a loss is found by the next
-    /// renewal or the next notification.
+    /// Looks up the tenures of all `notices` in one request, and notifies the holders of those that have ended. If there is no answer, a
+    /// loss is found by the next renewal or the next notification.
     async fn run(mut self) {
         let grants: Vec<(usize, Grant)> =
             self.notices.iter().enumerate().filter_map(|(at, notice)| Some((at, notice.grant()?))).collect();
@@ -51,7 +52,7 @@ impl<'a, E: Engine> Looking<'a, E> {
             grants.iter().zip(&batch).filter_map(|(one, renewal)| is_gone(renewal).then_some(one)).collect();
         let how = match gone[..] {
             [(_, grant)] => self.leases.lost(grant).await,
-            // If several are lost, the cause of each is not asked for.
+            // If several tenures are lost, their causes are not requested.
             _ => Lost::EngineForgot,
         };
         gone.iter().for_each(|(at, grant)| self.notices[*at].ended(grant.token, how));

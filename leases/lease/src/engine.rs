@@ -120,7 +120,7 @@ pub trait Engine: Send + Sync {
         true
     }
 
-    /// Grants a lease, or returns the reason why not, such as the owner that has it.
+    /// Grants a lease, or returns the reason why it is not granted, such as the owner that has it.
     fn acquire(&self, ask: Ask<'_>) -> impl Future<Output = Result<Answer, Fail<Self::Error>>> + Send;
 
     /// Extends the leases of the batch that have not expired, and stores the time that each has left in [`Renewal::left`].
@@ -182,7 +182,7 @@ pub trait Engine: Send + Sync {
         at: Duration,
     ) -> impl Future<Output = Result<Vec<Owned>, Fail<Self::Error>>> + Send;
 
-    /// Removes up to `limit` expired leases, and returns the number that it removed. It frees memory; nothing else depends on it.
+    /// Removes up to `limit` expired leases, and returns the number of leases removed. This frees memory; nothing else depends on it.
     fn sweep(&self, limit: usize, at: Duration) -> impl Future<Output = Result<usize, Fail<Self::Error>>> + Send;
 
     /// Returns a future that is ready as soon as the resource may have become free since the call, or may become free earlier than was
@@ -220,17 +220,17 @@ pub trait Engine: Send + Sync {
         None
     }
 
-    /// Drops the values whose drop the engine has postponed. The front end calls it after its requests, with no lock held.
+    /// Drops the values whose drop the engine has postponed. The front end calls this after its requests, with no lock held.
     ///
-    /// It is for a [`LOCAL`](Self::LOCAL) engine that keeps policies: their `Drop` is the user's code, which may call the
+    /// This is for a [`LOCAL`](Self::LOCAL) engine that keeps policies: their `Drop` is the user's code, which may call the
     /// [`Leases`](crate::Leases).
     fn tidy(&self) {}
 
     /// Ends a tenure as far as possible without waiting for an answer: its [`Held`](crate::Held) has been dropped. By default nothing happens,
     /// and the lease expires.
     ///
-    /// If that takes time, its owner may request the resource before it is done. The engine must not grant this tenure any more, which is about
-    /// to end: [`Want::Any`] and [`Want::Mine`] wait until it has ended.
+    /// If ending the tenure takes time, its owner may request the resource before it has ended. The engine must not grant this tenure any
+    /// more: [`Want::Any`] and [`Want::Mine`] wait until it has ended.
     ///
     /// # Engines in this process
     /// The front end calls this for each waiter that was handed this tenure ([`Ask::waiting`]) and was dropped before it fetched the grant.
@@ -252,7 +252,9 @@ pub trait Engine: Send + Sync {
 pub(crate) fn at_once<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
-        Poll::Pending => panic!("an engine that is LOCAL has a future that is not ready at once"),
+        Poll::Pending => panic!(
+            "keylatch-lease: an engine with `LOCAL = true` returned a future that was not ready on its first poll"
+        ),
     }
 }
 
@@ -275,27 +277,28 @@ pub struct Ask<'a> {
     /// In a request to a [`LOCAL`](Engine::LOCAL) engine: whether the lease is handed to a waiter, which may be dropped before it fetches the
     /// grant: see [`Engine::abandon`].
     pub waiting: bool,
-    /// The time of the request, by [`Engine::now`]. A [`LOCAL`](Engine::LOCAL) engine counts from here, others count by their own clock.
+    /// The time of the request, by [`Engine::now`]. A [`LOCAL`](Engine::LOCAL) engine counts durations from this time; other engines
+    /// use their own clock.
     pub at: Duration,
 }
 
 /// The conditions under which a lease is granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// Only if no other owner has it. A tenure that this owner has is resumed; otherwise a tenure begins.
+    /// Only if no other owner has the lease. If this owner has it, its tenure is resumed; otherwise a tenure begins.
     Any,
-    /// Only if no other owner has it. A tenure that this owner has ends, and a new one begins.
+    /// Only if no other owner has the lease. If this owner has it, its tenure ends, and a new one begins.
     Fresh,
-    /// Only if this owner has it.
+    /// Only if this owner has the lease.
     Mine,
-    /// Only if no owner has it, this one included.
+    /// Only if no owner has the lease, not even this one.
     New,
 }
 
 /// The answer of [`Engine::acquire`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The owner has the lease.
+    /// The owner now has the lease.
     Granted {
         /// The number of the tenure.
         token: Token,
@@ -308,7 +311,7 @@ pub enum Answer {
     },
     /// An owner has the lease. With [`Want::New`] that may be the owner that asks.
     Busy {
-        /// The owner that has it.
+        /// The owner that has the lease.
         owner: Owner,
         /// The time left of its lease; `None` if it never expires.
         remaining: Option<Duration>,
@@ -393,7 +396,7 @@ pub struct Owned {
 pub enum Fail<X> {
     /// The request has not been carried out, and will not be.
     NotDone(X),
-    /// The request may have been carried out: its answer was lost. The front end asks again.
+    /// The request may have been carried out: its answer was lost. The front end sends it again.
     Unknown(X),
 }
 

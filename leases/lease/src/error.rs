@@ -41,7 +41,7 @@ pub enum AcquireError<X = Infallible> {
     Busy {
         /// The requested resource.
         resource: Resource,
-        /// The owner that has it.
+        /// The owner that has the resource.
         owner: Owner,
         /// The time left of that owner's lease, unless it is renewed; `None` if it never expires.
         remaining: Option<Duration>,
@@ -70,7 +70,7 @@ pub enum AcquireError<X = Infallible> {
         /// The time left until the engine grants leases again.
         remaining: Duration,
     },
-    /// An argument is invalid: the owner's name is empty, or it or the resource is longer than 1,024 bytes.
+    /// An argument is invalid: the owner's name is empty, or the name or the resource is longer than 1,024 bytes.
     Invalid {
         /// `"owner"` or `"resource"`.
         argument: &'static str,
@@ -103,13 +103,13 @@ pub enum AcquireError<X = Infallible> {
 pub enum RenewError<X = Infallible> {
     /// The tenure is over: there is nothing left to renew.
     Lost(Lost),
-    /// The expiry is `Fixed`, or is custom and refused, or is custom and was not serialised with the grant. The lease runs on
+    /// The expiry is `Fixed`, or its custom policy refused, or the custom policy was lost when the grant was serialised. The lease runs on
     /// to its end.
     NotRenewable {
         /// The leased resource.
         resource: Resource,
     },
-    /// An argument is invalid: the owner's name is empty, or it or the resource is longer than 1,024 bytes.
+    /// An argument is invalid: the owner's name is empty, or the name or the resource is longer than 1,024 bytes.
     Invalid {
         /// `"owner"` or `"resource"`.
         argument: &'static str,
@@ -132,7 +132,10 @@ pub enum RenewError<X = Infallible> {
 ///     resource: Resource::new("invoice", "2024-17"),
 ///     owner: Owner::named("jane"),
 /// };
-/// assert_eq!(error.to_string(), "invoice/2024-17 was not released: jane has it in another tenure");
+/// assert_eq!(
+///     error.to_string(),
+///     "invoice/2024-17 was not released: jane holds it in another tenure than that of the grant"
+/// );
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -146,10 +149,10 @@ pub enum ReleaseError<X = Infallible> {
     NotOwner {
         /// The resource to release.
         resource: Resource,
-        /// The owner that has it.
+        /// The owner that has the resource.
         owner: Owner,
     },
-    /// An argument is invalid: the owner's name is empty, or it or the resource is longer than 1,024 bytes.
+    /// An argument is invalid: the owner's name is empty, or the name or the resource is longer than 1,024 bytes.
     Invalid {
         /// `"owner"` or `"resource"`.
         argument: &'static str,
@@ -175,7 +178,7 @@ pub enum ReleaseError<X = Infallible> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LookError<X = Infallible> {
-    /// An argument is invalid: the owner's name is empty, or it or the resource is longer than 1,024 bytes.
+    /// An argument is invalid: the owner's name is empty, or the name or the resource is longer than 1,024 bytes.
     Invalid {
         /// `"owner"` or `"resource"`.
         argument: &'static str,
@@ -208,8 +211,8 @@ pub enum Lost {
     TakenOver,
     /// The lease was released: by its owner, by a caller that used the owner's name, or by an operator with the token.
     Released,
-    /// The engine no longer has the lease, though it has not expired: it was deleted in the store. Also if the cause is unknown, because the
-    /// engine did not answer, or several leases were lost while there was no connection.
+    /// The engine no longer has the lease, though it has not expired: it was deleted in the store. This is also reported if the cause is
+    /// unknown, because the engine did not answer, or because several leases were lost while there was no connection.
     EngineForgot,
     /// The lease is still valid, but for less time than the caller required.
     TooShort,
@@ -260,8 +263,8 @@ impl<X: fmt::Display> fmt::Display for RenewError<X> {
             Self::Lost(lost) => fmt::Display::fmt(lost, f),
             Self::NotRenewable { resource } => write!(
                 f,
-                "the lease of {resource} cannot be renewed: its expiry is `Fixed`, or a custom policy that refused or was \
-                 not serialised (acquire the lease again to set a new one)"
+                "the lease of {resource} cannot be renewed: its expiry is `Fixed`, or its custom policy refused, or the \
+                 policy was lost when the grant was serialised; acquire the lease again with a new expiry"
             ),
             Self::Invalid { argument } => write_invalid(f, argument),
             Self::Engine(error) => write_engine(f, error),
@@ -274,7 +277,7 @@ impl<X: fmt::Display> fmt::Display for ReleaseError<X> {
         match self {
             Self::NotHeld { resource } => write!(f, "{resource} was not released: no owner has a lease of it"),
             Self::NotOwner { resource, owner } => {
-                write!(f, "{resource} was not released: {owner} has it in another tenure")
+                write!(f, "{resource} was not released: {owner} holds it in another tenure than that of the grant")
             }
             Self::Invalid { argument } => write_invalid(f, argument),
             Self::Engine(error) => write_engine(f, error),

@@ -41,9 +41,9 @@ use core::time::Duration;
 /// ```
 #[derive(Clone)]
 pub enum Expiry {
-    /// This long from the first acquire of the tenure. Renewing does not extend it.
+    /// For this long from the first acquire of the tenure. Renewing does not extend it.
     Fixed(Duration),
-    /// This long from the last acquire or renewal by the same owner.
+    /// For this long from the last acquire or renewal by the same owner.
     Sliding(Duration),
     /// Like `Sliding(idle)`, but no longer than `total` from the first acquire of the tenure.
     SlidingUpTo {
@@ -97,7 +97,7 @@ impl Expiry {
     #[track_caller]
     pub(crate) fn assert_not_zero(&self) {
         if let Some(argument) = self.zero() {
-            panic!("the duration of a lease must not be zero: {argument}");
+            panic!("keylatch-lease: the duration of a lease must not be zero: {argument}");
         }
     }
 

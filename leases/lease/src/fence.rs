@@ -155,7 +155,7 @@ impl Fence {
         self.newest.lock().remove(resource);
     }
 
-    /// Returns the number of resources whose tokens it remembers.
+    /// Returns the number of resources whose tokens the fence remembers.
     ///
     /// # Examples
     ///
@@ -173,7 +173,7 @@ impl Fence {
         self.newest.lock().len()
     }
 
-    /// Returns whether it remembers no token.
+    /// Returns whether the fence remembers no token.
     ///
     /// # Examples
     ///

@@ -20,7 +20,7 @@ impl Index {
 
     #[inline]
     fn part(&mut self, hash: u64) -> &mut HashTable<u32> {
-        // Hashbrown itself looks at the lowest bits and the seven highest.
+        // Hashbrown itself uses the lowest bits and the seven highest.
         &mut self.parts[(hash >> 40) as usize % PARTS]
     }
 

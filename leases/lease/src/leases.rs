@@ -89,12 +89,12 @@ impl<C: Clock> Leases<Memory<C>> {
         self.len() == 0
     }
 
-    /// Does the work that is due: removes expired leases, serves their waiters, and wakes renewals and [`lost`](crate::Held::lost).
-    /// Returns the time until there is more to do, as things stand; `None` if there never will be.
+    /// Does the work that is due: removes expired leases, serves their waiters, and wakes renewals and [`lost`](crate::Held::lost). Returns
+    /// the time until more work will be due if nothing changes; `None` if none will be.
     ///
     /// With a [`StdClock`] it need not be called. With another clock, nothing is woken by time alone until it is called.
     ///
-    /// If more than 64 leases end within the same few milliseconds (or, if that is far ahead, minutes), the returned time may be too
+    /// If more than 64 leases end within the same few milliseconds (or, if their end is far ahead, minutes), the returned time may be too
     /// short; it is never too long.
     ///
     /// # Examples
@@ -149,7 +149,7 @@ impl<E: Engine> Leases<E> {
     }
 
     /// Acquires a lease, and waits while another owner has it. An owner that already has the lease gets it at once: the tenure continues
-    /// with the same token and with `x` as its policy, and its end is never brought forward.
+    /// with the same token and with `expiry` as its policy, and its end is never brought forward.
     ///
     /// The waiters of this process are served in order of arrival. In memory, a waiter that is served has the lease from then on, whether
     /// or not it is polled. With a server, the first waiter in line sends its own request when it is polled, so a future that is kept
@@ -163,7 +163,7 @@ impl<E: Engine> Leases<E> {
     ///   [`AcquireError::Engine`](crate::AcquireError::Engine) if the engine reports it.
     ///
     /// # Panics
-    /// If a duration of `x` is zero.
+    /// If a duration of `expiry` is zero.
     ///
     /// # Cancel safety
     /// See [`Acquire`].
@@ -184,8 +184,8 @@ impl<E: Engine> Leases<E> {
     /// # });
     /// ```
     #[track_caller]
-    pub fn acquire(&self, r: impl Into<Resource>, o: &Owner, x: impl Into<Expiry>) -> Acquire<'_, E> {
-        Acquire::new(self, r.into(), o.clone(), x.into())
+    pub fn acquire(&self, resource: impl Into<Resource>, owner: &Owner, expiry: impl Into<Expiry>) -> Acquire<'_, E> {
+        Acquire::new(self, resource.into(), owner.clone(), expiry.into())
     }
 
     /// Acquires a lease if no other owner has it.
@@ -201,7 +201,7 @@ impl<E: Engine> Leases<E> {
     /// [`status`](Self::status) reports no owner.
     ///
     /// # Panics
-    /// If a duration of `x` is zero.
+    /// If a duration of `expiry` is zero.
     ///
     /// # Examples
     /// ```
@@ -218,8 +218,13 @@ impl<E: Engine> Leases<E> {
     /// }
     /// ```
     #[track_caller]
-    pub fn try_acquire(&self, r: impl Into<Resource>, o: &Owner, x: impl Into<Expiry>) -> Call<'_, E, TryAcquire> {
-        Call::new(self, TryAcquire { request: Request::new(r.into(), o.clone(), x.into()) })
+    pub fn try_acquire(
+        &self,
+        resource: impl Into<Resource>,
+        owner: &Owner,
+        expiry: impl Into<Expiry>,
+    ) -> Call<'_, E, TryAcquire> {
+        Call::new(self, TryAcquire { request: Request::new(resource.into(), owner.clone(), expiry.into()) })
     }
 
     /// Extends a lease by the policy of this grant. The end is never brought forward.
@@ -294,12 +299,12 @@ impl<E: Engine> Leases<E> {
     /// leases.try_acquire_now("report", &jane, Duration::from_secs(60)).unwrap();
     /// leases.release_as("report", &jane).now().unwrap();
     /// ```
-    pub fn release_as(&self, r: impl Into<Resource>, o: &Owner) -> Call<'_, E, Release> {
-        Call::new(self, Release { resource: r.into(), owner: o.clone(), token: None })
+    pub fn release_as(&self, resource: impl Into<Resource>, owner: &Owner) -> Call<'_, E, Release> {
+        Call::new(self, Release { resource: resource.into(), owner: owner.clone(), token: None })
     }
 
     /// Ends exactly this tenure, whatever its owner: for an operator, who has the token from a list or from [`status`](Self::status). The
-    /// holder [finds out](crate::Held::check).
+    /// holder [is notified](crate::Held::check).
     ///
     /// The future's output is `Result<(), ReleaseError<E::Error>>`.
     ///
@@ -319,8 +324,8 @@ impl<E: Engine> Leases<E> {
     /// leases.release_token("report", token).now().unwrap();
     /// assert_eq!(held.check(), Err(Lost::Released));
     /// ```
-    pub fn release_token(&self, r: impl Into<Resource>, token: Token) -> Call<'_, E, ReleaseToken> {
-        Call::new(self, ReleaseToken { resource: r.into(), token })
+    pub fn release_token(&self, resource: impl Into<Resource>, token: Token) -> Call<'_, E, ReleaseToken> {
+        Call::new(self, ReleaseToken { resource: resource.into(), token })
     }
 
     /// Ends all tenures of an owner, as of one instant, and returns their number.
@@ -346,11 +351,11 @@ impl<E: Engine> Leases<E> {
     /// }
     /// assert_eq!(leases.release_all(&session).now(), Ok(2));
     /// ```
-    pub fn release_all(&self, o: &Owner) -> Call<'_, E, ReleaseAll> {
-        Call::new(self, ReleaseAll { owner: o.clone() })
+    pub fn release_all(&self, owner: &Owner) -> Call<'_, E, ReleaseAll> {
+        Call::new(self, ReleaseAll { owner: owner.clone() })
     }
 
-    /// Removes the expired leases, serves their waiters, and returns the number of leases that it removed. It is never necessary: a resource
+    /// Removes the expired leases, serves their waiters, and returns the number of leases removed. This call is never necessary: a resource
     /// whose lease has expired can be acquired, and each call removes a few expired leases in passing.
     ///
     /// The future's output is `Result<usize, LookError<E::Error>>`.
@@ -390,8 +395,8 @@ impl<E: Engine> Leases<E> {
     /// let leases = Leases::in_memory();
     /// assert_eq!(leases.status("report").now(), Ok(None));
     /// ```
-    pub fn status(&self, r: impl Into<Resource>) -> Call<'_, E, Status> {
-        Call::new(self, Status { resource: r.into() })
+    pub fn status(&self, resource: impl Into<Resource>) -> Call<'_, E, Status> {
+        Call::new(self, Status { resource: resource.into() })
     }
 
     /// Returns the grants of all leases that an owner has, in any order.
@@ -415,8 +420,8 @@ impl<E: Engine> Leases<E> {
     /// let grant = leases.try_acquire_now("report", &jane, Duration::from_secs(60)).unwrap();
     /// assert_eq!(leases.owned_by(&jane).now().unwrap()[0].token(), grant.token());
     /// ```
-    pub fn owned_by(&self, o: &Owner) -> Call<'_, E, OwnedBy> {
-        Call::new(self, OwnedBy { owner: o.clone() })
+    pub fn owned_by(&self, owner: &Owner) -> Call<'_, E, OwnedBy> {
+        Call::new(self, OwnedBy { owner: owner.clone() })
     }
 
     /// Returns the time left until the lease expires, by this grant alone: `None` if it never expires, zero if it has expired. The engine is
@@ -455,8 +460,8 @@ impl<E: Engine> Leases<E> {
     /// # Examples
     /// See [`Held`](crate::Held).
     #[track_caller]
-    pub fn hold(&self, r: impl Into<Resource>, o: &Owner, ttl: Duration) -> Hold<'_, E> {
-        Hold::new(Table::Borrowed(self), r.into(), o.clone(), ttl, Manner::Wait)
+    pub fn hold(&self, resource: impl Into<Resource>, owner: &Owner, ttl: Duration) -> Hold<'_, E> {
+        Hold::new(Table::Borrowed(self), resource.into(), owner.clone(), ttl, Manner::Wait)
     }
 
     /// Holds a lease as [`hold`](Self::hold) does, but does not wait: for work to be skipped if another owner does it.
@@ -487,8 +492,8 @@ impl<E: Engine> Leases<E> {
     /// # });
     /// ```
     #[track_caller]
-    pub fn try_hold(&self, r: impl Into<Resource>, o: &Owner, ttl: Duration) -> Hold<'_, E> {
-        Hold::new(Table::Borrowed(self), r.into(), o.clone(), ttl, Manner::Try)
+    pub fn try_hold(&self, resource: impl Into<Resource>, owner: &Owner, ttl: Duration) -> Hold<'_, E> {
+        Hold::new(Table::Borrowed(self), resource.into(), owner.clone(), ttl, Manner::Try)
     }
 
     /// Holds a lease as [`try_hold`](Self::try_hold) does, but takes over nothing: an owner that holds the lease already is refused, like
@@ -521,8 +526,8 @@ impl<E: Engine> Leases<E> {
     /// # });
     /// ```
     #[track_caller]
-    pub fn try_hold_new(&self, r: impl Into<Resource>, o: &Owner, ttl: Duration) -> Hold<'_, E> {
-        Hold::new(Table::Borrowed(self), r.into(), o.clone(), ttl, Manner::TryNew)
+    pub fn try_hold_new(&self, resource: impl Into<Resource>, owner: &Owner, ttl: Duration) -> Hold<'_, E> {
+        Hold::new(Table::Borrowed(self), resource.into(), owner.clone(), ttl, Manner::TryNew)
     }
 
     /// Holds a lease as [`hold`](Self::hold) does, and shares the `Leases` instead of borrowing them, so that the
@@ -551,11 +556,11 @@ impl<E: Engine> Leases<E> {
     /// # });
     /// ```
     #[track_caller]
-    pub fn hold_arc(self: &Arc<Self>, r: impl Into<Resource>, o: &Owner, ttl: Duration) -> Hold<'static, E>
+    pub fn hold_arc(self: &Arc<Self>, resource: impl Into<Resource>, owner: &Owner, ttl: Duration) -> Hold<'static, E>
     where
         E: 'static,
     {
-        Hold::new(Table::Shared(Arc::clone(self)), r.into(), o.clone(), ttl, Manner::Wait)
+        Hold::new(Table::Shared(Arc::clone(self)), resource.into(), owner.clone(), ttl, Manner::Wait)
     }
 }
 

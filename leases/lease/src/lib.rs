@@ -1,7 +1,7 @@
 //! Leases: locks that outlive a task, with an owner and an expiry.
 //!
-//! A user opens a record in a form and goes to lunch; nobody else may change the record until then. A worker takes a job that must
-//! not run twice. Each of them holds a *lease*. A lease belongs to an *owner*, which is a name, and not to a task or a thread. It
+//! A user opens a record in a form and goes to lunch; while it is open, no other user may change the record. A worker takes a job that
+//! must not run twice. The user and the worker each hold a *lease*. A lease belongs to an *owner*, which is a name, and not to a task or a thread. It
 //! expires unless it is renewed, so a closed browser or a crashed worker keeps nothing locked for ever.
 //!
 //! ```
@@ -31,7 +31,7 @@
 //!
 //! # Words
 //! - A *resource* is the thing that is leased: an entity and a key. A [`Resource`] is plain text, and need not exist anywhere.
-//! - An *owner* is the name of a session, a user or a worker. Every caller that uses the name is that [`Owner`].
+//! - An *owner* is the name of a session, a user or a worker. All callers that use the same name are the same [`Owner`].
 //! - A *tenure* is one uninterrupted hold of a resource by an owner. If the owner acquires the resource again, the tenure continues.
 //! - A *token* is the number of a tenure. Every tenure of a resource has a greater [`Token`] than all earlier ones.
 //! - A *grant* describes a tenure as plain data; acquiring returns one. Dropping a [`Grant`] releases nothing.
@@ -44,7 +44,7 @@
 //! | a job that runs under a lease | [`hold`], and [`Held::run`], which renews |
 //! | looking up owners and their leases | [`status`], [`owned_by`] |
 //!
-//! Each call returns a future. Its `.wait()` blocks the thread instead, and its `.now()` returns at once if the leases are in memory.
+//! Each of these calls returns a future. Its `.wait()` blocks the thread instead, and its `.now()` returns at once if the leases are in memory.
 //! `acquire_blocking`, `renew_now` and the like are short for these.
 //!
 //! [`try_acquire`]: Leases::try_acquire
@@ -62,8 +62,8 @@
 //! | [`Expiry`] | the lease ends | suits |
 //! |---|---|---|
 //! | `Sliding(d)`, also from a plain `Duration` | `d` after the last renewal | a holder that can say "I am still here" |
-//! | `SlidingUpTo { idle, total }` | `idle` after the last renewal, but at most `total` after its start | users who forget to leave |
-//! | `Fixed(d)` | `d` after its start, renewed or not | turns, reservations |
+//! | `SlidingUpTo { idle, total }` | `idle` after the last renewal, but at most `total` after its start | users who forget to close the record |
+//! | `Fixed(d)` | `d` after its start, renewed or not | reservations, time slots |
 //! | `Never` | when it is released | leases that only an administrator may break |
 //! | `Custom(policy)` | when the policy says so | office hours, quotas |
 //!
@@ -74,21 +74,22 @@
 //!
 //! # What it guarantees
 //! 1. *Exclusion.* At any instant of the engine's clock, at most one owner has an unexpired lease of a resource.
-//! 2. *The holder errs on the safe side.* If [`Held::check`] succeeds, the engine has not expired the lease.
+//! 2. *The holder errs on the safe side.* If [`Held::check`] succeeds, the lease has not expired by the engine's clock.
 //! 3. *Tokens grow*, whatever ended the previous tenure.
 //! 4. *Acquiring again is safe.* The owner of a lease gets it at once, with the same token, and never waits for itself.
-//! 5. *Only the owner* renews and releases, and only with a grant of the present tenure (or by name: [`release_as`](Leases::release_as)). An
-//!    operator can release by token: [`release_token`](Leases::release_token).
-//! 6. *No revival.* An expired lease is never renewed, even if nobody else has acquired it.
+//! 5. *Only the owner* can renew or release a lease, with a grant of the present tenure. Two calls release without a grant:
+//!    [`release_as`](Leases::release_as) by the owner's name, and [`release_token`](Leases::release_token), for an operator, by the token.
+//! 6. *No revival.* An expired lease is never renewed, even if no other owner has acquired the resource.
 //! 7. [`release_all`] releases exactly the leases of the owner, and returns their number.
-//! 8. *Timely take-over.* When a lease expires, the next waiter acquires it, by its own timer or at the next [`tick`](Leases::tick).
+//! 8. *Timely take-over.* When a lease expires, the next waiter acquires it, woken by its own timer or by the next
+//!    [`tick`](Leases::tick).
 //!    The timers of all waiters but the first fire 10 ms later, or 10 µs later per waiter if that is longer: they matter only if the first
 //!    waiter is not polled.
 //! 9. *No lost wakeup.* Each release or expiry admits one waiter, in order of arrival in this process. A waiter that has been granted the
 //!    lease has it, polled or not; if its future is dropped, the next waiter gets the lease.
 //! 10. *The holder learns of a loss without asking the engine.* When the lease expires, [`Held::lost`] is ready and [`Held::check`] fails.
-//!     (If the machine slept, `lost` may be late: see [Clocks](#clocks).) If another caller ends the tenure earlier, both happen then: in
-//!     memory at once; with a server when it sends its notification, for which the engine's page has a table.
+//!     (If the machine slept, `lost` may be late: see [Clocks](#clocks).) If another caller ends the tenure earlier, the same happens: at once
+//!     in memory; with a server, when its notification arrives (each engine's page has a table).
 //! 11. *Cancel safety.* Every future may be dropped at any moment. A dropped future leaves nothing behind in this process; a request that
 //!     had already been sent to a server may leave a lease, which its owner has until the lease expires (see
 //!     [`Acquire`](futures::Acquire)).

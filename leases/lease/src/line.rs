@@ -19,7 +19,7 @@ use crate::{
 
 /// The time for which the next in line leaves a new lease alone before it asks the engine, so that the engine notifies it of the end.
 ///
-/// Most leases with waiters end sooner, by a call in this process, and that call wakes the first in line. So a hand-over usually takes one
+/// Most leases with waiters end sooner, by a call in this process, and that call wakes the first in line. So a hand-off usually takes one
 /// request. If a call in another process ends the tenure within this time, the next in line notices it when the time has passed.
 const REST: Duration = Duration::from_millis(50);
 
@@ -33,7 +33,7 @@ const GRACE_FOR_EACH: Duration = Duration::from_micros(10);
 struct Ticket<'a, E: Engine> {
     leases: &'a Leases<E>,
     request: &'a Request,
-    /// `None` when it has left the line.
+    /// `None` after the ticket has left the line.
     wait: Option<u32>,
     timer: Timer,
 }
@@ -41,9 +41,9 @@ struct Ticket<'a, E: Engine> {
 /// The next step of a waiting request.
 enum Step {
     Done(Outcome),
-    /// The request's turn to ask an engine elsewhere.
+    /// It is the request's turn to ask an engine on a server.
     Ask,
-    /// A sleep until this time, or until the task is woken.
+    /// Sleep until this time, or until the task is woken.
     Sleep(Option<Duration>),
 }
 
@@ -113,7 +113,7 @@ impl<'a, E: Engine> Ticket<'a, E> {
         }
     }
 
-    /// Leaves the line with a lease until `end`, which an engine elsewhere has granted.
+    /// Leaves the line with a lease until `end`, which an engine on a server has granted.
     fn leave(&mut self, end: Option<Duration>) {
         let next = self.next_look(end); // if the clock panics, the ticket leaves when it is dropped
         let Some(wait) = self.wait.take() else { return };
@@ -152,7 +152,7 @@ impl<E: Engine> Drop for Ticket<'_, E> {
         let leases = self.leases;
         let engine = leases.engine();
         let leave = |at| {
-            // Dropped after the lock and the deferred work, even if a waker panics.
+            // These are dropped after the lock and the deferred work, even if a waker panics.
             let mut ending = None;
             leases.with_wait_list(|wait_list, deferred| {
                 let Some(token) = wait_list.leave(wait, deferred) else { return };
@@ -160,7 +160,7 @@ impl<E: Engine> Drop for Ticket<'_, E> {
                 engine.abandon(resource, owner, token);
             });
         };
-        // If the clock panics, the ticket leaves all the same.
+        // If the clock panics, the ticket leaves nevertheless.
         let mut panics = Panics::new();
         if let Some(at) = panics.catch(|| panics::or_else(|| engine.now(), || leave(Duration::ZERO))) {
             panics.catch(|| leave(at));
@@ -215,7 +215,7 @@ impl<E: Engine> Leases<E> {
                         Ok(Asked::Busy { remaining, .. }) => {
                             let sleep = remaining.into_iter().chain(self.engine().fallback()).min();
                             let next = Look::at(sleep.and_then(|sleep| at.checked_add(sleep)));
-                            // Unless it has been notified in the meantime.
+                            // Sets the time of the next check, unless the request has been notified in the meantime.
                             ticket.looks(|look| if look == Look::WhenTold { next } else { look });
                             // An engine that answers at once, and always has to be asked again, must not keep the task from yielding.
                             give_way().await;

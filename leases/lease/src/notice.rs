@@ -11,7 +11,8 @@ use crate::{Grant, Lost, Token, sync::Mutex};
 /// The channel by which an engine notifies a [`Held`](crate::Held) about its resource: which tenures have ended, or that the engine may have
 /// missed an event. See [`Engine::subscribe`](super::engine::Engine::subscribe).
 ///
-/// The engine calls it from its own task. From then on [`Held::check`](crate::Held::check) fails, whether the Held is polled or not.
+/// The engine calls [`ended`](Self::ended) and [`doubt`](Self::doubt) from its own task. After `ended`, [`Held::check`](crate::Held::check)
+/// fails, whether the `Held` is polled or not.
 ///
 /// # Examples
 /// ```
@@ -32,7 +33,7 @@ pub struct Notice {
 struct Told {
     /// The lease of the `Held`, once it has one.
     held: Option<Subject>,
-    /// The latest tenure that has ended, and how. All before it have ended, too.
+    /// The latest tenure that has ended, and how. All tenures before it have ended, too.
     ended: Option<(Token, Lost)>,
     doubt: Doubt,
     /// The wakers of the Held's futures, with their serial numbers.
@@ -43,7 +44,7 @@ struct Told {
 /// The subject of a notice.
 struct Subject {
     notice: Weak<Notice>,
-    /// The lease as granted, without an end, because it is renewed.
+    /// The grant of the lease, without an end, because the lease is renewed.
     grant: Grant,
 }
 
@@ -62,7 +63,7 @@ impl Notice {
     /// # Examples
     /// See [`Notice`].
     #[must_use]
-    #[allow(clippy::new_without_default)] // engines are given theirs
+    #[allow(clippy::new_without_default)] // `Leases` creates notices and passes them to the engines, which need no `Default`
     pub fn new() -> Self {
         Notice::among(Arc::default())
     }
@@ -103,7 +104,7 @@ impl Notice {
         Notice::doubt_all([self]);
     }
 
-    /// Does the same for many notices, as after a lost connection. A future that is woken by it checks all of their tenures.
+    /// Does the same for many notices, as after a lost connection. The future that is woken checks the tenures of all of them.
     ///
     /// # Examples
     /// ```
@@ -164,7 +165,7 @@ impl Notice {
         is_open
     }
 
-    /// Notes that the tenure has been checked. A new doubt in the meantime remains.
+    /// Records that the tenure has been checked. A doubt that arose in the meantime remains.
     pub(crate) fn is_looked_at(&self) {
         let told = &mut *self.told.lock();
         if told.doubt == Doubt::InHand {

@@ -1,4 +1,4 @@
-//! Panics of user code, which must not keep the rest of a call's work from being done.
+//! Panics of user code, which must not prevent the rest of a call's work.
 
 #[cfg(feature = "std")]
 use std::{
@@ -67,8 +67,8 @@ pub(crate) fn or_else<R>(step: impl FnOnce() -> R, otherwise: impl FnOnce()) -> 
     result
 }
 
-/// Calls `act` with each item, even if it panics for some. With `std` the first panic is resumed at the end, unless the thread is panicking
-/// already; without it a second panic aborts.
+/// Calls `act` with each item, even if `act` panics for some. With `std` the first panic is resumed at the end, unless the thread is
+/// panicking already; without `std` a second panic aborts.
 pub(crate) fn each<T>(items: impl IntoIterator<Item = T>, mut act: impl FnMut(T)) {
     #[cfg(feature = "std")]
     {

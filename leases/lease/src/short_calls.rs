@@ -70,19 +70,19 @@ macro_rules! short_calls {
 }
 
 short_calls! {
-    try_acquire(r: impl Into<Resource>, o: &Owner, x: impl Into<Expiry>) -> AcquireError<Grant>;
+    try_acquire(resource: impl Into<Resource>, owner: &Owner, expiry: impl Into<Expiry>) -> AcquireError<Grant>;
     try_acquire_now "let grant = leases.try_acquire_now(\"report\", &jane, minute).unwrap();"
     try_acquire_blocking "let grant = leases.try_acquire_blocking(\"report\", &jane, minute).unwrap();"
 
-    release_as(r: impl Into<Resource>, o: &Owner) -> ReleaseError<()>;
+    release_as(resource: impl Into<Resource>, owner: &Owner) -> ReleaseError<()>;
     release_as_now "leases.try_acquire_now(\"report\", &jane, minute).unwrap();\nleases.release_as_now(\"report\", &jane).unwrap();"
     release_as_blocking "leases.try_acquire_now(\"report\", &jane, minute).unwrap();\nleases.release_as_blocking(\"report\", &jane).unwrap();"
 
-    release_token(r: impl Into<Resource>, t: Token) -> ReleaseError<()>;
+    release_token(resource: impl Into<Resource>, token: Token) -> ReleaseError<()>;
     release_token_now "let grant = leases.try_acquire_now(\"report\", &jane, minute).unwrap();\nleases.release_token_now(\"report\", grant.token()).unwrap();"
     release_token_blocking "let grant = leases.try_acquire_blocking(\"report\", &jane, minute).unwrap();\nleases.release_token_blocking(\"report\", grant.token()).unwrap();"
 
-    release_all(o: &Owner) -> LookError<usize>;
+    release_all(owner: &Owner) -> LookError<usize>;
     release_all_now "leases.try_acquire_now(\"report\", &jane, minute).unwrap();\nassert_eq!(leases.release_all_now(&jane), Ok(1));"
     release_all_blocking "leases.try_acquire_now(\"report\", &jane, minute).unwrap();\nassert_eq!(leases.release_all_blocking(&jane), Ok(1));"
 
@@ -90,11 +90,11 @@ short_calls! {
     release_expired_now "assert_eq!(leases.release_expired_now(), Ok(0));"
     release_expired_blocking "assert_eq!(leases.release_expired_blocking(), Ok(0));"
 
-    status(r: impl Into<Resource>) -> LookError<Option<LeaseStatus>>;
+    status(resource: impl Into<Resource>) -> LookError<Option<LeaseStatus>>;
     status_now "leases.try_acquire_now(\"report\", &jane, minute).unwrap();\nassert_eq!(leases.status_now(\"report\").unwrap().unwrap().owner(), &jane);"
     status_blocking "leases.try_acquire_now(\"report\", &jane, minute).unwrap();\nassert_eq!(leases.status_blocking(\"report\").unwrap().unwrap().owner(), &jane);"
 
-    owned_by(o: &Owner) -> LookError<Vec<Grant>>;
+    owned_by(owner: &Owner) -> LookError<Vec<Grant>>;
     owned_by_now "leases.try_acquire_now(\"report\", &jane, minute).unwrap();\nassert_eq!(leases.owned_by_now(&jane).unwrap().len(), 1);"
     owned_by_blocking "leases.try_acquire_now(\"report\", &jane, minute).unwrap();\nassert_eq!(leases.owned_by_blocking(&jane).unwrap().len(), 1);"
 }
@@ -205,11 +205,11 @@ impl<E: Engine> Leases<E> {
     #[track_caller]
     pub fn acquire_blocking(
         &self,
-        r: impl Into<Resource>,
-        o: &Owner,
-        x: impl Into<Expiry>,
+        resource: impl Into<Resource>,
+        owner: &Owner,
+        expiry: impl Into<Expiry>,
     ) -> Result<Grant, AcquireError<E::Error>> {
-        self.acquire(r, o, x).wait()
+        self.acquire(resource, owner, expiry).wait()
     }
 
     /// Short for [`acquire`](Self::acquire)`(..).wait_for(longest)`.
@@ -230,12 +230,12 @@ impl<E: Engine> Leases<E> {
     #[track_caller]
     pub fn acquire_for(
         &self,
-        r: impl Into<Resource>,
-        o: &Owner,
-        x: impl Into<Expiry>,
+        resource: impl Into<Resource>,
+        owner: &Owner,
+        expiry: impl Into<Expiry>,
         longest: Duration,
     ) -> Result<Grant, AcquireError<E::Error>> {
-        self.acquire(r, o, x).wait_for(longest)
+        self.acquire(resource, owner, expiry).wait_for(longest)
     }
 
     /// Short for [`hold`](Self::hold)`(..).wait()`.
@@ -256,8 +256,8 @@ impl<E: Engine> Leases<E> {
     #[track_caller]
     pub fn hold_blocking(
         &self,
-        r: impl Into<Resource>,
-        o: &Owner,
+        resource: impl Into<Resource>,
+        owner: &Owner,
         ttl: Duration,
     ) -> Result<Held<'_, E>, AcquireError<E::Error>> {
         self.hold(r, o, ttl).wait()

@@ -1,12 +1,12 @@
-//! A slab: records with a number each, so that links and indexes can use numbers instead of pointers.
+//! A slab: records, each with a number, so that links and indexes can use numbers instead of pointers.
 //!
 //! Records lie in chunks of 64. Growing adds a chunk and moves no record, so that no call stalls because the table is large. A chunk is freed
 //! when its last record is removed, so that memory follows the number of records down as well as up. One empty chunk is kept as a spare:
 //! otherwise a number of records that swings around a multiple of 64 would allocate at every swing.
 //!
-//! A chunk has a bitmap of the places in use. The chunks that have room are in a doubly linked list, and so are the entries of the table whose
-//! chunk has been freed. So inserting and removing take constant time, apart from the allocator's time and from growing and shrinking the table
-//! of chunks (24 bytes for every 64 records, amortized).
+//! A chunk has a bitmap of the places in use. The chunks with room are in a doubly linked list; the entries of the table whose chunk has
+//! been freed are in another. So inserting and removing take constant time, apart from the allocator's time and from growing and shrinking
+//! the table of chunks (24 bytes for every 64 records, amortized).
 //!
 //! A place is an `Option<T>`, which is no larger than a record that has a niche (a box, a reference, an enum, a `bool`).
 //!
@@ -22,20 +22,20 @@ use core::{
 #[path = "slab_tests.rs"]
 mod tests;
 
-/// The number of places in a chunk, which is that of the bits in its bitmap.
+/// The number of places in a chunk: one for each bit of its bitmap.
 const PLACES: usize = 64;
 /// The largest number of chunks. The last chunk that `u32` could number is not used, so that `u32::MAX` can stand for "none".
 const MAX_CHUNKS: usize = u32::MAX as usize / PLACES;
 /// The capacity below which the table of chunks is not shrunk.
 const SMALL: usize = 16;
-/// No chunk.
+/// Stands for no chunk.
 const NONE: u32 = u32::MAX;
 
 type Places<T> = Box<[Option<T>; PLACES]>;
 
 /// An entry in the table of chunks.
 struct Chunk<T> {
-    /// `None` while the chunk is freed.
+    /// The places; `None` while the chunk is freed.
     places: Option<Places<T>>,
     /// A bit for each place in use.
     used: u64,
@@ -93,7 +93,7 @@ impl<T> Slab<T> {
         self.insert_with(|| record)
     }
 
-    /// Inserts a record that is created when its place has been found.
+    /// Inserts a record that is created after its place has been found.
     ///
     /// # Panics
     ///
@@ -123,7 +123,7 @@ impl<T> Slab<T> {
     #[inline]
     pub(crate) fn remove(&mut self, id: u32) -> T {
         let record = self.slot(id).and_then(Option::take);
-        let Some(record) = record else { panic!("no record {id}") };
+        let Some(record) = record else { panic!("keylatch-lease: internal error: no record {id}") };
         self.vacate(id);
         record
     }
@@ -136,7 +136,7 @@ impl<T> Slab<T> {
     #[inline]
     pub(crate) fn forget(&mut self, id: u32) {
         let slot = self.slot(id).filter(|slot| slot.is_some());
-        let Some(slot) = slot else { panic!("no record {id}") };
+        let Some(slot) = slot else { panic!("keylatch-lease: internal error: no record {id}") };
         *slot = None;
         self.vacate(id);
     }
@@ -181,7 +181,7 @@ impl<T> Slab<T> {
             unlink(&mut self.chunks, &mut self.void, at);
             at
         };
-        // Collected, because a boxed array would be built on the stack first.
+        // The array is collected, because a boxed array would be built on the stack first.
         let places: Box<[Option<T>]> = iter::repeat_with(|| None).take(PLACES).collect();
         let places = places.try_into().unwrap_or_else(|_| unreachable!("as many as were taken"));
         self.chunks[at as usize].places = Some(places);
@@ -208,7 +208,7 @@ impl<T> Slab<T> {
             unlink(&mut self.chunks, &mut self.void, last);
             self.chunks.pop();
         }
-        // Far enough from the next growth that shrinking and growing take amortized constant time.
+        // The table shrinks so far from its next growth that shrinking and growing take amortized constant time.
         if self.chunks.capacity() > SMALL && self.chunks.len() <= self.chunks.capacity() / 4 {
             self.chunks.shrink_to(SMALL.max(self.chunks.len() * 2));
         }
@@ -220,14 +220,14 @@ impl<T> Index<u32> for Slab<T> {
 
     #[inline]
     fn index(&self, id: u32) -> &T {
-        self.get(id).unwrap_or_else(|| panic!("no record {id}"))
+        self.get(id).unwrap_or_else(|| panic!("keylatch-lease: internal error: no record {id}"))
     }
 }
 
 impl<T> IndexMut<u32> for Slab<T> {
     #[inline]
     fn index_mut(&mut self, id: u32) -> &mut T {
-        self.get_mut(id).unwrap_or_else(|| panic!("no record {id}"))
+        self.get_mut(id).unwrap_or_else(|| panic!("keylatch-lease: internal error: no record {id}"))
     }
 }
 
@@ -238,7 +238,7 @@ fn split(id: u32) -> (usize, usize) {
 
 /// Returns the number of the next chunk after `chunks`.
 fn number(chunks: usize) -> u32 {
-    assert!(chunks < MAX_CHUNKS, "more than {} records", MAX_CHUNKS * PLACES);
+    assert!(chunks < MAX_CHUNKS, "keylatch-lease: more than {} leases or waiters", MAX_CHUNKS * PLACES);
     chunks as u32
 }
 

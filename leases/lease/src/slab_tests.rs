@@ -3,7 +3,7 @@ use alloc::{collections::BTreeMap, rc::Rc, vec::Vec};
 use core::mem;
 use proptest::prelude::*;
 
-/// Returns the number of chunks that hold memory, the spare included.
+/// Returns the number of chunks that hold memory, including the spare one.
 fn memory<T>(slab: &Slab<T>) -> usize {
     slab.chunks.iter().filter(|chunk| chunk.places.is_some()).count()
 }
@@ -22,7 +22,7 @@ fn list<T>(slab: &Slab<T>, head: u32) -> Vec<u32> {
     list
 }
 
-/// Asserts the invariants between two calls.
+/// Checks the invariants that hold between two calls.
 fn check<T>(slab: &Slab<T>) {
     let (mut room, mut void, mut len) = (Vec::new(), Vec::new(), 0);
     for (at, chunk) in slab.chunks.iter().enumerate() {
@@ -220,7 +220,7 @@ fn no_record_has_the_last_number() {
 }
 
 #[test]
-#[should_panic(expected = "more than 4294967232 records")]
+#[should_panic(expected = "more than 4294967232 leases or waiters")]
 fn running_out_of_numbers_panics() {
     number(MAX_CHUNKS);
 }

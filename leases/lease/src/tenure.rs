@@ -1,8 +1,8 @@
 //! The tenures of [`Held`](crate::Held)s, and the queue from which renewals are batched.
 //!
 //! The renewal of a lease on a server includes other leases of this process that are due soon, in one request. No lease depends on that.
-//! The future of a lease that was included wakes when it would have anyway, and sees that the lease has been renewed. If it has not yet,
-//! the future waits a little for the request that includes it, at most twice, and then sends its own.
+//! The future of an included lease wakes when it would have anyway, and finds that the lease has been renewed. If it has not been renewed
+//! yet, the future waits a little for the request that includes it, at most twice, and then sends its own.
 
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use core::time::Duration;
@@ -10,7 +10,7 @@ use core::time::Duration;
 use crate::{Grant, Lost, Owner, Resource, Token, notice::Notice, sync::Mutex};
 
 /// The largest number of leases in one request.
-pub(crate) const TOGETHER: usize = 256;
+pub(crate) const MAX_BATCH: usize = 256;
 
 /// The factor by which each refusal reduces the number of leases in the next request, down to one.
 const FEWER: u32 = 8;
@@ -24,7 +24,7 @@ pub(crate) struct Tenure {
     pub(crate) owner: Owner,
     pub(crate) token: Token,
     pub(crate) state: Mutex<State>,
-    /// The subscription at an engine elsewhere, if that engine notifies.
+    /// The subscription at an engine on a server, if that engine notifies.
     pub(crate) notice: Option<Arc<Notice>>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct State {
     pub(crate) renewed: Duration,
     /// The number of requests for other leases that have included this one since then.
     pub(crate) rides: u32,
-    /// The number of refused requests since then, of this lease or including it.
+    /// The number of refused requests since then, of this lease or of another one that included it.
     pub(crate) refusals: u32,
     /// How the lease was lost: the `Held` has ended, or a server has reported the loss.
     pub(crate) over: Option<Lost>,
@@ -60,7 +60,7 @@ impl Tenure {
         if state.grant.end.is_some_and(is_over) {
             return;
         }
-        // Another renewal may have been faster.
+        // The answer to another renewal may have arrived first.
         state.grant.end = end.zip(state.grant.end).map(|(new, old)| new.max(old));
         state.renewed = state.renewed.max(asked);
         (state.rides, state.refusals) = (0, 0);
@@ -85,10 +85,10 @@ pub(crate) struct RenewalQueue {
 
 struct Entry {
     tenure: Arc<Tenure>,
-    /// The time of the tenure's last renewal when it entered. If the tenure now has another, this entry is no longer due.
+    /// The time of the tenure's last renewal when it entered. If the tenure has been renewed since, this entry is no longer due.
     renewed: Duration,
     /// Whether another request includes the tenure. If so, no further request takes it before it is due.
-    is_along: bool,
+    is_batched: bool,
 }
 
 impl RenewalQueue {
@@ -97,10 +97,10 @@ impl RenewalQueue {
     }
 
     /// Adds a tenure. Its place is removed when another tenure's request takes it.
-    pub(crate) fn enter(&mut self, due: Duration, tenure: &Arc<Tenure>, renewed: Duration, is_along: bool) -> Place {
+    pub(crate) fn enter(&mut self, due: Duration, tenure: &Arc<Tenure>, renewed: Duration, is_batched: bool) -> Place {
         self.last += 1;
         let place = (due, self.last);
-        self.due.insert(place, Entry { tenure: Arc::clone(tenure), renewed, is_along });
+        self.due.insert(place, Entry { tenure: Arc::clone(tenure), renewed, is_batched });
         place
     }
 
@@ -117,16 +117,16 @@ impl RenewalQueue {
         moment: Duration,
         refusals: u32,
     ) -> Vec<Arc<Tenure>> {
-        let most = FEWER.checked_pow(refusals).map_or(0, |fewer| TOGETHER / fewer as usize).saturating_sub(1);
+        let most = FEWER.checked_pow(refusals).map_or(0, |fewer| MAX_BATCH / fewer as usize).saturating_sub(1);
         let by = (now.saturating_add(moment), u64::MAX);
         let is_due = |(place, entry): &(&Place, &Entry)| {
-            (place.0 <= now || !entry.is_along)
+            (place.0 <= now || !entry.is_batched)
                 && !Arc::ptr_eq(&entry.tenure, one)
                 && entry.tenure.state.lock().renewed == entry.renewed
         };
         let places: Vec<Place> = self.due.range(..=by).filter(is_due).map(|(place, _)| *place).take(most).collect();
-        let along: Vec<_> = places.into_iter().filter_map(|place| self.leave(place)).collect();
-        along.iter().for_each(|tenure| tenure.state.lock().rides += 1);
-        along
+        let batched: Vec<_> = places.into_iter().filter_map(|place| self.leave(place)).collect();
+        batched.iter().for_each(|tenure| tenure.state.lock().rides += 1);
+        batched
     }
 }

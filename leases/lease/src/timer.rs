@@ -18,7 +18,7 @@ impl Timer {
         Timer::default()
     }
 
-    /// Is ready if `due` may have come; `now` is the time of the caller's clock. With `None` it is never ready.
+    /// Returns `Ready` if `due` may have come; `now` is the time of the caller's clock. Without a `due` time it is always pending.
     #[cfg(feature = "std")]
     pub(crate) fn poll(&mut self, due: Option<Duration>, now: Duration, cx: &mut Context<'_>) -> Poll<()> {
         let Some(due) = due else {

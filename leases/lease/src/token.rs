@@ -27,7 +27,7 @@ pub struct Token(NonZeroU64);
 impl Token {
     /// Returns the token with this number; `None` for zero, which is no token.
     ///
-    /// It is for stored tokens that are read back. New tokens come from acquiring.
+    /// Use this for stored tokens that are read back. New tokens come from acquiring.
     ///
     /// # Examples
     ///
@@ -45,7 +45,7 @@ impl Token {
         }
     }
 
-    /// Returns the number, to be sent along with a write.
+    /// Returns the number, to be sent with a write.
     ///
     /// # Examples
     ///

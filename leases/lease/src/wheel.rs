@@ -32,7 +32,7 @@ const LEVELS: usize = u64::BITS.div_ceil(BITS) as usize;
 const PRESENT: usize = LEVELS * SLOTS;
 /// The largest number of nodes of a slot that [`Wheel::next_due`] examines.
 const GLANCE: usize = 64;
-/// The number that stands for no node.
+/// Stands for no node.
 const NONE: u32 = Links::NONE;
 
 /// A node's place in the wheel: its slot, and its neighbours in the ring of that slot's nodes.
@@ -44,7 +44,7 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// The number that stands for no node.
+    /// Stands for no node.
     pub(crate) const NONE: u32 = u32::MAX;
     const NO_SLOT: u16 = u16::MAX;
 
@@ -78,7 +78,7 @@ pub(crate) trait Nodes {
 #[derive(Clone, Copy)]
 struct Slot {
     number: usize,
-    /// The tick at which the slot begins; in the present, the tick in which the node is due.
+    /// The tick at which the slot begins; for the present, the tick in which the node is due.
     start: u64,
 }
 
@@ -88,12 +88,13 @@ pub(crate) struct Wheel {
     /// of a slot that begins at this tick and is being cascaded. There is at most one such slot, because a slot is emptied
     /// before time moves on.
     elapsed: u64,
-    /// A tick before which no slot in use begins and no node of the present is due: until then there is nothing to look at.
+    /// A lower bound for the next event: before this tick no slot in use begins, and no node in the two rings of the present is
+    /// due, so there is nothing to search.
     next: u64,
     /// The slots in use, one bit each, by level. All nodes of a level are within one slot of the next level, so slots do
     /// not wrap around, and the lowest bit is the earliest slot.
     used: [u64; LEVELS],
-    /// A node of each slot's ring, then of the two rings of the present.
+    /// A node of each slot's ring, and then of the two rings of the present.
     heads: [u32; PRESENT + 2],
     /// For each list of the present, a time before which none of its nodes is due.
     bounds: [Duration; 2],
@@ -122,8 +123,8 @@ impl Wheel {
     #[inline]
     pub(crate) fn insert(&mut self, nodes: &mut impl Nodes, id: u32) {
         if let Some(due) = nodes.due(id) {
-            // Into the front list, because a node in the back list that is due at once would cause all other nodes there
-            // to be examined.
+            // The node goes into the front list, because a node in the back list that is due at once would cause all other nodes there to
+            // be examined.
             let slot = self.slot_of(due, self.front);
             self.link(nodes, id, slot, due);
         }
@@ -151,8 +152,8 @@ impl Wheel {
     /// due or `budget` is used up. The budget is reduced by one for each node that is touched: one that is returned, that
     /// cascades to a finer slot, that moves because it was postponed, or that is removed because it is never due any more.
     ///
-    /// If `thorough`, it also looks for nodes that are due within the current millisecond, and not only up to its start. A
-    /// caller that comes by often has less work without.
+    /// If `thorough`, the search includes nodes that are due within the current millisecond, and not only up to its start. For a caller
+    /// that comes often, a search that is not thorough is less work.
     ///
     /// A `now` before that of an earlier call is allowed, and finds fewer nodes.
     #[inline]
@@ -179,7 +180,7 @@ impl Wheel {
                 None => {}
                 Some(due) if due <= now => return Some(id),
                 Some(due) => {
-                    // Never the slot that the node comes from: once a slot has begun, no node belongs to it any more.
+                    // This is never the slot that the node comes from: once a slot has begun, no node belongs to it any more.
                     let slot = self.slot_of(due, self.front ^ 1);
                     self.link(nodes, id, slot, due);
                 }
@@ -194,7 +195,7 @@ impl Wheel {
     /// the start of the slot, and a [`pop_due`](Self::pop_due) at that time brings the next result closer. It is not
     /// before the `now` of a thorough `pop_due` that had budget left, unless a node was inserted that was due by then.
     ///
-    /// It also moves the postponed nodes that it examines, at most 64 in a slot, to their right slots.
+    /// The call also moves the postponed nodes that it examines, at most 64 in a slot, to their right slots.
     pub(crate) fn next_due(&mut self, nodes: &mut impl Nodes) -> Option<Duration> {
         let mut earliest = None;
         for list in 0..2 {
@@ -204,7 +205,7 @@ impl Wheel {
             }
             earliest = earlier(earliest, due);
         }
-        // One slot is enough, unless all of its nodes leave it, as those of a cascading slot do; then the next one, too.
+        // One slot is enough, unless all of its nodes leave it, as those of a cascading slot do; then the next slot is examined, too.
         while let Some((start, slot)) = self.first_slot() {
             let start = Duration::from_millis(start);
             if earliest.is_some_and(|earliest| earliest <= start) {

@@ -9,7 +9,7 @@ use proptest::{prelude::*, sample::Index};
 /// A budget that no test here uses up, unless the wheel loops.
 const ALL: u32 = 1 << 22;
 
-/// Nodes by number, and the number of times that the wheel asked for their due times.
+/// Nodes by number, and the number of times that the wheel has asked for their due times.
 #[derive(Default)]
 struct Timers {
     links: Vec<Links>,
@@ -44,7 +44,7 @@ fn us(us: u64) -> Duration {
     Duration::from_micros(us)
 }
 
-/// A wheel with a node for each due time, numbered from 0.
+/// Creates a wheel with a node for each due time, numbered from 0.
 fn wheel(dues: impl IntoIterator<Item = Duration>) -> (Wheel, Timers) {
     let (mut wheel, mut nodes) = (Wheel::new(), Timers::default());
     for due in dues {
@@ -65,7 +65,7 @@ fn pop_all(wheel: &mut Wheel, nodes: &mut Timers, now: Duration, thorough: bool)
     popped
 }
 
-/// Checks the invariants between two calls.
+/// Checks the invariants that hold between two calls.
 fn check(wheel: &Wheel, nodes: &Timers) {
     let mut seen = 0;
     let mut cascading = 0;
@@ -119,9 +119,9 @@ enum When {
     /// This long before now.
     Ago(Duration),
     At(Duration),
-    /// Some nanoseconds from the start of the next slot of this level.
+    /// Some nanoseconds before or after the start of the next slot of this level.
     Border(u32, i8),
-    /// Some nanoseconds from the due time of an existing node.
+    /// Some nanoseconds before or after the due time of an existing node.
     Like(Index, i8),
 }
 
@@ -153,18 +153,18 @@ fn shifted(time: Duration, nanos: i8) -> Duration {
 #[derive(Clone, Debug)]
 enum Op {
     Insert(When),
-    /// Inserts many nodes, each a little after the last: the first time, the number, and the nanoseconds in between.
+    /// Inserts many nodes, each due a little after the previous one: the first due time, the number, and the nanoseconds in between.
     Flock(When, u32, u32),
     Remove(Index),
-    /// Postpones a node without telling the wheel.
+    /// Postpones a node without notifying the wheel.
     Renew(Index, When),
     RenewAll(When),
-    /// Makes a node never due, without telling the wheel.
+    /// Makes a node never due, without notifying the wheel.
     Forget(Index),
     /// Removes a node, and inserts it with another due time.
     Change(Index, When),
     Advance(When),
-    /// Pops with a clock that is behind.
+    /// Pops with a clock that is behind the wheel's time.
     Back(Duration, u32),
     Pop(u32, bool),
     PopAll(bool),
@@ -190,7 +190,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A wheel, and a sorted map that must agree with it.
+/// A wheel, and a sorted map with which it must agree.
 struct Both {
     wheel: Wheel,
     nodes: Timers,
@@ -219,7 +219,7 @@ impl Both {
         }
     }
 
-    /// Picks a node, an early one more often, because the wheel examines those next.
+    /// Picks a node, more often an early one, because the wheel examines those next.
     fn pick(&self, index: &Index) -> Option<u32> {
         let among = self.order.len().min(1 + index.index(80));
         (among > 0).then(|| self.order.iter().nth(index.index(among)).unwrap().1)
@@ -425,7 +425,7 @@ fn the_next_due_is_exact_for_up_to_64_nodes_in_a_slot() {
 
 #[test]
 fn the_next_due_includes_nodes_that_it_moves_into_the_present() {
-    // All nodes are in one slot, which a budget of one only begins to cascade. One is due in its first millisecond.
+    // All nodes are in one slot, which a budget of one only begins to cascade. One node is due in the slot's first millisecond.
     let (mut wheel, mut nodes) = wheel([ms(64 * 3 + 9), us(64 * 3_000 + 500), ms(64 * 3 + 5)]);
     assert_eq!(wheel.pop_due(&mut nodes, ms(64 * 3), true, &mut 1), None);
     assert_eq!(wheel.next_due(&mut nodes), Some(us(64 * 3_000 + 500)));
@@ -470,7 +470,7 @@ fn a_driver_that_sleeps_until_the_next_due_is_on_time_and_rarely_wakes_in_vain()
     let (wakes, came) = drive(&mut wheel, &mut nodes);
     assert_eq!(came, dues);
     assert!(wakes < 300 + 100, "{wakes}");
-    // More than 64 nodes in one millisecond: the driver does not spin until that millisecond is over.
+    // If more than 64 nodes are in one millisecond, the driver does not spin until that millisecond is over.
     let dues: Vec<_> = (0..300).map(|nth| ms(5) + us(500 + nth)).collect();
     let (mut wheel, mut nodes) = self::wheel(dues.iter().copied());
     let (wakes, came) = drive(&mut wheel, &mut nodes);
@@ -481,7 +481,7 @@ fn a_driver_that_sleeps_until_the_next_due_is_on_time_and_rarely_wakes_in_vain()
 #[test]
 fn a_million_nodes_in_one_slot_are_handled_a_few_at_a_time() {
     const COUNT: u64 = 1_000_000;
-    // All in one slot of level 4, which is four hours wide. Every tenth node is postponed to twice the time.
+    // All nodes are in one slot of level 4, which is four hours wide. Every tenth node is postponed to twice its due time.
     let begin = ms(1 << 24);
     let (mut wheel, mut nodes) = wheel((0..COUNT).map(|nth| begin + us(nth * 10_000)));
     let heads = wheel.heads.iter().filter(|&&head| head != NONE).count();
@@ -525,7 +525,7 @@ fn a_million_nodes_that_are_due_after_a_jump_are_touched_once() {
 #[test]
 fn nodes_of_one_millisecond_are_examined_once_at_each_time() {
     const COUNT: u64 = 10_000;
-    // Every other node is due by 5.5 ms, and each call takes one.
+    // Every second node is due by 5.5 ms, and each call takes one.
     let due = |nth: u64| if nth % 2 == 0 { us(5_400) } else { us(5_600) };
     let (mut wheel, mut nodes) = wheel((0..COUNT).map(due));
     nodes.asked.set(0);
@@ -534,7 +534,7 @@ fn nodes_of_one_millisecond_are_examined_once_at_each_time() {
         came += 1;
     }
     assert_eq!((came, nodes.asked.get()), (COUNT / 2, COUNT));
-    // New nodes that are due at once do not cause the others to be examined again.
+    // New nodes that are due at once do not cause the other nodes to be examined again.
     nodes.asked.set(0);
     for _ in 0..COUNT {
         let id = nodes.add(Some(us(5_000)));

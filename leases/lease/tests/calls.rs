@@ -1,4 +1,4 @@
-//! Types, calls and errors, as documented, and the hand-over of leases. The guarantees, `Held` and the wakers are tested in other
+//! Types, calls and errors, as documented, and the hand-off of leases. The guarantees, `Held` and the wakers are tested in other
 //! files.
 #![cfg(feature = "std")] // threads that block
 
@@ -413,7 +413,7 @@ fn a_policy_cannot_shorten_a_lease() {
 }
 
 #[test]
-fn a_waiters_policy_is_asked_at_the_hand_over_and_its_time_starts_there() {
+fn a_waiters_policy_is_asked_at_the_hand_off_and_its_time_starts_there() {
     let (table, clock) = table();
     let [ann, bob] = owners();
     let grant = take(&table, "a", &ann, secs(10));
@@ -432,7 +432,7 @@ fn a_waiters_policy_is_asked_at_the_hand_over_and_its_time_starts_there() {
 }
 
 #[test]
-fn a_waiter_whose_policy_refuses_at_the_hand_over_fails_and_the_next_waiter_is_served() {
+fn a_waiter_whose_policy_refuses_at_the_hand_off_fails_and_the_next_waiter_is_served() {
     for no in [None, Some(Duration::ZERO)] {
         let (table, _clock) = table();
         let [ann, bob, cid] = owners();
@@ -475,7 +475,7 @@ fn a_resumed_acquire_whose_policy_refuses_keeps_the_end() {
     }
 }
 
-/// Causes every kind of question to a policy: at an acquire, a renewal, a resumed acquire, a hand-over by a release and by an expiry, and
+/// Causes every kind of question to a policy: at an acquire, a renewal, a resumed acquire, a hand-off by a release and by an expiry, and
 /// for a fresh token. Each time the policy uses the leases.
 fn asks_a_policy_that_uses_the_table(uses: impl Fn(&Table, usize) + Send + Sync + 'static) {
     let (table, clock) = table();
@@ -505,12 +505,12 @@ fn asks_a_policy_that_uses_the_table(uses: impl Fn(&Table, usize) + Send + Sync 
     has_been_asked("at a resumed acquire");
     let mut waiter = waiting(table.acquire("a", &bob, policy.clone()));
     table.release_now(&grant).unwrap();
-    has_been_asked("at a hand-over");
+    has_been_asked("at a hand-off");
     assert_eq!(ready(&mut waiter).unwrap().owner(), &bob);
     let mut waiter = waiting(table.acquire("a", &ann, policy.clone()));
     clock.advance(secs(10));
     table.tick();
-    has_been_asked("at a hand-over at the end");
+    has_been_asked("at a hand-off at the end");
     assert_eq!(ready(&mut waiter).unwrap().owner(), &ann);
     ready(table.acquire("a", &ann, policy).fresh_token()).unwrap();
     has_been_asked("for a fresh token");
@@ -594,7 +594,7 @@ fn a_policy_that_gives_its_resource_to_another_owner_does_not_make_two_holders()
 }
 
 #[test]
-fn a_waiter_whose_policy_panics_at_the_hand_over_fails_and_the_next_waiter_is_served() {
+fn a_waiter_whose_policy_panics_at_the_hand_off_fails_and_the_next_waiter_is_served() {
     type End = fn(&Table, &ManualClock, &Grant);
     let ends: [(&str, End); 3] = [
         ("release", |table, _, grant| table.release_now(grant).unwrap()),
@@ -1253,7 +1253,7 @@ fn tick_may_be_called_early_late_or_twice() {
     table.tick();
     table.tick();
     ready(&mut waiter).unwrap();
-    assert_eq!(left(&table, "a"), secs(10)); // counted from the hand-over
+    assert_eq!(left(&table, "a"), secs(10)); // counted from the hand-off
 }
 
 // ---- errors -----------------------------------------------------------------------------------------------------------
@@ -1365,7 +1365,7 @@ fn errors_name_the_resource_and_the_owner() {
     assert_eq!(all.iter().map(|lost| lost.to_string()).collect::<HashSet<_>>().len(), all.len());
 }
 
-// ---- hand-over --------------------------------------------------------------------------------------------------------
+// ---- hand-off --------------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_served_waiter_has_the_lease_before_it_is_polled() {

@@ -1,4 +1,4 @@
-//! The front end with an engine in another process: it takes a while, loses answers, and fails.
+//! The front end with an engine in another process, which takes a while, loses answers, and fails.
 
 #![cfg(feature = "std")]
 
@@ -39,12 +39,12 @@ impl Error for Down {}
 
 #[derive(Default)]
 struct Faults {
-    /// The number of requests still to be carried out without an answer.
+    /// The number of further requests that are carried out without an answer.
     lost_answers: usize,
-    /// The number of requests still to fail.
+    /// The number of further requests that fail.
     failures: usize,
     abandoned: usize,
-    /// The server does not know whether an owner has released its lease, so the owner's next request begins another tenure.
+    /// Whether the server does not know that an owner has released its lease, so that the owner's next request begins another tenure.
     is_in_doubt: bool,
 }
 
@@ -55,14 +55,14 @@ struct Flag {
     waker: Mutex<Option<Waker>>,
 }
 
-/// A server: leases in memory, with its own clock. Each answer takes one poll.
+/// A simulated server: an engine in memory with its own clock. Each answer takes one poll.
 #[derive(Clone)]
 struct Server {
     memory: Arc<Memory<ManualClock>>,
     clock: ManualClock,
-    /// Whether waiters have timers, although the clock stands still unless the test moves it.
+    /// Whether waiters have timers, although only the test moves the clock.
     has_timers: bool,
-    /// Whether the clock panics when it is next read after a waiter has been granted a tenure.
+    /// Whether the clock panics at the next reading after a waiter has been granted a tenure.
     has_a_bad_clock: Arc<AtomicBool>,
     clock_is_bad: Arc<AtomicBool>,
     faults: Arc<Mutex<Faults>>,
@@ -97,7 +97,7 @@ impl Server {
         self.memory.clock().now()
     }
 
-    /// The way to the server and back.
+    /// Carries a request to the server, and the answer back.
     async fn answer<T>(&self, done: impl Future<Output = Result<T, Fail<Infallible>>>) -> Result<T, Fail<Down>> {
         yield_now().await;
         {
@@ -395,9 +395,9 @@ fn waiters_get_in_in_order_and_only_one_asks_at_a_time() {
     assert_eq!(leases.status_blocking("report"), Ok(None));
 }
 
-/// The next waiter gives the holder some time before it asks. If the holder releases within that time, a hand-over takes one request.
+/// The next waiter gives the holder some time before it asks. If the holder releases within that time, a hand-off takes one request.
 #[test]
-fn a_hand_over_within_a_process_takes_one_request() {
+fn a_hand_off_within_a_process_takes_one_request() {
     const WAITERS: usize = 100;
     let server = Server { has_timers: true, ..Server::new(ManualClock::new()) };
     let leases = Leases::with_engine(server.clone());
@@ -427,7 +427,7 @@ fn a_hand_over_within_a_process_takes_one_request() {
     }));
 }
 
-/// While the next waiter does not ask, another process ends the tenure, or the tenure expires, or that waiter is dropped.
+/// While the next waiter does not ask the engine, another process ends the tenure, or the tenure expires, or that waiter is dropped.
 #[test]
 fn the_next_waiter_asks_in_the_end() {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -645,7 +645,7 @@ fn after_a_failure_all_waiters_ask_for_themselves() {
     });
 }
 
-/// A call that finds the resource free, although no waiter was notified, wakes the first waiter.
+/// A call finds the resource free although no waiter was notified: it wakes the first waiter.
 #[test]
 fn a_call_that_finds_a_free_resource_wakes_the_first_in_line() {
     for found_by in ["try", "status", "release"] {
@@ -715,7 +715,7 @@ fn a_clock_that_panics_leaves_no_waiter_in_line() {
     });
 }
 
-/// An engine in this process with the required methods alone.
+/// An engine in this process that implements only the required methods.
 struct Bare(Memory<ManualClock>);
 
 impl Engine for Bare {

@@ -97,7 +97,7 @@ fn guarantee_1_different_resources_are_leased_independently() {
     }
 }
 
-/// Whatever the owners do, the answers of `status`, `owned_by` and `try_acquire` agree.
+/// The answers of `status`, `owned_by` and `try_acquire` agree, whatever the owners do.
 #[test]
 fn guarantee_1_at_each_step_of_a_random_walk_at_most_one_owner_has_the_lease() {
     let (table, clock) = table();
@@ -167,7 +167,7 @@ fn guarantee_2_check_succeeds_exactly_until_the_end() {
     clock.advance(secs(10) - TICK);
     assert_eq!(held.check(), Ok(held.token()));
     clock.advance(TICK);
-    assert_eq!(held.check(), Err(Lost::Expired)); // without any other call in between
+    assert_eq!(held.check(), Err(Lost::Expired)); // with no other call in between
     assert_eq!(holder(&table, "a"), None);
 }
 
@@ -180,9 +180,9 @@ fn guarantee_2_another_owner_gets_the_lease_only_after_check_fails() {
         let held = ready(table.hold("a", &ann, secs(10))).unwrap();
         loop {
             clock.advance(secs(random.next(4)));
-            let said = held.check();
+            let checked = held.check();
             let got = table.try_acquire_now("a", &bob, secs(1));
-            assert_eq!(said.is_ok(), got.is_err(), "{said:?}, {got:?}");
+            assert_eq!(checked.is_ok(), got.is_err(), "{checked:?}, {got:?}");
             if let Ok(got) = got {
                 table.release_now(&got).unwrap();
                 break;
@@ -246,7 +246,7 @@ fn guarantee_3_tokens_grow_whatever_ended_the_previous_tenure() {
         grows(take(&table, "a", &ann, secs(10)).token(), "after a dropped Held");
         let mut waiter = waiting(table.acquire("a", &bob, secs(10)));
         table.release_as_now("a", &ann).unwrap();
-        grows(ready(&mut waiter).unwrap().token(), "by hand-over");
+        grows(ready(&mut waiter).unwrap().token(), "by hand-off");
         let waiter = waiting(table.acquire("a", &ann, secs(10)));
         table.release_as_now("a", &bob).unwrap();
         let passed = seen(&table, "a").unwrap().1;
@@ -708,7 +708,7 @@ fn guarantee_9_each_expiry_admits_exactly_one_waiter() {
 
 #[test]
 fn guarantee_9_a_waiter_that_gives_up_passes_the_lease_on_at_every_place_and_stage() {
-    // `gone` has a bit for each waiter that gives up. `served` is whether they give up after the release.
+    // `gone` has a bit for each waiter that gives up. `served` says whether they give up after the release.
     for gone in 0..1_u32 << 5 {
         for served in [false, true] {
             let (table, _clock) = table();

@@ -16,8 +16,8 @@ use common::{
 };
 use keylatch_lease::{AcquireError, Clock, Expiry, Lost, ManualClock, ReleaseError};
 
-/// Moves time to each call that `tick` asks for, calls `tick`, and polls the future, until this much time has passed. Returns the
-/// result of the future.
+/// Advances the clock to each time for which `tick` asks, calls `tick`, and polls the future, until this much time has passed. Returns the
+/// output of the future.
 fn live<F: Future + Unpin>(table: &Table, clock: &ManualClock, future: &mut F, time: Duration) -> Option<F::Output> {
     let mut passed = Duration::ZERO;
     let mut steps = 0;
@@ -38,7 +38,7 @@ fn live<F: Future + Unpin>(table: &Table, clock: &ManualClock, future: &mut F, t
     }
 }
 
-/// Work that finishes when the test says so.
+/// Returns work that finishes when the test says so.
 fn work_until(done: &Cell<bool>) -> impl Future<Output = &'static str> + '_ {
     poll_fn(|_| if done.get() { Poll::Ready("done") } else { Poll::Pending })
 }
@@ -735,12 +735,12 @@ fn try_hold_new_does_not_take_over_its_own_owners_lease() {
         assert_eq!(busy(refused.map(|held| held.into_grant())), (ann.clone(), remaining));
     }
     assert_eq!(first.check(), Ok(first.token()));
-    // A grant of the owner also refuses it.
+    // A lease that the owner has by a grant is also a reason to refuse.
     drop(first);
     let grant = table.try_acquire_now("r", &ann, Expiry::Never).unwrap();
     assert!(ready(table.try_hold_new("r", &ann, secs(60))).is_err());
     table.release_now(&grant).unwrap();
-    // It does not overtake waiters.
+    // The call does not overtake waiters.
     let held = ready(table.hold("r", &bob, secs(10))).unwrap();
     let mut next = waiting(table.acquire("r", &ann, secs(60)));
     clock.advance(secs(10));

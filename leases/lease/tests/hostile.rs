@@ -73,7 +73,8 @@ fn got<T, X: fmt::Debug>(polled: Poll<Result<T, X>>) -> T {
     }
 }
 
-/// Runs a function in a thread, and returns its result; `None` if it takes longer than this time. The thread is then left behind.
+/// Runs a function in a thread, and returns its result, or `None` if the function takes longer than this time. In that case the thread is
+/// left behind.
 fn within<T: Send + 'static>(longest: Duration, what: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (done, is_done) = mpsc::channel();
     thread::spawn(move || {
@@ -136,9 +137,9 @@ impl Server {
 /// The faults of one process's connection to the server.
 #[derive(Default)]
 struct Faults {
-    /// The number of answers still to be lost.
+    /// The number of further answers that get lost.
     lost_answers: AtomicUsize,
-    /// The number of requests still to fail.
+    /// The number of further requests that fail.
     failures: AtomicUsize,
     fails_to_look: AtomicBool,
     is_silent: AtomicBool,
@@ -147,7 +148,7 @@ struct Faults {
     holds_back: AtomicBool,
     abandoned: AtomicUsize,
     acquires: AtomicUsize,
-    /// The number of requests at which the test fails, because a future asks in a loop; zero for no limit.
+    /// The number of requests at which the test fails, because it means that a future asks in a loop. Zero for no limit.
     most_acquires: AtomicUsize,
 }
 
@@ -161,7 +162,7 @@ struct Far {
     watches: bool,
     wakes_for_nothing: bool,
     busy_for_no_time: bool,
-    /// The number of times that the clock was read. Too many fail the test.
+    /// The number of times that the clock was read. A test that reads it too often fails.
     looks: Arc<AtomicUsize>,
 }
 
@@ -289,7 +290,7 @@ impl Engine for Far {
     }
 }
 
-/// Polls a future to its end. The future must never sleep.
+/// Polls a future once, and returns its output. Panics if the future is not ready.
 fn done<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
@@ -778,7 +779,7 @@ fn a_policy_may_look_up_its_own_resource() {
     assert!(depth.load(SeqCst) < 50, "the policy would be asked recursively until the stack overflows");
 }
 
-/// A clock that the test moves, although it claims to be real time. Reading it too often fails the test.
+/// A clock that the test moves, although it claims to be real time. A test that reads it too often fails.
 #[derive(Clone, Default)]
 struct ByHand(ManualClock, Arc<AtomicUsize>);
 
@@ -842,7 +843,7 @@ fn wakers_may_call_the_leases_and_poll_the_woken_future() {
     assert!(poll_with(&mut second, &waker).is_pending());
     leases.release_now(&held).unwrap();
     assert_eq!(*seen.lock().unwrap(), [joe.clone(), kim.clone()]);
-    // The tenures that they were served with have ended, so they ask again.
+    // Their tenures have ended, so both ask again.
     assert_eq!(*got(poll(&mut second, &Bell::new())).owner(), kim);
     assert!(poll(&mut first, &Bell::new()).is_pending());
     clock.advance(SECOND);
@@ -895,7 +896,7 @@ fn a_policy_that_panics_in_a_tick_leaves_no_waiter_behind() {
 }
 
 #[test]
-fn a_policy_that_panics_does_not_stop_the_hand_over_of_the_sessions_other_leases() {
+fn a_policy_that_panics_does_not_stop_the_hand_off_of_the_sessions_other_leases() {
     let (_, leases) = table();
     let [jane, joe, kim] = owners();
     for resource in ["a", "b", "c"] {
@@ -913,7 +914,7 @@ fn a_policy_that_panics_does_not_stop_the_hand_over_of_the_sessions_other_leases
 }
 
 #[test]
-fn a_waker_that_panics_does_not_stop_the_hand_over_of_the_sessions_other_leases() {
+fn a_waker_that_panics_does_not_stop_the_hand_off_of_the_sessions_other_leases() {
     let (_, leases) = table();
     let [jane, joe, kim] = owners();
     for resource in ["a", "b", "c"] {
@@ -1126,7 +1127,7 @@ fn a_tick_serves_waiters_that_were_woken_and_not_polled() {
     got(poll(line[2].as_mut().unwrap(), &bells[2]));
 }
 
-/// Jane has the lease for an hour, and joe and kim wait. Then the lease is changed to end soon, and joe's task does not poll.
+/// Jane has the lease for an hour, and joe and kim wait. Then the lease gets an earlier end, and joe's task does not poll.
 #[cfg(not(miri))]
 #[test]
 fn a_task_that_does_not_poll_does_not_deprive_others_of_their_timers() {
@@ -1167,7 +1168,7 @@ fn a_task_that_does_not_poll_delays_others_no_longer_than_its_lease() {
     });
 }
 
-/// The waker of a served request drops that request, while another call of its owner gets the lease.
+/// The waker of a served request drops that request, while another call of its owner acquires the lease.
 #[test]
 fn a_tenure_that_another_call_of_the_owner_got_is_not_passed_on() {
     type Kept = Arc<Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>>;
@@ -1272,10 +1273,10 @@ fn two_successive_tenures_served_to_one_owner_are_each_returned_once() {
 fn served_refused_and_dropped_requests_leave_nothing() {
     let (clock, leases) = table();
     let [jane, joe, kim] = owners();
-    let says = Arc::new(AtomicBool::new(true));
+    let grants = Arc::new(AtomicBool::new(true));
     let policy: Arc<dyn ExpiryPolicy> = {
-        let says = says.clone();
-        Arc::new(move |_: Duration| says.load(SeqCst).then_some(SECOND))
+        let grants = grants.clone();
+        Arc::new(move |_: Duration| grants.load(SeqCst).then_some(SECOND))
     };
     let expiry = || Expiry::Custom(policy.clone());
     fn poll_all<F: Future + Unpin>(line: &mut [Option<F>]) {
@@ -1293,7 +1294,7 @@ fn served_refused_and_dropped_requests_leave_nothing() {
             assert!(poll(waits, &Bell::new()).is_pending());
         }
         drop(line[round % 5].take());
-        says.store(round % 3 > 0, SeqCst);
+        grants.store(round % 3 > 0, SeqCst);
         leases.release_now(&held).unwrap();
         drop(line[(round + 1) % 5].take());
         if round % 2 == 0 {
@@ -1304,7 +1305,7 @@ fn served_refused_and_dropped_requests_leave_nothing() {
             poll_all(&mut line);
         }
         drop(line);
-        says.store(true, SeqCst);
+        grants.store(true, SeqCst);
         clock.advance(SECOND);
     }
     assert_eq!(leases.len(), 0);
@@ -1314,7 +1315,7 @@ fn served_refused_and_dropped_requests_leave_nothing() {
 
 // ---- time ----
 
-/// A clock that advances with each reading. Reading it too often fails the test.
+/// A clock that advances with each reading. A test that reads it too often fails.
 struct Restless(AtomicU64);
 
 impl Clock for Restless {
@@ -1532,7 +1533,7 @@ fn futures_are_send_and_borrow_only_the_leases() {
 
 // ---- a model ----
 
-/// A request of the model that waits or has been served.
+/// A request in the model, which waits or has been served.
 struct Waiter {
     number: usize,
     owner: usize,
@@ -1545,9 +1546,9 @@ struct Tenure {
     number: usize,
     owner: usize,
     end: u32,
-    /// Whether a call of its owner has returned it.
+    /// Whether a call of its owner has returned the tenure.
     is_known: bool,
-    /// The requests that were served with it and have not been polled since.
+    /// The requests that were served with the tenure and have not been polled since.
     served: Vec<usize>,
 }
 
@@ -1710,7 +1711,7 @@ fn random_calls_agree_with_the_model() {
                 }
                 _ => {}
             }
-            // Before a call looks at the resource, because that call would serve the waiters itself.
+            // This is checked before a call looks at the resource, because that call would serve the waiters itself.
             for (number, _, bell) in &requests {
                 let is_told = !model.served.contains_key(number) || bell.rings() > 0;
                 assert!(is_told, "request {number} was served but not woken, in step {step} of {seed}");
@@ -1721,11 +1722,11 @@ fn random_calls_agree_with_the_model() {
             let status = leases.status_now("r").unwrap();
             let seen = status.as_ref().map(|status| (status.owner().clone(), status.remaining(), status.waiters()));
             let waiters = model.line.len();
-            let said = model
+            let predicted = model
                 .tenure
                 .as_ref()
                 .map(|tenure| (owners[tenure.owner].clone(), Some((tenure.end - model.now) * SECOND), waiters));
-            assert_eq!(seen, said, "after step {step} of {seed}");
+            assert_eq!(seen, predicted, "after step {step} of {seed}");
             let token = status.map_or(last, |status| status.token().get());
             assert!(token >= last, "tokens grow");
             last = token;
@@ -1794,7 +1795,7 @@ fn random_threads_have_one_holder_and_leave_no_waiter() {
                     let got = match random.below(4) {
                         0 => leases.try_acquire_now(resource, &owner, policy),
                         1 => {
-                            // Polled a few times, then dropped.
+                            // The request is polled a few times, and then dropped.
                             let mut acquire = leases.acquire(resource, &owner, policy);
                             let mut polled = Poll::Pending;
                             for _ in 0..random.below(4) {
@@ -1832,7 +1833,7 @@ fn random_threads_have_one_holder_and_leave_no_waiter() {
     assert_eq!(leases.tick(), None);
 }
 
-/// Every waiter for expiring leases gets one in the end.
+/// Every waiter for a lease that expires acquires it in the end.
 #[cfg(not(miri))]
 #[test]
 fn random_threads_with_expiring_leases_leave_no_waiter() {
@@ -1873,7 +1874,7 @@ fn random_threads_with_expiring_leases_leave_no_waiter() {
     assert_eq!(leases.tick(), None);
 }
 
-/// Two threads share an owner. A lease that one of them has got is not passed on when the other gives up.
+/// Two threads share an owner. When one of them gives up, a lease that the other has acquired is not passed on.
 #[cfg(not(miri))]
 #[test]
 fn a_request_that_gives_up_at_random_takes_nothing_from_its_owner() {
@@ -1919,7 +1920,7 @@ fn all_leases_of_a_session_end_at_one_instant() {
     thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(SeqCst) {
-                // Joe got "b", so it was free. Then "a" must be free, too.
+                // Joe got "b", so all leases of the session have ended. Then "a" must be free, too.
                 if let Ok(b) = leases.try_acquire_now("b", &joe, Expiry::Never) {
                     let a = leases.owned_by_now(&jane).unwrap();
                     assert!(a.iter().all(|grant| grant.resource().key() != "b"));
@@ -1940,7 +1941,7 @@ fn all_leases_of_a_session_end_at_one_instant() {
     });
 }
 
-/// Each renewal of a batch reports the time left by the engine, or `Left::Nothing` if the tenure is over.
+/// Each renewal in a batch reports the time left by the engine's clock, or `Left::Nothing` if the tenure has ended.
 #[test]
 fn a_batch_of_renewals_reports_the_time_left_of_each() {
     let memory = Memory::new(ManualClock::new());

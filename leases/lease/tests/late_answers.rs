@@ -1,4 +1,4 @@
-//! Answers of an engine that come after the deadline.
+//! Answers of an engine that arrive after the deadline.
 
 #![cfg(feature = "std")]
 
@@ -25,7 +25,7 @@ type Never<T> = Result<T, Fail<Infallible>>;
 struct Slow {
     memory: Memory<ManualClock>,
     is_shut: AtomicBool,
-    /// Called when an answer to a renewal arrives.
+    /// A function that is called when an answer to a renewal arrives.
     meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
@@ -92,17 +92,17 @@ fn a_lost_lease_stays_lost() {
         assert!(poll_once(&mut renewal).await.is_none());
         leases.engine().is_shut.store(true, SeqCst);
         clock.advance(TTL / 2);
-        assert!(poll_once(&mut renewal).await.is_none()); // it has sent the renewal, and waits for the answer
+        assert!(poll_once(&mut renewal).await.is_none()); // the renewal has been sent
         clock.advance(TTL / 2);
         assert_eq!(poll_once(held.lost()).await, Some(Lost::Expired));
         assert_eq!(held.check(), Err(Lost::Expired));
-        leases.engine().is_shut.store(false, SeqCst); // the answer comes
+        leases.engine().is_shut.store(false, SeqCst); // lets the answer arrive
         assert_eq!(poll_once(&mut renewal).await, Some(Lost::Expired));
         assert_eq!(held.check(), Err(Lost::Expired));
     });
 }
 
-/// The same, if no call looks at the lease between the deadline and the answer.
+/// The same if no call looks at the lease between the deadline and the answer.
 #[test]
 fn an_answer_after_the_deadline_does_not_count() {
     let leases = Leases::with_engine(Slow::new());

@@ -75,16 +75,16 @@ impl ExpiryPolicy for Pure {
     fn remaining(&self, held_for: Duration) -> Option<Duration> {
         let millis = Duration::from_millis;
         match self.0 {
-            // Renewable for four milliseconds.
+            // This lease can be renewed for four milliseconds.
             0 => (held_for < millis(4)).then_some(millis(3)),
-            // Ever shorter.
+            // The time gets ever shorter.
             1 => millis(6).checked_sub(held_for),
-            // Always refuses.
+            // The policy always refuses.
             2 => None,
             3 => Some(Duration::ZERO),
-            // Ever longer.
+            // The time gets ever longer.
             4 => Some(held_for + millis(2)),
-            // Refuses everything but the first acquire.
+            // The policy refuses everything but the first acquire.
             _ => held_for.is_zero().then_some(millis(5)),
         }
     }
@@ -106,7 +106,7 @@ impl Policy {
             9 => UpTo(Duration::MAX, micros(4_000)),
             10 => UpTo(micros(2_000), Duration::MAX),
             11 | 12 => Policy::Never,
-            // Ends that do not fit a `Duration` or are far away.
+            // These ends do not fit a `Duration`, or are far away.
             13 => Sliding(Duration::MAX),
             14 => Fixed(Duration::from_secs(1 << 40)),
             n => Custom(Pure(n - 15)),
@@ -156,7 +156,7 @@ struct Ask {
     owner: usize,
     policy: Policy,
     fresh: bool,
-    /// Whether it was served, and its lease ended before it was polled.
+    /// Whether the request was served, and its lease ended before it was polled.
     again: bool,
 }
 
@@ -164,17 +164,17 @@ struct Ask {
 struct Lease {
     owner: usize,
     tenure: usize,
-    /// The token, if a result has shown it.
+    /// The token, if a result has reported it.
     token: Option<u64>,
     start: Duration,
     end: End,
-    /// The policies of which it may have one.
+    /// The possible policies of the lease.
     policies: Vec<Policy>,
-    /// Whether there was a call since its end, so that its record may have been removed.
+    /// Whether there was a call after the lease's end, so that its record may have been removed.
     passed: bool,
-    /// Whether a request of its owner has returned it.
+    /// Whether a request of the owner has returned the lease.
     fetched: bool,
-    /// Whether a call other than an acquire has returned a grant of it.
+    /// Whether a call other than an acquire has returned a grant of the lease.
     listed: bool,
 }
 
@@ -183,7 +183,7 @@ struct Lease {
 enum Answer {
     Served {
         tenure: usize,
-        /// `None` if both are allowed.
+        /// Whether the request resumed a tenure; `None` if both are allowed.
         resumed: Option<bool>,
         end: End,
         ended: Option<How>,
@@ -213,7 +213,7 @@ struct Guess {
     tenures: usize,
     /// The least possible token of the present tenure, or of the last one if there is none.
     floor: u64,
-    /// How the tenures ended whose `Held`s still exist.
+    /// The tenures that have ended and still have a `Held`, and how each ended.
     ends: Vec<(u64, How)>,
 }
 
@@ -254,7 +254,8 @@ enum Expect {
     Grant([End; 2], Option<bool>),
     /// A grant of a tenure that has ended.
     Stale,
-    /// A status, whose token need not be known.
+    /// A status: the owner, the time left and the number of waiters. The model need not know the token beforehand: it learns the token from
+    /// the result.
     Status(Option<usize>, Option<Duration>, usize),
     Listed(Option<Duration>),
 }
@@ -300,7 +301,7 @@ impl Guess {
         self.ends.extend(lease.token.map(|token| (token, how)));
     }
 
-    /// Applies a policy to the present tenure, whose owner acquires again.
+    /// Applies the policy of a request by which the owner acquires the present tenure again.
     fn resume(&mut self, now: Duration, policy: Policy) -> End {
         let lease = self.lease.as_mut().unwrap();
         match policy.end(lease.start, now) {
@@ -401,7 +402,7 @@ impl Guess {
                 guess.begin(now, &ask, end, true);
                 all.push((guess, Expect::Grant([end; 2], Some(false))));
             }
-            // The contract does not say whether this counts as "asked again".
+            // The contract does not say whether this counts as asking again.
             None => all.extend(
                 [true, lease.fetched]
                     .map(|fetched| (guess.with(|lease| lease.fetched = fetched), Expect::Exactly(Seen::Refused))),
@@ -432,7 +433,7 @@ impl Guess {
         self.answers.iter().find(|(of, _)| *of == id).map(|(_, answer)| *answer)
     }
 
-    /// Polls an `acquire`. If its limit has come, it may also give up in any case.
+    /// Polls an `acquire`. If its limit has been reached, giving up is always a possible result, too.
     fn poll(&self, now: Duration, ask: Ask, is_first: bool, limit: bool) -> Guesses {
         let id = ask.id;
         let mut all = if let Some(answer) = self.answer(id) {
@@ -443,11 +444,11 @@ impl Guess {
                 Answer::Served { tenure, resumed, end, ended: None } if !self.has_expired(now) => {
                     let lease = self.lease.as_ref().unwrap();
                     assert_eq!(lease.tenure, tenure);
-                    // The grant may have the end at the hand-over or the present end.
+                    // The grant may have the end that was computed when the lease was handed over, or the present end.
                     let expected = Expect::Grant([end, lease.end], resumed);
                     vec![(guess.with(|lease| lease.fetched = true), expected)]
                 }
-                // Its lease has expired, so it asks again at the front, either before or after the waiters are served.
+                // The lease of this request has expired, so it asks again at the front, either before or after the waiters are served.
                 Answer::Served { ended: None | Some(How::Expired), .. } => {
                     let mut all = guess.ask(now, ask, Place::Front);
                     if guess.has_expired(now) {
@@ -457,8 +458,8 @@ impl Guess {
                     }
                     all
                 }
-                // Its tenure was released by name or taken over by a fresh one of its owner before it was polled. It may ask
-                // again, or return the grant that it had.
+                // The tenure of this request was released by name, or taken over by a fresh one of its owner, before it was polled. The
+                // request may ask again, or return the grant that it had.
                 Answer::Served { ended: Some(_), .. } => {
                     let mut all = vec![(guess.clone(), Expect::Stale)];
                     all.extend(guess.ask(now, ask, Place::Front));
@@ -495,7 +496,7 @@ impl Guess {
             let Answer::Served { tenure, resumed: other, .. } = answer else { continue };
             if *tenure == mine {
                 others += 1;
-                // The contract does not say which of them is the first now.
+                // The contract does not say which of these requests is now the first.
                 if resumed != Some(true) && !lease.fetched {
                     *other = None;
                 }
@@ -505,14 +506,14 @@ impl Guess {
             return vec![guess];
         }
         let mut all = vec![guess.released(now)];
-        // A grant that was only found in the list may count as fetched or not.
+        // A grant that was only returned in the list may count as fetched or not.
         if lease.listed {
             all.push(guess);
         }
         all
     }
 
-    /// Renews with a grant, which knows its own end.
+    /// Renews with a grant, which contains its own end.
     fn renew(&self, now: Duration, grant: &Copy) -> Guesses {
         let guess = self.settled(now);
         let Some(lease) = guess.lease.clone().filter(|lease| lease.token == Some(grant.token)) else {
@@ -577,7 +578,7 @@ impl Guess {
         if how == How::Expired {
             return vec![Lost::Expired];
         }
-        // It may report the cause that it found first, or the one that it finds now.
+        // The `Held` may report the cause that it found first, or the one that it finds now.
         let mut all = vec![];
         if held.end.is_past(now) {
             all.push(Lost::Expired);
@@ -599,7 +600,7 @@ impl Guess {
         lost.into_iter().map(|lost| (self.clone(), Expect::Exactly(Seen::Lost(lost)))).collect()
     }
 
-    /// Notes that a result has shown this token of the present lease. Returns whether it is possible.
+    /// Records the token that a result reports for the present lease. Returns whether the model allows that token.
     fn learn(&mut self, token: u64) -> bool {
         let lease = self.lease.as_mut().unwrap();
         if let Some(known) = lease.token {
@@ -664,7 +665,7 @@ struct Request<'m> {
     ask: Ask,
     future: Acquiring<'m>,
     polled: bool,
-    /// Whether its limit has come; `None` if it has no limit.
+    /// Whether the limit of the request has been reached; `None` if it has no limit.
     limit: Option<Arc<AtomicBool>>,
     bell: Arc<Bell>,
 }
@@ -674,7 +675,7 @@ struct Copy {
     resource: usize,
     token: u64,
     end: End,
-    /// The policies of which it may carry one: the policy of its request, and those that replaced it before it was fetched.
+    /// The possible policies of the grant: that of its request, and those that replaced it before the grant was fetched.
     policies: Vec<Policy>,
     grant: Grant,
 }
@@ -683,7 +684,7 @@ struct Kept<'m> {
     resource: usize,
     token: u64,
     ttl: Duration,
-    /// The end without renewals.
+    /// The end if nothing renews the lease.
     end: End,
     held: Held<'m, Engine>,
 }
@@ -782,7 +783,7 @@ impl<'m> World<'m> {
         }
     }
 
-    /// Counts the resources that satisfy `is_one`, at least and at most.
+    /// Counts the resources that satisfy `is_one`, and returns the least and the greatest possible number.
     fn count(&self, is_one: impl Fn(&Guess) -> bool) -> (usize, usize) {
         let of_all =
             |guesses: &Vec<Guess>| (usize::from(guesses.iter().all(&is_one)), usize::from(guesses.iter().any(&is_one)));
@@ -834,7 +835,7 @@ impl<'m> World<'m> {
             Got::Held(held) => {
                 let Policy::Sliding(ttl) = policies[0] else { unreachable!() };
                 let token = held.token().get();
-                // The hold was served at the start of its tenure; only a renewal would make the end later.
+                // The hold was served at the start of its tenure; only a renewal can have moved the end.
                 let lease = |guess: &Guess| guess.lease.clone().filter(|lease| lease.token == Some(token));
                 let start = self.guesses[r].iter().filter_map(lease).map(|lease| lease.start).min();
                 let end = End::after(start.unwrap_or(self.now), ttl);
@@ -908,7 +909,7 @@ impl<'m> World<'m> {
         drop(request);
         self.guesses[r] = self.guesses[r].iter().flat_map(|guess| guess.cancel(now, id)).collect();
         dedup(&mut self.guesses[r]);
-        // The drop may notice expired leases before or after it leaves the queue.
+        // The drop may notice expired leases before or after the request leaves the queue.
         self.goes_by();
     }
 
@@ -1017,7 +1018,7 @@ impl<'m> World<'m> {
         assert!((least..=most).contains(&count), "{}: {count}, not {least} to {most}", self.what);
         for guesses in &mut self.guesses {
             let only = if least == most { None } else { Some(count) }.filter(|&count| count == least || count == most);
-            // If the count is the least or the most, it is known for each resource whether it was counted.
+            // If the count is the least or the greatest possible, it tells for each resource whether that was counted.
             match only {
                 Some(count) if count == most && guesses.iter().any(has) => guesses.retain(has),
                 Some(count) if count == least && !guesses.iter().all(has) => guesses.retain(|guess| !has(guess)),
@@ -1104,7 +1105,8 @@ impl<'m> World<'m> {
         self.settle_all();
         let now = self.now;
         let ends = self.guesses.iter().flatten().filter_map(|guess| guess.lease.as_ref()?.end.left(now));
-        // If nothing is leased, no tick is necessary, but one may be asked for: the contract does not say when the last record is removed.
+        // If nothing is leased, no tick is necessary, but `tick` may ask for one: the contract does not say when the last record is
+        // removed.
         let Some(first) = ends.min() else { return };
         let all_have = |guesses: &Vec<Guess>| {
             guesses.iter().all(|guess| guess.lease.as_ref().is_some_and(|lease| lease.end.left(now) == Some(first)))
@@ -1144,7 +1146,7 @@ impl<'m> World<'m> {
             let is_held = guess.lost(now, &kept).is_empty();
             let left = guess.lease.as_ref().map(|lease| lease.end).filter(|_| is_held);
             let mut all = guess.lost_or(now, &kept, Seen::Checked(kept.token));
-            // If another request of the same tenure has made the lease longer, either end may count.
+            // If another request of the same tenure has extended the lease, either end may count.
             if let (Some(least), Some(left)) = (least, left) {
                 let is_enough = |end: End| end.left(now).is_none_or(|left| left >= least);
                 if !is_enough(left) {
@@ -1218,7 +1220,7 @@ impl<'m> World<'m> {
             }
             _ => {
                 drop(kept);
-                // If the tenure has ended, the drop need not notice it.
+                // If the tenure has ended already, dropping the `Held` changes nothing.
                 for guess in &mut self.guesses[r] {
                     if guess.lease_at(now).is_some_and(mine) {
                         *guess = guess.released(now);
@@ -1263,7 +1265,7 @@ impl<'m> World<'m> {
         let (what, r, owner, a, b) = step;
         let pick = |n: usize| (n > 0).then(|| usize::from(b) % n.max(1));
         self.what = format!("{step:?}");
-        // Not for calls that count expired leases: they must count those that no earlier call could have noticed.
+        // Calls that count expired leases must count those that no earlier call could have noticed, so they are excluded.
         if !matches!(what, 28 | 32..=36) {
             self.goes_by();
         }
@@ -1320,7 +1322,7 @@ impl<'m> World<'m> {
         self.look();
     }
 
-    /// Checks what can be checked without a call that might notice an expiry.
+    /// Checks everything that can be checked without a call that might notice an expiry.
     fn look(&mut self) {
         self.grants();
         for request in self.requests.iter().filter(|request| request.polled) {
@@ -1338,7 +1340,7 @@ impl<'m> World<'m> {
         }
     }
 
-    /// Checks that every waiter gets in as those before it leave, and that nothing is left then.
+    /// Checks that every waiter gets in as those before it leave, and that nothing is left in the end.
     fn end(&mut self, mut random: u8) {
         self.what = "at the end".into();
         self.goes_by();
@@ -1400,7 +1402,7 @@ fn dedup(guesses: &mut Vec<Guess>) {
 
 type Step = (u8, usize, usize, u8, u8);
 
-/// A wrapper that is printed on one line.
+/// A list of steps that is printed on one line.
 struct Steps(Vec<Step>);
 
 impl std::fmt::Debug for Steps {

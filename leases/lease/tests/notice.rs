@@ -1,4 +1,4 @@
-//! Notices of a server about tenures that end early: that they reach the holder, and the requests that they cost.
+//! Notices of a server about tenures that end early: they reach the holder, and cost a limited number of requests.
 
 #![cfg(feature = "std")]
 
@@ -35,7 +35,7 @@ impl fmt::Display for Down {
 
 impl Error for Down {}
 
-/// A server: leases in memory, one poll away. The test decides which notices it sends.
+/// A simulated server: an engine in memory that executes a request on its second poll, and answers on the third. The test decides which notices it sends.
 #[derive(Clone)]
 struct Server {
     memory: Arc<Memory<ManualClock>>,
@@ -268,7 +268,7 @@ fn after_a_doubt_the_held_asks_and_reports_how_it_was_lost() {
     }
 }
 
-/// A doubt that comes during a look may be about a change that the look has not seen.
+/// A doubt that arrives during a look-up may be about a change that the look-up has not seen.
 #[test]
 fn a_second_doubt_causes_a_second_look() {
     let (server, leases, jane, _) = desk();
@@ -277,7 +277,7 @@ fn a_second_doubt_causes_a_second_look() {
         let mut lost = pin!(held.lost());
         server.tell_all();
         assert!(poll_once(lost.as_mut()).await.is_none()); // the request is sent
-        assert!(poll_once(lost.as_mut()).await.is_none()); // the engine has looked, but the answer is not here yet
+        assert!(poll_once(lost.as_mut()).await.is_none()); // the engine has answered, but the answer has not arrived
         server.take_away(held.resource());
         server.tell_all();
         assert_eq!(soon(lost), Lost::Released);
@@ -329,7 +329,7 @@ fn many_tenures_in_doubt_are_looked_at_together() {
         }
         assert_eq!(gone, [3, 500]);
         let requests = server.requests();
-        assert!(requests <= MANY.div_ceil(256) + 2, "{requests} requests"); // one more for the cause of each of the two losses
+        assert!(requests <= MANY.div_ceil(256) + 2, "{requests} requests"); // two more find the causes of the two losses
     });
 }
 
@@ -368,14 +368,14 @@ fn all_tenures_are_in_doubt_before_any_waker_runs() {
     let mut waiting: Vec<_> = held.iter().map(|held| Box::pin(held.renewal())).collect();
     let looks = Arc::new(AtomicUsize::new(0));
     for renewal in &mut waiting {
-        // The future is polled in the waker itself, as by another fast thread.
+        // The future is polled inside the waker, as another fast thread might do.
         let (requests, looks) = (Arc::clone(&server.requests), Arc::clone(&looks));
         let mut again = Box::pin(held[0].renewal());
         let polls = move || {
             requests.swap(0, SeqCst);
             let _ = again.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             looks.fetch_add(requests.load(SeqCst), SeqCst);
-            std::mem::forget(again); // so that it keeps them in its request
+            std::mem::forget(again); // not dropped, so that its request goes on claiming the other notices
         };
         let waker = Waker::from(Arc::new(Polls(Mutex::new(Some(Box::new(polls))))));
         assert!(renewal.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());

@@ -365,12 +365,12 @@ fn requests_that_came_while_a_policy_ran_learn_how_long_to_sleep() {
     leases.release_now(&held).unwrap();
     assert_eq!(LATE.get(), 2);
     assert_eq!(*ready(&mut first).unwrap().owner(), bob);
-    // They went to sleep without a timer, because the end of bob's lease was not known yet.
+    // The requests went to sleep without a timer, because the end of bob's lease was not known yet.
     assert!(bells.iter().all(|(bell, _)| bell.take() > 0), "a late request is not woken, so it sleeps for ever");
     late.lock().unwrap().clear();
 }
 
-/// The policy that runs when the requests come refuses, and then the policy of the next in line is asked.
+/// The policy that runs when the requests arrive refuses, and then the policy of the next in line is asked.
 #[test]
 fn requests_that_came_before_a_second_policy_ran_learn_it_too() {
     let leases: &'static Leases<Memory<Real>> = Box::leak(Box::new(Leases::in_memory_with(Real::default())));
@@ -398,7 +398,7 @@ fn requests_that_came_before_a_second_policy_ran_learn_it_too() {
 }
 
 #[test]
-fn a_hand_over_wakes_the_watchers_of_the_expired_lease() {
+fn a_hand_off_wakes_the_watchers_of_the_expired_lease() {
     let (leases, clock) = table();
     let [ann, bob] = owners();
     let held = ready(leases.hold("r", &ann, secs(1))).unwrap();
@@ -413,8 +413,8 @@ fn a_hand_over_wakes_the_watchers_of_the_expired_lease() {
     ready(&mut next).unwrap();
 }
 
-/// Ann's request has a custom policy and waits behind bob. It would resume a tenure that another request of ann has got. The policy calls
-/// `meanwhile` when it is first asked. Returns the questions to the policy, and the result of the request.
+/// Ann's request has a custom policy and waits behind bob. It would resume a tenure that another request of ann has acquired. The policy
+/// calls `meanwhile` when it is first asked. Returns the questions to the policy, and the result of the request.
 fn asked_as_resumed(
     leases: &'static Table,
     clock: &ManualClock,
@@ -436,7 +436,7 @@ fn asked_as_resumed(
     });
     let held = leases.try_acquire_now("r", &bob, Expiry::Never).unwrap();
     let mut with_policy = waiting(leases.acquire("r", &ann, policy));
-    // Bob's tenure ends and ann's begins by direct calls of the engine, as another program with the same engine might make. The waiters
+    // Bob's tenure ends and ann's begins by direct calls of the engine, which another program with the same engine might make. The waiters
     // do not notice.
     let engine = leases.engine();
     use keylatch_lease::engine::{Ask, Engine, Want};
@@ -529,7 +529,7 @@ fn a_waiter_that_gives_up_does_not_wake_all_others() {
         .collect();
     let mut polls = 0;
     for first in 0..CROWD {
-        crowd[first].0 = None; // it gives up
+        crowd[first].0 = None; // the waiter gives up
         while let Some((request, _, waker)) = crowd.iter_mut().find(|(_, bell, _)| bell.take() > 0) {
             let Some(request) = request else { continue };
             polls += 1;

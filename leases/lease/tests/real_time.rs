@@ -207,7 +207,7 @@ fn a_wait_with_a_limit_ends() {
         };
         assert!(matches!(block_on(table.acquire("a", &bob, ms(10)).until(limit)), Err(AcquireError::Limit { .. })));
         assert_eq!(table.status_now("a").unwrap().unwrap().waiters(), 0);
-        // The holder's end comes before the limit.
+        // The holder's lease ends before the limit.
         let start = Instant::now();
         drop(table.try_acquire_now("b", &ann, ms(30)).unwrap());
         let grant = table.acquire_for("b", &bob, Expiry::Never, ms(50_000)).unwrap();

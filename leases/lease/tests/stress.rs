@@ -37,7 +37,7 @@ struct Guarded {
     fence: Fence,
     value: Mutex<u64>,
     written: AtomicU64,
-    /// The greatest token so far that a call has reported as held.
+    /// The greatest token that any call has reported as held so far.
     confirmed: AtomicU64,
 }
 
@@ -67,7 +67,7 @@ impl Guarded {
         admitted
     }
 
-    /// Asks whether the tenure with this token is held. If it is, no later tenure may have been held when the question began.
+    /// Asks whether the tenure with this token is held. If it is, checks that no later tenure had been held when the question began.
     fn confirm(&self, token: Token, is_held: impl FnOnce() -> bool) -> bool {
         let before = self.confirmed.load(SeqCst);
         let held = is_held();
@@ -78,7 +78,7 @@ impl Guarded {
         held
     }
 
-    /// Acquires. The tenure, new or resumed, must not be older than one that was held before the request.
+    /// Acquires, and checks that the tenure, new or resumed, is not older than one that was held before the request.
     fn acquired<X>(&self, acquire: impl FnOnce() -> Result<Grant, X>) -> Result<Grant, X> {
         let before = self.confirmed.load(SeqCst);
         let acquired = acquire();
@@ -136,7 +136,7 @@ fn threads_with_short_leases_lose_no_update_and_no_wake_up() {
                         2 => guarded.acquired(|| table.acquire_for(resource, &owner, ttl, us(random.next(3000)))),
                         3 => guarded.acquired(|| table.acquire(resource, &owner, ttl).fresh_token().wait()),
                         4 => {
-                            // A request that is dropped at any moment.
+                            // The request is dropped at any moment.
                             let mut future = Box::pin(table.acquire(resource, &owner, ttl));
                             let mut poll = || future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
                             match poll() {
@@ -228,8 +228,8 @@ fn tasks_with_short_leases_lose_no_update_and_no_wake_up() {
                             let Ok(grant) = table.acquire(resource, &owner, ttl).until(limit).await else { continue };
                             let value = guarded.read(grant.token());
                             smol::Timer::after(pause).await;
-                            // Two tasks of one owner may have the same tenure, and the fence then admits both. So only tasks
-                            // that do not share their owner write.
+                            // Two tasks of one owner may have the same tenure, and then the fence admits both. So only tasks that do not
+                            // share their owner write.
                             if n % 20 >= 10 {
                                 value.map(|value| guarded.write(grant.token(), value + 1));
                             }
@@ -262,7 +262,7 @@ fn tasks_with_short_leases_lose_no_update_and_no_wake_up() {
     }
 }
 
-/// Time leaps while other threads call, so that calls often come exactly at the end of a lease.
+/// The time leaps while other threads make calls, so that calls often come exactly at the end of a lease.
 #[test]
 fn threads_with_leaping_time_lose_no_update_and_no_wake_up() {
     let clock = ManualClock::new();
@@ -328,7 +328,7 @@ fn threads_with_leaping_time_lose_no_update_and_no_wake_up() {
     assert_eq!(table.tick(), None);
 }
 
-/// Many threads take turns. No thread is forgotten, although no lease ever expires.
+/// Many threads take turns. Every thread gets its turn, although no lease ever expires.
 #[test]
 fn every_release_admits_the_next_thread() {
     let table = Leases::in_memory();
@@ -351,7 +351,8 @@ fn every_release_admits_the_next_thread() {
     assert_eq!(table.len(), 0);
 }
 
-/// Only `release_all` ends the tenures of ann, so its counts must add up to the tenures that began. Another owner's leases stay.
+/// Only `release_all` ends the tenures of ann, so its counts must add up to the number of tenures that began. The other owner's leases
+/// stay.
 #[test]
 fn release_all_counts_each_tenure_once_while_others_begin() {
     const KEYS: u64 = 50;

@@ -1,4 +1,5 @@
-//! Renewals on a server: leases that are due at about the same time are renewed in one request, and none depends on the task that sends it.
+//! Renewals on a server: leases that are due at about the same time are renewed in one request, and no lease depends on the task that sends
+//! it.
 
 #![cfg(feature = "std")]
 
@@ -19,7 +20,7 @@ use keylatch_lease::{
     engine::{Answer, Ask, Engine, Fail, Gone, Owned, Record, Renewal},
 };
 
-/// The time of a lease. It is due for renewal after 20 s, and leases due within 5 s are included.
+/// The length of a lease. It is due for renewal after 20 s, together with leases that are due within 5 s.
 const TTL: Duration = Duration::from_secs(60);
 const DUE: Duration = Duration::from_secs(20);
 const MOMENT: Duration = Duration::from_secs(5);
@@ -50,7 +51,7 @@ struct Far {
     is_silent: AtomicBool,
     /// Whether requests fail without being carried out.
     is_failing: AtomicBool,
-    /// A lease that makes a request fail.
+    /// The lease that makes a request fail.
     chokes_on: Mutex<Option<Resource>>,
 }
 
@@ -182,7 +183,7 @@ fn leases_due_soon_are_renewed_together_and_leases_due_much_later_are_not() {
     assert!([&early, &soon, &late].iter().all(|held| held.check().is_ok()));
 }
 
-/// The task that has sent a request may be busy for any time before it reads the answer.
+/// The task that has sent a request may be busy for a long time before it reads the answer.
 #[test]
 fn a_lease_included_by_a_stalled_task_sends_its_own_request() {
     let world = World::new();
@@ -243,7 +244,7 @@ fn a_lease_that_was_just_renewed_is_not_included() {
     assert_eq!(world.batches(), [1]);
 }
 
-/// Not all leases ask a slow engine at the same time.
+/// Not every lease sends a request of its own to a slow engine.
 #[test]
 fn leases_wait_together_for_a_slow_answer() {
     let world = World::new();
@@ -349,7 +350,7 @@ fn an_included_lease_that_was_lost_finds_out_itself() {
     let (held, mut renewal) = world.hold("second", TTL);
     let at = world.clock.now();
     let freed = world.leases.engine().memory.release(held.resource(), held.owner(), Some(held.token()), at);
-    assert_eq!(block_on(freed), Ok(Gone::Released)); // by another process
+    assert_eq!(block_on(freed), Ok(Gone::Released)); // as another process would release it
     world.clock.advance(DUE);
     assert_eq!(poll(&mut leads), None);
     assert_eq!(poll(&mut renewal), None);

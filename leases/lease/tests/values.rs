@@ -534,8 +534,8 @@ mod error {
         assert_eq!(text(Lost::Expired.into()), "the lease is lost: it has expired");
         assert_eq!(
             text(RenewError::NotRenewable { resource: resource() }),
-            "the lease of invoice/17 cannot be renewed: its expiry is `Fixed`, or a custom policy that refused or was not \
-             serialised (acquire the lease again to set a new one)"
+            "the lease of invoice/17 cannot be renewed: its expiry is `Fixed`, or its custom policy refused, or the policy \
+             was lost when the grant was serialised; acquire the lease again with a new expiry"
         );
     }
 
@@ -548,7 +548,7 @@ mod error {
         );
         assert_eq!(
             text(ReleaseError::NotOwner { resource: resource(), owner: Owner::named("jane") }),
-            "invoice/17 was not released: jane has it in another tenure"
+            "invoice/17 was not released: jane holds it in another tenure than that of the grant"
         );
     }
 
@@ -672,7 +672,7 @@ mod serde_forms {
 
     #[test]
     fn a_grant_is_read_from_a_sequence_too() {
-        // As formats write it that omit the names of fields.
+        // Formats that omit the names of fields write a grant in this way.
         let expected = grant(&Value::Null);
         let sequence = json!([["invoice", "17"], "name:jane", 7, true, { "secs": 1, "nanos": 500 }, null, null]);
         assert_eq!(read(&sequence).unwrap(), read(&expected).unwrap());

@@ -1,4 +1,4 @@
-//! Which tasks are woken when, and that wakers run outside every lock, whatever they do.
+//! Which tasks are woken, and when. Wakers run outside every lock, whatever they do.
 
 mod common;
 
@@ -93,7 +93,7 @@ fn a_request_of_the_same_owner_wakes_its_waiting_request() {
 }
 
 #[test]
-fn a_waiter_refused_at_the_hand_over_and_the_next_one_are_both_woken() {
+fn a_waiter_refused_at_the_hand_off_and_the_next_one_are_both_woken() {
     let (table, _clock) = table();
     let [ann, bob, cid] = owners();
     let grant = take(&table, "a", &ann, secs(10));
@@ -413,7 +413,7 @@ fn a_waiter_polled_only_when_woken_gets_in_whatever_the_others_do() {
         let mut step = 0;
         loop {
             step += 1;
-            // At the end no request comes or gives up, and all that are left must get in.
+            // In the end phase no request is added or gives up, and all that are left must get in.
             let ending = step > 400;
             match if ending { 6 } else { random.next(9) } {
                 0..=3 => {
@@ -519,13 +519,13 @@ fn a_waker_may_use_the_leases_when_it_is_woken_or_dropped() {
     let (drops, waker) = Busybody::waker(&table);
     let mut waiter = Box::pin(table.acquire("a", &bob, secs(10)));
     assert!(poll_with(&mut waiter, &waker).is_pending());
-    drop(waker); // the leases have the only one
+    drop(waker); // the leases have the only reference
     assert_eq!(drops.load(SeqCst), 0);
     let (other_drops, other) = Busybody::waker(&table);
-    assert!(poll_with(&mut waiter, &other).is_pending()); // drops the first
+    assert!(poll_with(&mut waiter, &other).is_pending()); // drops the first waker
     drop(other);
     assert_eq!(drops.load(SeqCst), 1);
-    table.release_now(&grant).unwrap(); // wakes, and drops
+    table.release_now(&grant).unwrap(); // wakes and drops the waker
     ready(&mut waiter).unwrap();
     assert_eq!(other_drops.load(SeqCst), 1);
 
@@ -533,14 +533,14 @@ fn a_waker_may_use_the_leases_when_it_is_woken_or_dropped() {
     let mut waiter = waiting_with(table.acquire("a", &cid, secs(10)), &waker);
     drop(waker);
     clock.advance(secs(10));
-    table.tick(); // wakes at the end
+    table.tick(); // wakes the waker at the end of the lease
     drop(ready(&mut waiter).unwrap());
     assert_eq!(drops.load(SeqCst), 1);
 
     let (drops, waker) = Busybody::waker(&table);
     let waiter = waiting_with(table.acquire("a", &ann, secs(10)), &waker);
     drop(waker);
-    drop(waiter); // gives up
+    drop(waiter); // the request gives up
     assert_eq!(drops.load(SeqCst), 1);
 
     let served = waiting(table.acquire("a", &ann, secs(10)));
@@ -548,7 +548,7 @@ fn a_waker_may_use_the_leases_when_it_is_woken_or_dropped() {
     let mut next = waiting_with(table.acquire("a", &bob, secs(10)), &waker);
     drop(waker);
     table.release_as_now("a", &cid).unwrap();
-    drop(served); // passes it on
+    drop(served); // the lease is passed on
     ready(&mut next).unwrap();
     assert_eq!(drops.load(SeqCst), 1);
 }
@@ -587,12 +587,12 @@ fn a_waker_of_lost_may_use_the_leases_too() {
     }
 }
 
-/// A waker that polls its task on the spot, as some executors do.
-struct OnTheSpot {
+/// A waker that polls its task inside `wake`, as some executors do.
+struct PollsInWake {
     task: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
 }
 
-impl Wake for OnTheSpot {
+impl Wake for PollsInWake {
     fn wake(self: Arc<Self>) {
         let Some(mut task) = self.task.lock().unwrap().take() else { return };
         let waker = Waker::from(Arc::clone(&self));
@@ -603,7 +603,7 @@ impl Wake for OnTheSpot {
 }
 
 #[test]
-fn a_waker_may_run_the_woken_task_on_the_spot() {
+fn a_waker_may_poll_the_woken_task_inside_wake() {
     let (table, _clock) = table();
     let table = Arc::new(table);
     let done = Arc::new(Mutex::new(vec![]));
@@ -612,7 +612,7 @@ fn a_waker_may_run_the_woken_task_on_the_spot() {
     for n in 0..6 {
         let (table, done) = (Arc::clone(&table), Arc::clone(&done));
         let owner = Owner::named(format!("owner {n}"));
-        let task = Arc::new(OnTheSpot {
+        let task = Arc::new(PollsInWake {
             task: Mutex::new(Some(Box::pin(async move {
                 if n % 2 == 0 {
                     let grant = table.acquire("a", &owner, secs(10)).await.unwrap();
@@ -648,12 +648,12 @@ impl Bomb {
 impl Wake for Bomb {
     fn wake(self: Arc<Self>) {
         if !self.gone_off.swap(true, SeqCst) {
-            resume_unwind(Box::new("of the waker")); // without running the panic hook, which would print a message
+            resume_unwind(Box::new("of the waker")); // no panic hook, which would print a message
         }
     }
 }
 
-/// Makes a call that may pass on the panic of a waker. Either way the call has taken effect, and the leases are consistent.
+/// Makes a call that may propagate the panic of a waker. Either way the call has taken effect, and the leases are consistent.
 fn perhaps_panics(call: impl FnOnce()) {
     drop(catch_unwind(AssertUnwindSafe(call)));
 }
@@ -733,7 +733,7 @@ fn a_waker_that_panics_does_not_prevent_other_wakes() {
 
 #[cfg(feature = "std")] // panics are caught
 #[test]
-fn a_waker_of_lost_that_panics_does_not_stop_the_hand_over() {
+fn a_waker_of_lost_that_panics_does_not_stop_the_hand_off() {
     let (table, _clock) = table();
     let [ann, bob] = owners();
     let held = ready(table.hold("a", &ann, secs(10))).unwrap();

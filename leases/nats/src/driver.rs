@@ -15,10 +15,11 @@ use crate::{
     session::{End, Place, Seen, Session, ended, is_forgotten},
 };
 
-/// The number of times that the client tries each server after it has lost one. It is soon dropped: there is a new one for each connection.
+/// The number of times that the client tries each server after it has lost its connection. The client is soon dropped,
+/// because the driver makes a new one for each connection.
 const TRIES: usize = 32;
 
-/// Runs until nobody has the engine any more.
+/// Runs until all clones of the engine have been dropped.
 pub(crate) async fn drive<O>(driving: Driving<Session>, place: Arc<Place>, addresses: Vec<ServerAddr>, options: O)
 where
     O: Fn() -> ConnectOptions,
@@ -28,7 +29,7 @@ where
         let dialled = dial(addresses.clone(), options());
         async move {
             let (client, end) = dialled.await?;
-            // Before anybody can ask, who waits can be told.
+            // Subscribe before the first request, so that no waiter misses a notification.
             let told = client.subscribe(place.subjects.told()).await.map_err(unusable)?;
             let session = Session::open(client, place, end.clone()).await?;
             let seen = session.seen();
@@ -42,7 +43,8 @@ fn unusable(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::unconnected(Some(Box::new(error)))
 }
 
-/// A client, and the end of its connection. What it makes after that is not used: what was told meanwhile nobody heard.
+/// Returns a client, and the end of its connection. A connection that the client makes after that end is not used,
+/// because notifications were lost in between.
 fn dial(addresses: Vec<ServerAddr>, options: ConnectOptions) -> impl Future<Output = Result<(Client, End), Error>> {
     let (tell, over) = watch::channel(false);
     let tell = Arc::new(tell);
@@ -50,7 +52,7 @@ fn dial(addresses: Vec<ServerAddr>, options: ConnectOptions) -> impl Future<Outp
     let options = options.max_reconnects(TRIES).event_callback(move |event| {
         let tell = Arc::clone(&tell);
         async move {
-            // A slow consumer has missed something, too.
+            // A slow consumer has lost messages too.
             if matches!(event, Event::Disconnected | Event::Closed | Event::SlowConsumer(_)) {
                 tell.send_replace(true);
             }
@@ -59,7 +61,7 @@ fn dial(addresses: Vec<ServerAddr>, options: ConnectOptions) -> impl Future<Outp
     async move { Ok((options.connect(addresses).await.map_err(unusable)?, end)) }
 }
 
-/// Tells who waits, until the connection is lost.
+/// Notifies the waiters and holders, until the connection is lost.
 async fn hear(mut told: Subscriber, mut end: End, seen: &Seen, watchers: &Watchers) -> Error {
     let mut over = pin!(end.over.wait_for(|over| *over));
     let mut last = 0;
@@ -67,7 +69,8 @@ async fn hear(mut told: Subscriber, mut end: End, seen: &Seen, watchers: &Watche
         match select(told.next(), over.as_mut()).await {
             Either::Left((Some(message), _)) => {
                 if let Some(sequence) = sequence(&message) {
-                    // The stream is another, or an older copy of it; or, in a cluster, it has another leader. Another connection looks at that.
+                    // The stream is another one, or an older copy; or, in a cluster, it has another leader. The next
+                    // connection finds out which.
                     if sequence <= last {
                         return Error::unconnected(None);
                     }
@@ -85,7 +88,7 @@ async fn hear(mut told: Subscriber, mut end: End, seen: &Seen, watchers: &Watche
     }
 }
 
-/// Which message of the stream it was.
+/// Returns the sequence of the republished message.
 fn sequence(message: &async_nats::Message) -> Option<u64> {
     message.headers.as_ref()?.get(header::NATS_SEQUENCE)?.as_str().parse().ok()
 }

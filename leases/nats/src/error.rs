@@ -3,10 +3,10 @@ use std::{error::Error as StdError, fmt, sync::Arc};
 use async_nats::jetstream;
 use keylatch_lease_remote::Causes;
 
-/// Why the engine could not do what it was asked.
+/// The reason that an operation of the engine failed.
 ///
-/// Its text says what failed, why, and what to do about the commonest mistakes. It may name an address or a user, never a password. What
-/// is behind it is its [`source`](StdError::source).
+/// Its text says what failed and why, and what to do about the most common mistakes. It may contain an address or a
+/// user name, never a password. The underlying error is its [`source`](StdError::source).
 ///
 /// # Examples
 /// ```
@@ -15,9 +15,9 @@ use keylatch_lease_remote::Causes;
 ///
 /// fn tell(error: &AcquireError<Error>) -> &'static str {
 ///     match error {
-///         AcquireError::Busy { .. } => "somebody else has it",
+///         AcquireError::Busy { .. } => "another owner has it",
 ///         AcquireError::Engine(Error::Unconnected { .. } | Error::Timeout) => "try again in a minute",
-///         _ => "it cannot be had",
+///         _ => "it is not available",
 ///     }
 /// }
 ///
@@ -26,33 +26,36 @@ use keylatch_lease_remote::Causes;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// There was no connection for as long as an operation [waits](crate::Options::timeout), or JetStream did not answer on it. Nothing was sent.
+    /// There was no connection for as long as an operation [waits](crate::Options::timeout), or JetStream did not
+    /// answer on it. Nothing was sent.
     Unconnected {
-        /// How the last attempt to connect failed, if one did.
+        /// The reason that the last attempt to connect failed, if one was made.
         source: Option<Arc<dyn StdError + Send + Sync>>,
     },
-    /// There was no answer in time.
+    /// The server did not answer in time. The request may have been carried out.
     Timeout,
-    /// The connection broke before there was an answer; or the server failed, perhaps half-way, as when its storage is exhausted.
+    /// The connection broke before the server answered, or the server failed, for example because its storage is
+    /// exhausted. The request may have been carried out.
     Closed,
-    /// There is no such stream, or no JetStream: see [`Nats::stream`](crate::Nats::stream).
+    /// The stream is missing, or JetStream is not enabled: see [`Nats::stream`](crate::Nats::stream).
     Missing {
         /// The message of the server.
         source: Arc<jetstream::Error>,
     },
-    /// The stream is set up so that leases would not be safe in it.
+    /// The stream has a configuration with which leases would not be safe in it.
     Unsuitable {
-        /// The setting that must be another.
+        /// The setting that must be changed.
         setting: &'static str,
     },
-    /// The server has refused it, and changed nothing; but see the [crate's page](crate#what-weakens-which-guarantee) of an account's limit of storage.
+    /// The server refused the request, and changed nothing; but see the [crate's
+    /// page](crate#what-weakens-which-guarantee) about an account's limit of storage.
     Refused {
-        /// What it says.
+        /// The message of the server.
         source: Arc<jetstream::Error>,
     },
-    /// There is a message of the resource, or of the namespace, in the stream that was not written by this crate, or by another version of it.
+    /// The last message of the resource, or the namespace's mark, was not written by this version of the engine.
     Foreign,
-    /// The runtime of the connection is gone: nobody connects any more.
+    /// The runtime of the connection has been shut down, so nothing connects to the server.
     Stopped,
 }
 
@@ -68,16 +71,18 @@ impl fmt::Display for Error {
             Error::Missing { source } => write!(
                 f,
                 "NATS: the stream of the leases (keylatch_lease, unless the options name another) is missing, or JetStream is not enabled: \
-                 make the stream once, with the configuration that Nats::stream gives ({})",
+                 create the stream once, with the configuration that Nats::stream returns ({})",
                 Causes(source)
             ),
             Error::Unsuitable { setting } => write!(
                 f,
-                "NATS: the stream of the leases is not suitable: change its setting {setting} to that which Nats::stream gives"
+                "NATS: the stream of the leases is not suitable: change its setting {setting} to the value that Nats::stream returns"
             ),
-            Error::Refused { source } => write!(f, "NATS: the server refused it: {}", Causes(source)),
-            Error::Foreign => f.write_str("NATS: the stream has a message for the resource that is not a lease"),
-            Error::Stopped => f.write_str("NATS: the runtime of the connection is gone"),
+            Error::Refused { source } => write!(f, "NATS: the server refused the request: {}", Causes(source)),
+            Error::Foreign => f.write_str(
+                "NATS: the message of the resource, or the mark, was written by another program or version: delete it",
+            ),
+            Error::Stopped => f.write_str("NATS: the runtime of the connection has been shut down"),
         }
     }
 }
@@ -86,8 +91,8 @@ keylatch_lease_remote::failure! { Error; sources: Missing, Refused; lasting: Mis
 
 /// Returns the meaning of an error of JetStream.
 pub(crate) fn refused(error: jetstream::Error) -> Error {
-    const MISSING: [u64; 3] = [10039, 10059, 10076]; // JetStream for the account, the stream, JetStream
-    const UNAVAILABLE: [u64; 3] = [10008, 10009, 10163]; // for now: JetStream, its leader, the order of messages
+    const MISSING: [u64; 3] = [10039, 10059, 10076]; // JetStream for the account; the stream; JetStream
+    const UNAVAILABLE: [u64; 3] = [10008, 10009, 10163]; // temporarily: JetStream; its leader; the order of messages
     let (code, source) = (error.error_code().0, Arc::new(error));
     if MISSING.contains(&code) {
         Error::Missing { source }

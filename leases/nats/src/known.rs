@@ -1,5 +1,6 @@
-//! What this connection knows of the resources that it has just dealt with: it spares the question for the last message. Whether that is still
-//! so decides the server, which stores nothing behind another message than the expected one.
+//! What this connection knows about resources that it has used recently, which saves the request for the last message.
+//! The knowledge may be out of date: the server decides, because it stores no message unless the last one is the
+//! expected one.
 
 use std::{
     collections::HashMap,
@@ -11,24 +12,24 @@ use keylatch_lease::Resource;
 
 use crate::record::Tenure;
 
-/// With more than so many, all are forgotten.
+/// The greatest number of remembered resources: when it is reached, all are forgotten.
 const MOST: usize = 1024;
 
 /// The last message of a resource.
 #[derive(Clone, Debug)]
 pub(crate) enum Known {
-    /// It says that the resource is free, and which token the last tenure had.
+    /// The message says that the resource is free, and contains the token of the last tenure.
     Free { sequence: u64, token: u64 },
-    /// There is one, but which was not written down.
+    /// There is a message, but its content is not remembered.
     Some,
-    /// It is of this tenure.
+    /// The message belongs to this tenure.
     Held {
         sequence: u64,
         owner: String,
         token: u64,
-        /// By the clock of this process, until then it has surely not expired.
+        /// The time, by the clock of this process, until which the tenure has certainly not expired.
         until: Duration,
-        /// Whose it is by the server's time, where that was asked for.
+        /// The tenure by the server's time, if that was read.
         tenure: Option<Tenure>,
     },
 }
@@ -41,7 +42,7 @@ impl Memory {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks the known state, in order to change it.
+    /// Removes and returns what is known about a resource. A caller that changes the resource remembers the new state.
     pub(crate) fn take(&self, resource: &Resource) -> Option<Known> {
         self.lock().remove(resource)
     }
@@ -61,7 +62,7 @@ mod tests {
     use keylatch_lease::Resource;
 
     #[test]
-    fn it_does_not_grow_without_end() {
+    fn the_memory_does_not_grow_without_bound() {
         let memory = Memory::default();
         for at in 0..10 * MOST {
             memory.keep(&Resource::from(at.to_string()), Known::Free { sequence: 1, token: 1 });

@@ -1,7 +1,8 @@
-//! Leases in a JetStream stream of NATS: an engine for [`keylatch_lease`], for programs that have such a server already.
+//! Leases in a JetStream stream of NATS: an engine for [`keylatch_lease`], for programs that already have a NATS
+//! server.
 //!
-//! The calls are those of [`Leases`](keylatch_lease::Leases); what is leased in one process is leased in all that use the same
-//! stream and namespace.
+//! The calls are those of [`Leases`](keylatch_lease::Leases). A resource leased in one process is leased in every
+//! process that uses the same stream and namespace.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -15,138 +16,157 @@
 //!
 //! let worker = Owner::incarnation("worker-3");
 //! let mut held = leases.hold("nightly-report", &worker, Duration::from_secs(30)).await?;
-//! held.run(async { /* whatever takes its time */ }).await?;
+//! held.run(async { /* the long work */ }).await?;
 //! held.release().await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! # The stream
-//! It has to be there: [`Nats::stream`] is how it is set up. It is called `keylatch_lease` unless [`Options::stream`] says otherwise, and has the
-//! leases of all namespaces. Each resource has a subject of its own, `keylatch_lease.lease.<namespace>.e<entity>.k<key>`, the last two in Base64, of
-//! which the stream keeps the last message. Without the stream calls fail with [`Error::Missing`], and with
-//! [`Error::Unsuitable`] if it is set up so that it would lose leases, or tell nobody of them.
+//! The stream has to exist: [`Nats::stream`] returns its configuration. It is called `keylatch_lease` unless
+//! [`Options::stream`] names another, and contains the leases of all namespaces. Each resource has a subject of its
+//! own, `keylatch_lease.lease.<namespace>.e<entity>.k<key>`, with the entity and the key in Base64, and the stream
+//! keeps the last message of each subject. Without the stream calls fail with [`Error::Missing`]. They fail with
+//! [`Error::Unsuitable`] if its configuration would lose leases, or prevent notifications.
 //!
-//! *The server* is 2.9 or later; this is tested with 2.9.10, and without replicas. A stream with replicas needs 2.11 or later, and is refused on earlier
-//! servers: those could store two messages behind the same one ([#4320](https://github.com/nats-io/nats-server/issues/4320),
+//! *The server* must be 2.9 or later; the tests use 2.9.10, without replicas. A stream with replicas needs 2.11 or
+//! later, and is refused on earlier servers: those could store two messages after the same one
+//! ([#4320](https://github.com/nats-io/nats-server/issues/4320),
 //! [#6485](https://github.com/nats-io/nats-server/pull/6485)).
 //!
 //! *Permissions* that a program needs: to publish on `keylatch_lease.lease.<namespace>.>` and
-//! `keylatch_lease.clock.<namespace>.>`; on `$JS.API.STREAM.INFO`, `$JS.API.STREAM.MSG.GET` and `$JS.API.STREAM.MSG.DELETE`, each with `.keylatch_lease`; and to subscribe to
-//! `keylatch_lease.told.<namespace>.>` and to its inboxes. In the subject of a namespace, characters other than ASCII letters, digits, `_` and `-` are
-//! `=` and two hexadecimal digits.
+//! `keylatch_lease.clock.<namespace>.>`; on `$JS.API.STREAM.INFO`, `$JS.API.STREAM.MSG.GET` and
+//! `$JS.API.STREAM.MSG.DELETE`, each followed by `.keylatch_lease`; and to subscribe to
+//! `keylatch_lease.told.<namespace>.>` and to its inboxes. In the subject of a namespace, characters other than ASCII
+//! letters, digits, `_` and `-` are written as `=` and two hexadecimal digits.
 //!
 //! # When the stream forgets
-//! A stream that is purged, made anew, or restored from an older copy has forgotten leases that somebody still goes by. So each namespace has a *mark* in
-//! the stream, beside its leases. If it is not there, or is not the one that there was, nothing is granted for a while, until whatever may have been
-//! granted has ended: [`AcquireError::Quarantined`](keylatch_lease::AcquireError::Quarantined) says how long, and [`Options::quarantine`] how long that is, 60 s if
-//! not set. Meanwhile what the stream remembers can be renewed and released.
+//! A stream that is purged, created again, or restored from an older copy has forgotten leases that their holders still
+//! rely on. Therefore each namespace has a *mark* in the stream, beside its leases. If the mark is missing or has
+//! changed, nothing is granted for a while, until every lease that may have been granted before has ended.
+//! [`AcquireError::Quarantined`](keylatch_lease::AcquireError::Quarantined) gives the remaining time, and
+//! [`Options::quarantine`] sets the whole: 60 s if not set. During the quarantine, leases that the stream remembers can
+//! be renewed and released.
 //!
-//! | it may have forgotten something | how it is known |
+//! | what may have happened | how the engine detects it |
 //! |---|---|
-//! | the stream was purged, or its leases were | the mark is not there |
-//! | it was deleted and made anew | there is no mark, or it does not say when this stream was made |
-//! | it was restored from an older copy, through the server or as files | its sequences are smaller than those that a program has seen that was connected: each program of the namespace is told of each lease, and looks at that when it asks for one, when somebody else does, and with each new connection |
-//! | a single server was started anew | it says so to each new connection (`server_id`), if [restarts are not trusted](Options::trusts_restarts) |
-//! | the namespace is new | that looks the same as the first, until somebody calls [`Nats::init`] |
+//! | the stream was purged, or its leases were | the mark is missing |
+//! | the stream was deleted and created again | the mark is missing, or contains the creation time of another stream |
+//! | the stream was restored from an older copy, through the server or as files | its sequences are smaller than those that a connected program has seen. Each program of the namespace is notified of each lease, and compares the sequence with each request for a lease, its own or another program's, and with each new connection |
+//! | a single server was restarted | the server gives each new connection another `server_id`, if [restarts are not trusted](Options::trusts_restarts) |
+//! | the namespace is new | it looks as if the stream was purged, until [`Nats::init`] is called |
 //!
-//! - **It is looked at in each grant**: once the message is stored that asks for the lease, the mark is read, and the lease is only granted if it is still the
-//!   same. So it does not matter that the stream is replaced under a connection.
-//! - **Tokens** start from the server's time, in microseconds since 1970. So they go on above all that were given, though the stream knows none of them.
-//! - **After a restore** an operator should know this: a program that starts after it, or was not connected for some time before it, cannot tell the
-//!   copy from what was there. If it is the first to ask for a lease that was granted after the copy was made, it may get that while its holder still goes by it (1),
-//!   until a program notices that was connected: with its next request, or its new connection after a restart. Tokens grow all the same (3). Rule it out with
-//!   `trusts_restarts(false)` if you put back files; with restores through the server, purge the subject `keylatch_lease.lease.*.mark` before programs go on: then
-//!   there is a quarantine.
-//! - **A lease that lasts longer** than the quarantine, from one renewal to the next, is not waited for; nor is one that never ends. If the
-//!   stream forgets it, somebody else may get the resource while the holder goes by it (1). The token tells them apart (3).
-//! - **What it remembers** and is not true any more, since it has forgotten a release: such a lease ends when it would have ended. One that never
-//!   ends has to be released again. Whoever renews by a grant that it has released is told that it goes on.
-//!   Whoever asks again for what it had before begins a new tenure (4), as somebody else may have had a greater token meanwhile.
-//! - **[`Nats::init`]** ends a quarantine. Whoever calls it says that nobody still relies on a lease that the stream may have forgotten.
+//! - **Every grant checks it**: once the message that requests the lease is stored, the engine reads the mark, and
+//!   grants the lease only if the mark is unchanged. So the stream may be replaced under an open connection.
+//! - **Tokens** start from the server's time, in microseconds since 1970. So new tokens are greater than all earlier
+//!   ones, even though the stream has forgotten those.
+//! - **After a restore** a program that starts, or that was not connected for some time before it, cannot tell the copy
+//!   from the original. If it is the first to request a lease that was granted after the copy was made, it may get the
+//!   lease while its holder still relies on it (1). That lasts until a program that was connected notices the restore:
+//!   with its next request, or with its new connection after a restart. Tokens still grow (3). Operators can rule this
+//!   out. If you put back files, use `trusts_restarts(false)`. If you restore through the server, purge the subject
+//!   `keylatch_lease.lease.*.mark` before the programs resume, which causes a quarantine.
+//! - **A lease that lasts longer** than the quarantine, from one renewal to the next, is not waited for; nor is one
+//!   that never expires. If the stream forgets it, another owner may get the resource while the holder still relies on
+//!   its lease (1). The token tells them apart (3).
+//! - **A lease that was already released** may be back, if the stream has forgotten the release. It ends when it would
+//!   have ended without the release; one that never expires has to be released again. A renewal with a grant that was
+//!   released succeeds in that time. An owner that acquires a resource that it held before begins a new tenure (4),
+//!   because another owner may have had a greater token in between.
+//! - **[`Nats::init`]** ends a quarantine. Its caller vouches that nobody still relies on a lease that the stream may
+//!   have forgotten.
 //!
-//! Programs that use one namespace should all have the same quarantine, and trust restarts or not. While they differ, the shortest may count.
+//! All programs that use one namespace should have the same quarantine, and the same setting of whether restarts are
+//! trusted. While they differ, the shortest may apply.
 //!
 //! # How it works
-//! - **Clock**: the server's. It writes the time on each message that it stores, and all durations in a message count from there; the last
-//!   message of a resource decides who has it, and everybody who reads it comes to the same end. Clocks of clients do not matter. The
-//!   holder counts its own deadline from before it asked.
-//! - **One message, one change**: whatever changes a lease is one message, which the server stores only if the resource's last one is still that which the
-//!   sender knows (`Nats-Expected-Last-Subject-Sequence`). A message that prolongs a lease says until when that must have been
-//!   stored: one that came too late is there, and revives nothing.
-//! - **What time it is** the server does not say. Who has to know, since somebody else has the resource, has the server store a message, and
-//!   reads the time on it; that is good for a second.
-//! - **Token**: the last one of the resource plus one, or the server's time in microseconds since 1970 by a reading of the last minute, whichever is greater.
-//!   The message has it, and is stored only if the last one that it goes by still is; a sweep writes down in the mark the greatest token that it deletes.
-//! - **Who waits** is told by the stream itself, which republishes the headers of what it has stored; and so is who holds something. At an expiry nobody tells: each who
-//!   waits has a timer of its own. After a connection was lost, all who wait ask again.
-//! - **Connection**: one for each engine and its clones, with the requests of all tasks side by side on it. When it is lost there is
-//!   another one, after 50 ms to 2 s, at random.
-//! - **Requests**: to acquire what is free is two round trips, the message and a look at the mark, and two more once a minute, for the server's clock; to release what was acquired on this connection is one, and is two to four once anybody
-//!   in this process has asked for it meanwhile. To renew is two: the message, and when it was stored; and three the first time after it was
-//!   acquired. A batch goes side by side. To ask for what somebody else has is two or three, and two more if it is more than a second
-//!   since the server's clock was read. `release_all`, `owned_by` and a sweep are one for each resource of
-//!   the *namespace* that has a message, and one for each of those to be released or swept, 64 at a time. `release_expired` asks for all of them again
-//!   after each 1024 that it has deleted.
-//!   Who waits asks once when it comes and once for each time it is told; also when the lease should have ended, and
-//!   every 5 s ([`Options::fallback`]). In each process that is the first in line alone. Each process gets the headers of each
-//!   message of its namespace, some 200 bytes.
-//! - **An answer that does not come**: after 5 s ([`Options::timeout`]) a question fails, and a connection that has said nothing is given up. If it may have been done
-//!   all the same, it is asked again: up to three times in all, so that an operation fails after 15 s at most.
+//! - **Clock**: the server's. The server writes the time on each message that it stores, and all durations in a message
+//!   count from then. The last message of a resource decides who has it, and every program that reads it computes the
+//!   same end. The clients' clocks do not matter. The holder counts its own deadline from before its request.
+//! - **One message, one change**: every change of a lease is one message, which the server stores only if the
+//!   resource's last message is still the one that the sender knows (`Nats-Expected-Last-Subject-Sequence`). A message
+//!   that prolongs a lease contains the time by which it must have been stored: if it was stored later, it has no
+//!   effect.
+//! - **The current time** is not available from the server. An engine that needs it, because another owner has the
+//!   resource, has the server store a message, and reads the time on it. Such a reading is used for a second.
+//! - **Token**: the resource's last token plus one, or the server's time in microseconds since 1970 by a reading of the
+//!   last minute, whichever is greater. The message contains the token, and is stored only if the last message is still
+//!   the one that it was computed from. A sweep records in the mark the greatest token that it deletes.
+//! - **Waiters and holders** are notified by the stream itself, which republishes the headers of the messages that it
+//!   stores. An expiry sends no message: each waiter has its own timer. After a lost connection all waiters ask again.
+//! - **Connection**: one for each engine and its clones; it carries the requests of all tasks side by side. If it is
+//!   lost, the engine connects again, after 50 ms to 2 s, at random.
+//! - **Requests**: acquiring a free resource takes two round trips, one for the message and one to read the mark; once
+//!   a minute two more, for the server's clock. A release of a lease that was acquired on this connection takes one, or
+//!   two to four if another request for the resource was made in this process since. A renewal takes two, for the
+//!   message and for the time at which it was stored; the first one after an acquire takes three. The renewals of a
+//!   batch run side by side. A request for a resource that another owner has takes two or three, and two more if the
+//!   server's clock was read more than a second ago. `release_all`, `owned_by` and a sweep take one for each resource
+//!   of the *namespace* that has a message, and one for each that is to be released or swept, 64 at a time.
+//!   `release_expired` reads all of them again after each 1024 that it has deleted. A waiter sends one request when it
+//!   arrives and one for each notification, one when the lease should have ended, and one every 5 s
+//!   ([`Options::fallback`]). In each process only the first waiter in line does so. Each process receives the headers
+//!   of each message of its namespace, about 200 bytes.
+//! - **Timeouts**: after 5 s ([`Options::timeout`]) a request fails, and the connection is given up if it has answered
+//!   nothing in that time. A request that may have been carried out is sent again, up to three times in all, so that an
+//!   operation fails after 15 s at most.
 //!
-//! Why not a key-value bucket with an age limit: all of its leases would last equally long, and end up to a second late; and a renewal that comes
-//! meanwhile would revive what is over. With this, leases have any length and any policy, and the age of a message is used for nothing.
-//! From 2.11 on messages may have an age limit each, which would spare the sweeps; it is not used.
+//! A key-value bucket with an age limit would not do: all its leases would last equally long and end up to a second
+//! late, and a renewal that arrives in that second would revive an expired lease. In this design leases have any length
+//! and any policy, and the age of a message has no meaning. From 2.11 on each message may have its own age limit, which
+//! would make sweeps unnecessary; it is not used.
 //!
 //! # How late a waiter may be
-//! | the lease ends by | who waits has it after |
+//! | the lease ends by | the waiter has it after |
 //! |---|---|
 //! | release, `release_all`, a dropped `Held` | the message, and three round trips |
-//! | expiry | five round trips, by its own timer |
+//! | expiry | five round trips, by the waiter's own timer |
 //! | either, while the connection is lost | the next connection, and as above; or an error after that |
-//! | release, and the server's machine is gone without a word | the fallback and the timeout, 10 s |
+//! | release, and the server's machine is gone without closing its connections | the fallback and the timeout, 10 s |
 //! | either, in a quarantine | an error |
 //!
-//! # How late a holder may learn that somebody else has ended its lease
-//! Its [`check`](keylatch_lease::Held::check) says no from then on, and [`lost`](keylatch_lease::Held::lost) is ready. *At its next renewal* is within a third of
-//! the lease's time; if nobody renews it, at its end.
+//! # How late a holder may learn that another call has ended its lease
+//! Its [`check`](keylatch_lease::Held::check) fails from then on, and [`lost`](keylatch_lease::Held::lost) is ready.
+//! Without a message, the next renewal notices it, within a third of the lease's time; if nobody renews the lease, its
+//! end does.
 //!
 //! | the lease is ended by | the holder knows after |
 //! |---|---|
 //! | `release_as`, `release_all`, `release_token`, `release` with its grant, a fresh tenure of the same owner | the message |
-//! | a purge of the stream, or of its subject, or deletion of its message, by hand | the message with which somebody else begins a tenure, or writes a new mark. Before that, at its next renewal: the server tells nobody of a purge |
-//! | what is not told, as the connection was lost | the next connection, and a round trip for up to 256 leases, as long as one of them is polled |
+//! | a purge of the stream, or of its subject, or deletion of its message, by hand | the message that begins the next tenure, or writes a new mark; or the next renewal, if that is earlier: the server sends no message about a purge |
+//! | any of these while the connection is lost | the next connection, and a round trip for up to 256 leases, as long as one of them is polled |
 //!
 //! # What weakens which guarantee
 //! The numbers are those of [`keylatch_lease`](keylatch_lease#what-it-guarantees).
 //!
 //! | | what may happen |
 //! |---|---|
-//! | always | 7: `release_all` releases one lease after the other, not all as of one instant; what its owner acquires meanwhile may be released or not. If it fails, some have been released; if it had to ask again, it counts only what it released then |
-//! | restart of the server, `kill -9` | nothing: the operating system has what was confirmed. Leases go on expiring meanwhile. If restarts are not trusted, a quarantine |
-//! | the machine of a *single* server loses its power | the last seconds or minutes may be lost, unless the server has `sync_interval: always` (from 2.10 on; 2.9 has no such setting). If restarts are not trusted, nothing but a quarantine. Otherwise that comes when a program notices that was connected; 1, 5 until then |
-//! | the *account's* limit of storage is reached, and the server is older than 2.10.11 | 1, 2: who renews, resumes or releases may be told that it is refused, and the lease is gone: such a server stores a message, which deletes the one before, and then removes it |
-//! | the stream is full | what was never leased is refused. At `max_messages` all else goes on; at `max_bytes` what needs a longer message than the last one is refused as well, such as a first renewal. Where the namespace was not in use before, only what was released is swept. With replicas on servers that check the limits before they replicate (2.12), nothing is stored then, renewals and releases included: give such a stream limits that it does not reach, or none |
-//! | a stream with 3 replicas (`num_replicas`; from 2.11 on), and one machine fails | nothing, once there is another leader, as far as the server keeps its word: not tested here. If all fail at once, as above |
-//! | another leader whose clock is ahead, or the server's clock is set forward | 2: leases expire early, by as much; who writes with a token is refused (3) |
-//! | its clock is behind, or is set back | 8: leases last longer, by as much; 6: one that had just expired may be there again, if nobody has taken it. 1 and 3 hold. If it forgets, and its clock is set back past the last grant, 3: a token may come again |
-//! | a clock of a client and the server's run apart by more than 1 % | 1, 2: as the deadlines of holders, so the clocks of those who take over rest on that, for a second at a time |
-//! | the stream is purged, or deleted and made again, while it is used | nothing but a quarantine, for leases that do not outlast it; 1 otherwise. 3 holds |
-//! | it is restored from an older copy | the same, for programs that were connected; see [above](#when-the-stream-forgets). 5, 7: a release may be undone, and who renews by what it has released has it again |
-//! | messages of single resources are deleted by hand | 1, for these; 3, if that is done within a second of the grant |
-//! | an operation is given up after its timeout, or its future is dropped | 11: a lease that was granted unheard stays until it expires, or its owner asks again; with `Expiry::Never`, until its owner asks again or is released by name |
-//! | nobody sweeps ([`Options::sweeps`] is `None` everywhere) | 12: a message for each resource that was ever leased |
-//! | many processes wait for one resource | 9: in each process in order of arrival; among them who is first to ask |
+//! | always | 7: `release_all` releases one lease after the other, not all at one instant; a lease that its owner acquires at the same time may be released or not. If it fails, some leases have been released; if it had to be repeated, it counts only those that it released then |
+//! | restart of the server, `kill -9` | nothing: the operating system has every confirmed change. Leases expire also while the server is down. If restarts are not trusted, a quarantine |
+//! | the machine of a *single* server loses its power | the last seconds or minutes may be lost, unless the server has `sync_interval: always` (from 2.10 on; 2.9 has no such setting). If restarts are not trusted, nothing but a quarantine. Otherwise the quarantine begins when a program that was connected notices the loss; 1, 5 until then |
+//! | the *account's* limit of storage is reached, and the server is older than 2.10.11 | 1, 2: a renewal, a resumption or a release may be refused, and the lease is gone: such a server stores the message, which deletes the one before, and then removes it |
+//! | the stream is full | an acquire of a resource that was never leased is refused. At `max_messages` everything else works; at `max_bytes` a request whose message is longer than the last one is refused too, such as a first renewal. In a namespace that was not in use before, only released leases are swept. With replicas on servers that check the limits before they replicate (2.12), nothing is stored then, renewals and releases included: give such a stream limits that it does not reach, or none |
+//! | a stream with 3 replicas (`num_replicas`; from 2.11 on), and one machine fails | nothing, once there is another leader, as far as the server keeps its promises: not tested here. If all fail at once, as above |
+//! | another leader whose clock is ahead, or the server's clock is set forward | 2: leases expire early by that time; a write with the old token is refused (3) |
+//! | another leader whose clock is behind, or the server's clock is set back | 8: leases last longer by that time; 6: a lease that had just expired may be valid again, if nobody has acquired the resource. 1 and 3 hold. If the stream also forgets leases, and the clock is set back past the last grant, 3: a token may be given out twice |
+//! | a client's clock and the server's run apart by more than 1 % | 1, 2: the deadlines of holders rest on that limit, and so do takeovers, for a second at a time |
+//! | the stream is purged, or deleted and created again, while it is used | nothing but a quarantine, for leases that do not outlast it; 1 otherwise. 3 holds |
+//! | the stream is restored from an older copy | the same, for programs that were connected; see [above](#when-the-stream-forgets). 5, 7: a release may be undone, and a renewal with the released grant has the lease again |
+//! | messages of single resources are deleted by hand | 1, for their leases; 3, if that is done within a second of the grant |
+//! | an operation is given up after its timeout, or its future is dropped | 11: a lease whose grant was not received stays until it expires or its owner asks again; with `Expiry::Never`, until its owner asks again or it is released by owner |
+//! | no program sweeps ([`Options::sweeps`] is `None` everywhere) | 12: a message stays for each resource that was ever leased |
+//! | many processes wait for one resource | 9: waiters are served in order of arrival within each process; between processes the first request wins |
 //!
-//! What arrives late, after its operation was given up, does no harm: it is stored only if nothing has changed since. Times are kept in nanoseconds; a
-//! lease of more than 500 years never ends.
+//! A request that arrives late, after its operation was given up, does no harm: its message is stored only if nothing
+//! has changed since. Times are kept in nanoseconds; a lease of more than 500 years never expires.
 //!
 //! # Writing under a lease
-//! A holder may stop for any length of time, and go on writing when its lease is long over. What it writes to has to check that: by the
-//! token, as [`keylatch_lease`](keylatch_lease#a-lease-is-not-enough-the-token) says.
+//! A holder may stop for any length of time, and then write long after its lease has ended. The store that it writes to
+//! has to check that, by the token, as [`keylatch_lease`](keylatch_lease#a-lease-is-not-enough-the-token) says.
 //!
 //! # Runtimes
-//! `async-nats` runs on tokio, and [`Options::connect`] has to be called there. The calls themselves may be made, and waited for, anywhere.
+//! `async-nats` runs on tokio, and [`Options::connect`] has to be called there. Operations can be awaited on any
+//! runtime.
 #![forbid(unsafe_code)]
 
 mod driver;
@@ -166,7 +186,7 @@ pub use error::Error;
 pub use nats::Nats;
 pub use options::Options;
 
-/// The README's examples are tests.
+/// Runs the README's examples as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

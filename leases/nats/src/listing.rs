@@ -1,13 +1,14 @@
-//! All subjects, of which the server gives a part at a time, in their order, from a place on. Between two parts some come and some go, and the
-//! others have other places then: so each part begins at one that is known, or before it.
+//! The list of all subjects. The server returns a part at a time, in order, from an offset on. Between two parts
+//! subjects are added and removed, which shifts the offsets of the others. So each part begins at a subject that is
+//! already known, or before it.
 
-/// The results so far.
+/// The subjects that are known so far.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     all: Vec<String>,
-    /// Where the next part begins.
+    /// The offset of the next part.
     offset: usize,
-    /// How much of what is known it repeats.
+    /// The number of known subjects that the next part repeats.
     overlap: usize,
 }
 
@@ -16,7 +17,7 @@ impl Listing {
         self.offset
     }
 
-    /// Adds the part at the offset, of so many in total. Whether that was the last one.
+    /// Adds the part at the offset. `total` is the number of all subjects. Returns whether that was the last part.
     pub(crate) fn add(&mut self, part: impl IntoIterator<Item = String>, total: usize) -> bool {
         let mut part: Vec<String> = part.into_iter().collect();
         part.sort_unstable();
@@ -26,7 +27,7 @@ impl Listing {
             (None, _) => true,
         };
         if self.offset > 0 && !is_behind {
-            // An entry in between may have moved to before this one.
+            // A subject between the known ones and this part may have moved to before the part.
             self.offset = self.offset.saturating_sub(self.overlap);
             self.overlap = self.overlap.saturating_mul(2);
             return false;
@@ -34,7 +35,7 @@ impl Listing {
         let end = self.offset + part.len();
         let known = self.all.last().map_or(0, |last| part.partition_point(|subject| subject <= last));
         self.all.extend(part.drain(known..));
-        // A part that is all repeated must not be asked for again.
+        // A part that repeats only known subjects must not be requested again.
         self.overlap = 1;
         self.offset = end.saturating_sub(1).max(self.offset + 1);
         end >= total
@@ -51,7 +52,7 @@ mod tests {
 
     use super::Listing;
 
-    /// In parts of ten, with a change after each.
+    /// Lists the subjects in parts of ten, with a change after each part.
     fn listed(server: &mut BTreeSet<String>, mut change: impl FnMut(usize, &mut BTreeSet<String>)) -> Vec<String> {
         let mut listing = Listing::default();
         for round in 0..10_000 {
@@ -61,7 +62,7 @@ mod tests {
             }
             change(round, server);
         }
-        panic!("it does not end");
+        panic!("the listing does not end");
     }
 
     fn numbered(numbers: impl IntoIterator<Item = u32>) -> BTreeSet<String> {
@@ -69,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_change_is_listed_as_it_is() {
+    fn a_server_that_does_not_change_is_listed_exactly() {
         for count in [0, 1, 9, 10, 11, 19, 20, 100] {
             let mut server = numbered(0..count);
             assert_eq!(listed(&mut server, |_, _| ()), Vec::from_iter(server.clone()), "{count}");
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_is_listed_whatever_comes_and_goes() {
+    fn a_subject_that_stays_is_listed_whatever_is_added_and_removed() {
         let stays = numbered((0..3000).filter(|number| number % 3 == 0));
         for gone in [1, 2, 7, 30, 400] {
             let mut server = numbered(0..3000);
@@ -88,19 +89,25 @@ mod tests {
                     server.remove(&one);
                 }
             });
-            assert!(stays.is_subset(&BTreeSet::from_iter(all.iter().cloned())), "{gone} go");
+            assert!(
+                stays.is_subset(&BTreeSet::from_iter(all.iter().cloned())),
+                "a subject is missing, with {gone} removed after each part"
+            );
             assert!(all.is_sorted_by(|one, next| one < next));
 
             let mut server = stays.clone();
             let all = listed(&mut server, |round, server| {
                 server.extend((0..gone.min(8)).map(|at| format!("00000-{:05}", round * 10 + at)));
             });
-            assert!(stays.is_subset(&BTreeSet::from_iter(all)), "{gone} come");
+            assert!(
+                stays.is_subset(&BTreeSet::from_iter(all)),
+                "a subject is missing, with up to {gone} added after each part"
+            );
         }
     }
 
     #[test]
-    fn when_all_of_them_go_it_ends() {
+    fn a_listing_ends_when_all_subjects_are_removed() {
         let mut server = numbered(0..100);
         listed(&mut server, |_, server| server.clear());
     }

@@ -12,15 +12,16 @@ use crate::{
     session::{PART, Session, side_by_side, stream_config},
 };
 
-/// The number of renewals of a batch that are under way at a time.
+/// The greatest number of renewals of a batch that run at the same time.
 const LANES: usize = 256;
 
 /// The outcome of an operation.
 type Done<T> = Result<T, Fail<Error>>;
 
-/// Leases in a JetStream stream: see the [crate's page](crate).
+/// The engine that keeps leases in a JetStream stream: see the [crate's page](crate).
 ///
-/// Clones share the connection. When the last one is dropped the connection ends, as soon as what was abandoned has been given back.
+/// Clones share the connection. When the last clone is dropped the connection ends, as soon as the abandoned leases
+/// have been released.
 ///
 /// # Examples
 /// ```no_run
@@ -44,11 +45,12 @@ pub struct Nats {
 }
 
 impl Nats {
-    /// How the stream of this name has to be set up. For JetStream's `create_stream`, or as a guide for whatever sets up streams; one that
-    /// leases would not be safe in is refused with [`Error::Unsuitable`].
+    /// Returns the configuration of the stream of this name: for JetStream's `create_stream`, or as a guide for another
+    /// tool that creates streams. A stream in which leases would not be safe is refused with [`Error::Unsuitable`].
     ///
-    /// What may be changed: `num_replicas`, which should be 3 in a cluster of 2.11 or later; `placement`, `compression`; and, if the server is of
-    /// 2.10.5 or later, `max_bytes`: those before delete the oldest lease when it is reached.
+    /// Some settings may be changed: `num_replicas`, which should be 3 in a cluster of 2.11 or later; `placement`;
+    /// `compression`; and, with servers of 2.10.5 or later, `max_bytes`: earlier servers delete the oldest lease when
+    /// it is reached.
     ///
     /// # Examples
     /// ```no_run
@@ -66,17 +68,17 @@ impl Nats {
         stream_config(name)
     }
 
-    /// Opens the namespace at once, without a quarantine: for one that is new, or of which you know that nobody goes by a lease. It changes no
-    /// lease.
+    /// Opens the namespace at once, without a quarantine: when it is new, or when you know that nobody relies on a
+    /// lease in it. It changes no lease.
     ///
-    /// Once, in a deployment, as the stream is created; or by hand. A program that calls it at each start has no quarantine any more: see
-    /// [the crate's page](crate#when-the-stream-forgets).
+    /// Call it once for each deployment, when the stream is created; or by hand. A program that calls it at each start
+    /// has no quarantine any more: see [the crate's page](crate#when-the-stream-forgets).
     ///
     /// # Errors
-    /// As any operation.
+    /// Those of any operation.
     ///
     /// # Cancel safety
-    /// Dropped, it has been done or not.
+    /// If the future is dropped, the namespace may have been opened or not.
     ///
     /// # Examples
     /// ```no_run
@@ -91,12 +93,12 @@ impl Nats {
         self.ask(&mut self.core.limit(), question).await.map_err(Fail::into_cause)
     }
 
-    /// Waits until there is a connection, and the stream has been found. Operations do so by themselves: this is for who wants to know
-    /// at the start.
+    /// Waits until there is a connection, and the stream has been found. Operations wait by themselves; this call is
+    /// for programs that want to know at their start.
     ///
     /// # Errors
-    /// As any operation: [`Error::Unconnected`] after the [timeout](crate::Options::timeout), [`Error::Missing`], [`Error::Unsuitable`],
-    /// [`Error::Stopped`].
+    /// Those of any operation: [`Error::Unconnected`] after the [timeout](crate::Options::timeout), [`Error::Missing`],
+    /// [`Error::Unsuitable`], [`Error::Stopped`].
     ///
     /// # Examples
     /// ```no_run
@@ -109,7 +111,7 @@ impl Nats {
         self.core.ready().await
     }
 
-    /// The namespace.
+    /// Returns the namespace.
     ///
     /// # Examples
     /// ```no_run
@@ -122,7 +124,7 @@ impl Nats {
         self.core.namespace()
     }
 
-    /// Asks one question, with all of its steps, in the time that there is.
+    /// Sends one request, with all its steps, within the limit.
     async fn ask<T, F>(&self, limit: &mut Limit, question: impl FnOnce(Arc<Live<Session>>) -> F) -> Done<T>
     where
         F: Future<Output = Done<T>>,

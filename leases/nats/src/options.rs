@@ -9,7 +9,7 @@ use keylatch_lease_remote::{Core, Settings};
 
 use crate::{driver::drive, nats::Nats, session::Place, subjects::Subjects};
 
-/// Settings of the engine, and how it connects: see [`Nats::in_namespace`].
+/// Settings of the engine and its connection: see [`Nats::in_namespace`].
 ///
 /// # Examples
 /// ```
@@ -20,7 +20,7 @@ use crate::{driver::drive, nats::Nats, session::Place, subjects::Subjects};
 /// let options = Nats::in_namespace("shop")
 ///     .stream("leases") // instead of "keylatch_lease"
 ///     .timeout(Duration::from_secs(2)) // of each operation, instead of 5 s
-///     .fallback(Duration::from_secs(10)) // between two looks of who waits, instead of 5 s
+///     .fallback(Duration::from_secs(10)) // between two requests of a waiter that was not notified, instead of 5 s
 ///     .quarantine(Duration::from_secs(600)) // no lease lasts longer, instead of 60 s
 ///     .sweeps(None); // another program sweeps
 /// ```
@@ -33,8 +33,8 @@ pub struct Options {
 }
 
 impl Nats {
-    /// The leases of this namespace. Those of different namespaces have nothing to do with each other; a program that has the stream
-    /// for itself may take `""`.
+    /// Returns options for the leases of this namespace. Leases of different namespaces are independent. A program that
+    /// has the stream for itself may use `""`.
     ///
     /// # Panics
     /// If the name is longer than 255 bytes.
@@ -54,10 +54,10 @@ impl Nats {
 }
 
 impl Options {
-    /// The stream: `keylatch_lease` if not set. It has to be there: see [`Nats::stream`].
+    /// Sets the name of the stream: `keylatch_lease` if not set. The stream has to exist: see [`Nats::stream`].
     ///
     /// # Panics
-    /// If it is empty, longer than 255 bytes, or has other characters than ASCII letters, digits, `_` and `-`.
+    /// If the name is empty, is longer than 255 bytes, or has characters other than ASCII letters, digits, `_` and `-`.
     ///
     /// # Examples
     /// ```
@@ -67,19 +67,22 @@ impl Options {
     pub fn stream(mut self, name: impl Into<String>) -> Self {
         let name = name.into();
         let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
-        assert!(is_plain && !name.is_empty(), "the name of a stream must have ASCII letters, digits, `_` and `-` only");
+        assert!(
+            is_plain && !name.is_empty(),
+            "the name of a stream must consist of ASCII letters, digits, `_` and `-`, and must not be empty"
+        );
         assert!(name.len() <= 255, "the name of a stream must not be longer than 255 bytes");
         self.stream = name;
         self
     }
 
     keylatch_lease_remote::setters! { settings;
-        /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. After it the
-        /// operation fails. What concerns all leases of an owner, and sweeps, takes that long for each 128 leases of
-        /// the namespace.
+        /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. When it has passed
+        /// the operation fails. For an operation on all leases of an owner, and for a sweep, this limit applies to each
+        /// 128 leases of the namespace.
         ///
-        /// The calls of `Leases` ask up to three times if it may have been done all the same, so that they end after
-        /// three times as long.
+        /// The calls of `Leases` send a request up to three times if it may have been carried out despite the timeout,
+        /// so they may take three times as long.
         ///
         /// # Panics
         /// If it is zero.
@@ -94,8 +97,8 @@ impl Options {
 
         /// Sets the longest time that a waiter sleeps before it asks again without being notified: 5 s if not set.
         ///
-        /// It matters only where a message is not heard: when a server that does not answer keeps its connections open,
-        /// or where the stream's leader changes at the moment of a release.
+        /// It matters only when no message arrives: when a server stops answering and keeps its connections open, or
+        /// when the stream's leader changes at the moment of a release.
         ///
         /// # Panics
         /// If it is zero.
@@ -108,9 +111,9 @@ impl Options {
         /// ```
         pub fn fallback(time: Duration);
 
-        /// Sets how often one of the processes of the namespace deletes the messages of leases that have ended: every 5
-        /// minutes if not set. Each time it asks for the last message of each resource. `None`: this process never
-        /// does. Then `Leases::release_expired` is to be called now and then, by whatever program.
+        /// Sets the interval at which one of the namespace's processes deletes the messages of leases that have ended:
+        /// 5 minutes if not set. Each sweep reads the last message of each resource. With `None` this process never
+        /// does; if none does, some program has to call `Leases::release_expired` now and then.
         ///
         /// # Panics
         /// If it is zero.
@@ -123,11 +126,11 @@ impl Options {
         pub fn sweeps(every: Option<Duration>);
 
         /// Sets the quarantine, during which nothing is granted because the stream may have forgotten leases: 60 s if
-        /// not set. No lease of the namespace should last longer from one renewal to the next; one that does is not
+        /// not set. No lease of the namespace should last longer from one renewal to the next; a longer one is not
         /// waited for. See [the crate's page](crate#when-the-stream-forgets).
         ///
-        /// It should be the same in all programs that use the namespace: while they differ, the shortest may count.
-        /// Zero: two may hold one resource after the stream has forgotten something.
+        /// All programs that use the namespace should have the same quarantine: while they differ, the shortest may
+        /// apply. With zero, two owners may hold the same resource after the stream has forgotten leases.
         ///
         /// # Examples
         /// ```
@@ -138,11 +141,13 @@ impl Options {
         pub fn quarantine(time: Duration);
     }
 
-    /// Whether the server comes back from a restart with all that it had confirmed, so that nothing has to be waited for: `true` if not set.
+    /// Sets whether the server is trusted to have everything that it had confirmed after a restart, so that no
+    /// quarantine is needed: `true` if not set.
     ///
-    /// That is so when its process is killed. It is not so when its machine loses its power, unless it has `sync_interval: always`; nor when an
-    /// older copy of its folder is put in the place of the present one. With `false` there is a quarantine after each restart of a single
-    /// server; in a cluster it makes no difference. It should be the same in all programs that use the namespace.
+    /// The server has everything after its process was killed. It may not after its machine lost its power, unless it
+    /// has `sync_interval: always`; nor after an older copy of its data folder was put back. With `false` there is a
+    /// quarantine after each restart of a single server; in a cluster the setting makes no difference. All programs
+    /// that use the namespace should have the same setting.
     ///
     /// # Examples
     /// ```
@@ -154,17 +159,19 @@ impl Options {
         self
     }
 
-    /// An engine, whose connection is driven on tokio. This call itself does not wait for it: see [`Nats::ready`].
+    /// Returns an engine whose driver is spawned on tokio. This call does not wait for the connection: see
+    /// [`Nats::ready`].
     ///
-    /// The function is called for each connection, when one is lost for another; `ConnectOptions::new` is one for servers without
-    /// authentication. Its `event_callback` and `max_reconnects` are the engine's. Connections are not shared with other clients: a
-    /// client hides that it was disconnected, and those who wait have to know.
+    /// The function is called for each connection, also when a lost one is replaced; `ConnectOptions::new` is one for
+    /// servers without authentication. The engine sets the options' `event_callback` and `max_reconnects` itself. It
+    /// does not share a connection with your own client, because a client hides lost connections, which waiters have to
+    /// know about.
     ///
     /// # Errors
-    /// The addresses are none.
+    /// The addresses cannot be parsed.
     ///
     /// # Panics
-    /// If it is called outside a tokio runtime.
+    /// If the call is made outside a tokio runtime.
     ///
     /// # Examples
     /// ```no_run

@@ -1,7 +1,8 @@
-//! The messages of a resource, and the owner that they imply.
+//! The messages of a resource, and the tenure that they describe.
 //!
-//! The last message of a resource's subject decides, and the time at which the server stored it: all durations in it count from there. So everybody
-//! who reads it comes to the same end, and no clock but the server's is in it.
+//! The last message of a resource's subject decides, together with the time at which the server stored it: all
+//! durations in the message count from that time. So every program that reads it computes the same end, and only the
+//! server's clock matters.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use keylatch_lease::{Expiry, Term};
 use keylatch_lease_remote::Policy;
 use serde::{Deserialize, Serialize};
 
-/// An end that does not come. Times are nanoseconds since 1970, by the server.
+/// The end of a tenure that never expires. Times are the server's, in nanoseconds since 1970.
 pub(crate) const NEVER: u64 = u64::MAX;
 
 const VERSION: u8 = 2;
@@ -18,25 +19,25 @@ const VERSION: u8 = 2;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Message {
     v: u8,
-    /// Whose. `None`: nobody's.
+    /// The owner; `None` if the resource is free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     owner: Option<String>,
-    /// The number of the tenure. Where the resource is free, of the last one.
+    /// The token of the tenure, or of the last one if the resource is free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     token: Option<u64>,
-    /// When it began; `None`: with this message.
+    /// The time at which the tenure began; `None` if it begins with this message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     since: Option<u64>,
-    /// Its duration from this message on.
+    /// The longest duration from this message on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     idle: Option<u64>,
-    /// And from its beginning.
+    /// The longest duration from the beginning of the tenure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     total: Option<u64>,
-    /// It does not end before: the end that it had.
+    /// The end that the tenure had before: it does not end earlier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     least: Option<u64>,
-    /// A message that was stored later came too late, and the tenure keeps its earlier end.
+    /// The time by which this message must have been stored: otherwise it is too late, and the tenure has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     by: Option<u64>,
     /// The policy.
@@ -44,7 +45,7 @@ pub(crate) struct Message {
     policy: Option<Kept>,
 }
 
-/// A policy as the crate in common has it: kind, idle, total.
+/// The fields of a [`Policy`]: kind, idle, total.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Kept(u8, Option<i64>, Option<i64>);
 
@@ -60,13 +61,13 @@ impl Kept {
     }
 }
 
-/// `None`: for longer than there are numbers, which is for ever.
+/// Returns nanoseconds; `None` if they do not fit, which means for ever.
 fn nanos(time: Duration) -> Option<u64> {
     u64::try_from(time.as_nanos()).ok()
 }
 
 impl Message {
-    /// The tenure of this token is over; zero: there was none.
+    /// Returns the message that the resource is free after the tenure of this token; zero if there was none.
     pub(crate) fn free(token: u64) -> Self {
         Message {
             v: VERSION,
@@ -81,7 +82,7 @@ impl Message {
         }
     }
 
-    /// A tenure begins.
+    /// Returns the message that begins a tenure.
     pub(crate) fn begin(owner: &str, token: u64, term: Term, expiry: &Expiry) -> Self {
         Message {
             owner: Some(owner.to_owned()),
@@ -92,7 +93,8 @@ impl Message {
         }
     }
 
-    /// A tenure goes on, and ends no earlier; unless this is stored too late. Without a policy it keeps the one that it has.
+    /// Returns the message that continues a tenure, with no earlier end, unless it is stored too late. Without a policy
+    /// the tenure keeps its own.
     pub(crate) fn go_on(tenure: &Tenure, term: Term, expiry: Option<&Expiry>) -> Self {
         Message {
             owner: Some(tenure.owner.clone()),
@@ -106,25 +108,26 @@ impl Message {
         }
     }
 
-    /// `None`: it is not one of ours, or of another version.
+    /// Parses a message. Returns `None` if it was not written by this version of the engine.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        // A list of the fields' values would be read as well.
+        // Without this check, a list of the fields' values would be accepted too.
         let object = bytes.strip_prefix(b"{").map(|_| bytes)?;
         let message: Message = serde_json::from_slice(object).ok()?;
         let has_token = message.token.map_or(message.owner.is_none(), |token| token > 0);
         (message.v == VERSION && has_token).then_some(message)
     }
 
-    /// The greatest token that the resource is known to have had. Zero: none.
+    /// Returns the greatest token that the resource is known to have had; zero if there is none.
     pub(crate) fn token(&self) -> u64 {
         self.token.unwrap_or(0)
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(self).unwrap_or_else(|_| unreachable!("it has strings and numbers only"))
+        serde_json::to_vec(self).unwrap_or_else(|_| unreachable!("a message contains only strings and numbers"))
     }
 
-    /// Whose it is by this message, stored at that time; it may have ended since. `None`: nobody's.
+    /// Returns the tenure that this message, stored at time `at`, describes; it may have ended since. `None` if the
+    /// resource is free.
     pub(crate) fn tenure(self, at: u64) -> Option<Tenure> {
         let token = self.token();
         let owner = self.owner?;
@@ -138,19 +141,19 @@ impl Message {
     }
 }
 
-/// Somebody's lease, by the server's time.
+/// A tenure, by the server's time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tenure {
     pub(crate) owner: String,
     pub(crate) token: u64,
     pub(crate) since: u64,
-    /// Maybe [`NEVER`].
+    /// The end, which may be [`NEVER`].
     pub(crate) end: u64,
     policy: Option<Kept>,
 }
 
 impl Tenure {
-    /// Returns the time left at this time. `None`: it never expires.
+    /// Returns the time left at the time `at`; `None` if the tenure never expires.
     pub(crate) fn remaining(&self, at: u64) -> Option<Duration> {
         (self.end != NEVER).then(|| Duration::from_nanos(self.end.saturating_sub(at)))
     }
@@ -185,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenure_counts_from_when_it_was_stored() {
+    fn a_tenure_counts_from_the_time_at_which_it_was_stored() {
         let tenure = begun(seconds(2), &Expiry::Sliding(Duration::from_secs(2)), SECOND);
         assert_eq!((tenure.token, tenure.since, tenure.end), (7, SECOND, 3 * SECOND));
         assert_eq!(tenure.remaining(2 * SECOND), Some(Duration::from_secs(1)));
@@ -195,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_on_with_its_token_and_never_ends_earlier() {
+    fn a_continued_tenure_keeps_its_token_and_never_ends_earlier() {
         let tenure = begun(seconds(9), &Expiry::Never, SECOND);
         let on = |term, at| Message::go_on(&tenure, term, None).tenure(at).unwrap();
         let longer = on(seconds(9), 4 * SECOND);
@@ -208,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_after_the_end_revives_nothing() {
+    fn a_message_stored_after_the_end_revives_nothing() {
         let tenure = begun(seconds(2), &Expiry::Never, SECOND);
         let on = Message::go_on(&tenure, seconds(2), None);
         assert!(on.clone().tenure(3 * SECOND).is_some());
@@ -216,14 +219,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_free_is_nobodys() {
+    fn a_free_resource_has_a_last_token_and_no_tenure() {
         let free = Message::from_bytes(&Message::free(7).to_bytes()).unwrap();
-        assert_eq!(free.token(), 7, "the next one must be greater");
+        assert_eq!(free.token(), 7, "the last token is lost");
         assert_eq!(free.tenure(SECOND), None);
     }
 
     #[test]
-    fn what_is_longer_than_there_are_numbers_never_ends() {
+    fn a_duration_beyond_the_range_of_numbers_never_ends() {
         let term = Term { idle: Some(Duration::MAX), total: None };
         let tenure = begun(term, &Expiry::Sliding(Duration::MAX), SECOND);
         assert_eq!((tenure.end, tenure.remaining(SECOND), tenure.expiry()), (NEVER, None, None));
@@ -232,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_come_back() {
+    fn a_policy_is_read_back_as_it_was_written() {
         for before in policies(Duration::new(1, 1)) {
             assert_eq!(begun(seconds(1), &before, SECOND).expiry(), Some(before));
         }
@@ -240,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_is_not_taken_for_a_lease() {
+    fn a_foreign_message_is_not_a_lease() {
         for nonsense in [
             "",
             "{}",

@@ -1,33 +1,35 @@
-//! The time on the server, as far as it can be known from here.
+//! The server's time, as far as it can be known here.
 //!
-//! The server writes the time on each message that it stores, and there is no other way to ask it. A message was stored after it was sent, and before
-//! the answer: so by a clock of one's own that runs about as fast, the server's time is known between two bounds.
+//! The server writes the time on each message that it stores, and there is no other way to read its clock. A message
+//! was stored after it was sent and before the answer arrived. So by the process's own clock, which runs about as fast,
+//! the server's time is known between two bounds.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-/// How old a reading may be, usually. Until then clocks differ by 10 ms at most, and one that was set is noticed.
+/// The age up to which a reading is usually good enough. In that time clocks run apart by 10 ms at most; and a clock
+/// that was set is noticed after that time.
 pub(crate) const FRESH: Duration = Duration::from_secs(1);
 
-/// By as many parts two clocks run apart at most.
+/// The denominator of the greatest relative error between two clocks: they run apart by 1 % at most.
 const PARTS: u32 = 100;
 
-/// What one message says.
+/// The server's time, as one message shows it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     pub(crate) sequence: u64,
-    /// Nanoseconds since 1970, by the server.
+    /// The server's time, in nanoseconds since 1970.
     pub(crate) time: u64,
-    /// By the clock of this process: it was not earlier.
+    /// The earliest time of the reading, by the clock of this process.
     pub(crate) from: Duration,
-    /// And not later.
+    /// The latest time of the reading, by the clock of this process.
     pub(crate) to: Duration,
 }
 
 impl Reading {
-    /// By this reading, unless it is older than that.
+    /// Returns the present time by this reading, unless the reading is older than `age`.
     pub(crate) fn now(&self, here: Duration, age: Duration) -> Option<Now> {
         let Reading { sequence, time, from, to } = *self;
         let (most, least) = (here.checked_sub(from)?, here.checked_sub(to)?);
@@ -43,18 +45,19 @@ impl Reading {
 #[derive(Debug, Default)]
 pub(crate) struct ServerTime(Mutex<Option<Reading>>);
 
-/// Nanoseconds since 1970, by the server: it is not earlier than the one, and not later than the other.
+/// Two bounds of the server's time, in nanoseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Now {
-    /// Of the message that said so.
+    /// The sequence of the message that was read.
     pub(crate) sequence: u64,
     pub(crate) earliest: u64,
     pub(crate) latest: u64,
 }
 
 impl Now {
-    /// Whether an end is past that a message of this sequence has set, if that is sure. What was read before that message was stored does not
-    /// say that it is: the server's clock may have been set back between.
+    /// Returns whether an end that the message with this sequence has set is past; `None` if that is not certain. A
+    /// reading from before that message was stored cannot show that the end is past, because the server's clock may
+    /// have been set back in between.
     pub(crate) fn is_past(&self, end: u64, sequence: u64) -> Option<bool> {
         match (self.earliest >= end, self.latest >= end) {
             (true, _) => (sequence <= self.sequence).then_some(true),
@@ -76,12 +79,12 @@ impl ServerTime {
         }
     }
 
-    /// By a reading that is fresh; `None`: there is none.
+    /// Returns the present time by a fresh reading; `None` if there is none.
     pub(crate) fn now(&self, here: Duration) -> Option<Now> {
         self.about(here, FRESH)
     }
 
-    /// By a reading that is not older than that.
+    /// Returns the present time by a reading that is not older than `age`; `None` if there is none.
     pub(crate) fn about(&self, here: Duration, age: Duration) -> Option<Now> {
         (*self.lock())?.now(here, age)
     }
@@ -100,21 +103,21 @@ mod tests {
     }
 
     #[test]
-    fn it_is_known_between_two_bounds() {
+    fn the_servers_time_is_known_between_two_bounds() {
         let (time, at) = (ServerTime::default(), Duration::from_millis);
         let now = |earliest, latest| Some(Now { sequence: 7, earliest, latest });
         assert_eq!(time.now(at(0)), None);
         time.read(reading(7, 5 * SECOND, 100, 200));
         assert_eq!(time.now(at(200)), now(5_000_000_000, 5_101_000_000));
         assert_eq!(time.now(at(300)), now(5_099_000_000, 5_202_000_000));
-        assert_eq!(time.now(at(1200)), None, "too old");
-        // A question that was answered earlier says nothing new.
+        assert_eq!(time.now(at(1200)), None, "the reading is too old");
+        // An earlier reading does not replace a later one.
         time.read(reading(6, 1, 0, 150));
         assert_eq!(time.now(at(200)).map(|now| now.earliest), Some(5_000_000_000));
     }
 
     #[test]
-    fn an_end_is_past_or_not_or_nobody_knows() {
+    fn an_end_is_past_or_not_or_uncertain() {
         let now = Now { sequence: 7, earliest: 10, latest: 20 };
         let past = |sequence| [5, 10, 11, 20, 21].map(|end| now.is_past(end, sequence));
         assert_eq!(past(7), [Some(true), Some(true), None, None, Some(false)]);
@@ -122,10 +125,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_before_the_clock_was_set_back_ends_nothing_that_came_after() {
+    fn a_reading_from_before_the_clock_was_set_back_ends_no_later_tenure() {
         let time = ServerTime::default();
         time.read(reading(7, 100 * SECOND, 0, 1));
-        // Stored at 40 s, for 10 s.
+        // The tenure was stored at 40 s, for 10 s.
         let now = time.now(Duration::from_millis(300)).unwrap();
         assert_eq!(now.is_past(50 * SECOND, 8), None);
         // The previous tenure had ended.

@@ -1,9 +1,9 @@
-//! Which message is about what: subjects, and what they say.
+//! The subjects of messages, and their meaning.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use keylatch_lease::Resource;
 
-/// The subjects of a namespace in a stream. Names are tokens of their own, and may be anything.
+/// The subjects of a namespace in a stream. Each name is encoded as one token, so it may contain any characters.
 #[derive(Clone, Debug)]
 pub(crate) struct Subjects {
     stream: String,
@@ -22,33 +22,33 @@ impl Subjects {
         format!("{stream}.lease.{namespace}.e{}.k{}", encoded(resource.entity()), encoded(resource.key()))
     }
 
-    /// All leases.
+    /// Returns the pattern of all leases' subjects.
     pub(crate) fn leases(&self) -> String {
         format!("{}.lease.{}.*.*", self.stream, self.namespace)
     }
 
-    /// The namespace's mark: whatever deletes all leases deletes it, too.
+    /// Returns the subject of the namespace's mark. Whatever deletes all leases also deletes the mark.
     pub(crate) fn mark(&self) -> String {
         format!("{}.lease.{}.mark", self.stream, self.namespace)
     }
 
-    /// Notifications of the stream about all leases, and about the mark.
+    /// Returns the pattern of the stream's notifications about leases and the mark.
     pub(crate) fn told(&self) -> String {
         format!("{}.told.{}.>", self.stream, self.namespace)
     }
 
-    /// A message that says when the last sweep was.
+    /// Returns the subject of the message whose time is that of the last sweep.
     pub(crate) fn swept(&self) -> String {
         format!("{}.clock.{}.swept", self.stream, self.namespace)
     }
 
-    /// A message for the sake of its time.
+    /// Returns the subject of messages that are stored to read the server's time.
     pub(crate) fn clock(&self) -> String {
         format!("{}.clock.{}.now", self.stream, self.namespace)
     }
 }
 
-/// The meaning of a subject, among those of leases and of notifications.
+/// Parses the resource from the subject of a lease or a notification.
 pub(crate) fn resource(subject: &str) -> Option<Resource> {
     let mut tokens = subject.rsplit('.');
     let key = decoded(tokens.next()?.strip_prefix('k')?)?;
@@ -60,7 +60,8 @@ fn decoded(token: &str) -> Option<String> {
     String::from_utf8(URL_SAFE_NO_PAD.decode(token).ok()?).ok()
 }
 
-/// Letters, digits, `_` and `-` as they are, so that permissions can be given by name; other bytes as `=` and two digits; nothing as `=`.
+/// Encodes a name as a token that can be read, so that permissions can be written by hand: letters, digits, `_` and `-`
+/// stay, other bytes become `=` and two hexadecimal digits, and an empty name becomes `=`.
 fn readable(name: &str) -> String {
     if name.is_empty() {
         return "=".into();
@@ -81,27 +82,27 @@ mod tests {
     use keylatch_lease::Resource;
 
     #[test]
-    fn a_subject_names_a_resource_whatever_its_name() {
+    fn a_subject_contains_any_resource() {
         let subjects = Subjects::new("leases", "shop");
         for (entity, key) in [("", ""), ("a", "b.c"), ("a.b", "c"), ("*", ">"), ("\0 \n", "\u{1f512}")] {
-            let there = Resource::new(entity, key);
-            let subject = subjects.lease(&there);
+            let before = Resource::new(entity, key);
+            let subject = subjects.lease(&before);
             assert!(subject.split('.').all(|token| !token.is_empty()), "{subject}");
             assert!(subject.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'*' && byte != b'>'), "{subject}");
-            assert_eq!(resource(&subject), Some(there));
+            assert_eq!(resource(&subject), Some(before));
         }
         assert_eq!(subjects.lease(&Resource::new("invoice", "7")), "leases.lease.shop.eaW52b2ljZQ.kNw");
     }
 
     #[test]
-    fn a_namespace_can_be_read_and_be_anything() {
+    fn any_namespace_is_encoded_readably() {
         assert_eq!(readable("shop_2-b"), "shop_2-b");
         assert_eq!(readable(""), "=");
         assert_eq!(readable("a.b>*= é"), "a=2Eb=3E=2A=3D=20=C3=A9");
     }
 
     #[test]
-    fn what_is_not_a_subject_of_ours_names_nothing() {
+    fn a_foreign_subject_is_not_parsed() {
         for nonsense in ["", "a", "k", "e.k.x", "e!.k", "x.y", "k.e", "e_w.k"] {
             assert_eq!(resource(nonsense), None, "{nonsense}");
         }

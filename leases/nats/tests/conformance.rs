@@ -1,4 +1,4 @@
-//! The suite for engines, on a private server that is killed, paused and cut off.
+//! The conformance suite, on a private server that is killed, paused and cut off.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! The engine against a real server, which is started for these tests, and killed and paused by some of them.
+//! Tests of the engine against a real server, which they start, and which some of them kill and pause.
 
 mod common;
 
@@ -30,26 +30,27 @@ use keylatch_lease_conformance::{
 use keylatch_lease_nats::{ConnectOptions, Error, Nats, Options};
 use tokio::{runtime::Runtime, time::sleep};
 
-/// Its client is the stream.
+/// A desk whose client is the stream.
 type Desk = servers::Desk<Server>;
 
-/// With time enough for a server to start on a busy machine, and nothing that helps who waits.
+/// Options with a timeout that is long enough for a server to start on a busy machine, and with so long a fallback that
+/// no waiter asks again by itself.
 fn options(namespace: &str) -> Options {
     Nats::in_namespace(namespace).sweeps(None).timeout(20 * SECOND).fallback(LATE)
 }
 
-/// The same.
+/// Settings with the values of [`options`].
 fn settings() -> Settings {
     Settings::new(namespace(), None).timeout(20 * SECOND).fallback(LATE)
 }
 
-/// A test on the shared server.
+/// Runs a test on the shared server.
 fn at_desk<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
     servers::at_desk(&shared(), settings(), test);
 }
 
-/// A test on a server of its own.
-fn alone<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
+/// Runs a test on a server of its own.
+fn at_desk_of_its_own<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
     servers::at_desk(&Arc::new(Server::set_up()), settings(), test);
 }
 
@@ -63,15 +64,15 @@ engine_tests! { at_desk;
     dropping_the_last_clone_of_an_engine_closes_the_connection
 }
 
-/// What the server keeps of the desk's namespace.
-trait Kept {
+/// The stream's messages of the desk's namespace.
+trait Stored {
     async fn messages(&self) -> usize;
     async fn last_sequence(&self) -> u64;
     fn subject(&self, key_in_base64: &str) -> String;
 }
 
-impl Kept for Desk {
-    /// How many messages there are of resources.
+impl Stored for Desk {
+    /// Returns the number of messages that belong to resources.
     async fn messages(&self) -> usize {
         let filter = format!("keylatch_lease.lease.{}.*.*", self.namespace);
         let mut info = self.client.info_with_subjects(filter).await.unwrap();
@@ -86,14 +87,14 @@ impl Kept for Desk {
         self.client.get_info().await.unwrap().state.last_sequence
     }
 
-    /// Where the messages of this resource are, which has no entity.
+    /// Returns the subject of a resource without an entity.
     fn subject(&self, key_in_base64: &str) -> String {
         format!("keylatch_lease.lease.{}.e.k{key_in_base64}", self.namespace)
     }
 }
 
 #[test]
-fn what_is_stored_is_what_the_page_says() {
+fn a_message_contains_the_owner_the_token_and_the_duration() {
     at_desk(|desk| async move {
         let Desk { here, client: stream, jane, .. } = &*desk;
         let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
@@ -113,7 +114,7 @@ fn what_is_stored_is_what_the_page_says() {
 }
 
 #[test]
-fn a_lease_that_is_taken_and_given_back_again_and_again_is_one_message_each_time_and_one_look() {
+fn acquiring_and_releasing_again_takes_three_requests() {
     at_desk(|desk| async move {
         let name = format!("{}-counted", desk.namespace);
         let engine = options(&desk.namespace).connect(desk.server.address().to_string(), {
@@ -140,7 +141,7 @@ fn a_renewal_that_is_stored_after_the_end_revives_nothing() {
         let Desk { here, there, jane, joe, .. } = &*desk;
         let grant = here.try_acquire("report", jane, 3 * SECOND).await.unwrap();
         let grant = here.renew(&grant).await.unwrap();
-        // So long that it no longer knows what time it is there, and has to send it.
+        // The engine's reading of the server's clock is too old by then, so the renewal is sent.
         sleep(millis(4500)).await;
         let before = desk.last_sequence().await;
         let engine = here.engine();
@@ -153,7 +154,7 @@ fn a_renewal_that_is_stored_after_the_end_revives_nothing() {
         }];
         engine.renew(&mut batch, engine.now()).await.unwrap();
         assert_eq!(batch[0].left, Left::Nothing);
-        assert!(desk.last_sequence().await > before, "it was not sent");
+        assert!(desk.last_sequence().await > before, "the renewal was not sent");
         assert!(there.status("report").await.unwrap().is_none());
         let renewed = there.renew(&grant).await;
         assert!(matches!(renewed, Err(RenewError::Lost(Lost::Expired))), "{renewed:?}");
@@ -163,7 +164,7 @@ fn a_renewal_that_is_stored_after_the_end_revives_nothing() {
 }
 
 #[test]
-fn who_comes_back_after_its_end_does_not_take_it_from_a_successor() {
+fn an_acquire_after_the_end_does_not_take_the_lease_from_a_successor() {
     at_desk(|desk| async move {
         let Desk { here, there, jane, joe, .. } = &*desk;
         for pause in [0, 2500] {
@@ -181,8 +182,8 @@ fn who_comes_back_after_its_end_does_not_take_it_from_a_successor() {
 }
 
 #[test]
-fn tokens_grow_over_sweeps_and_crashes() {
-    alone(|desk| async move {
+fn tokens_grow_across_sweeps_and_crashes() {
+    at_desk_of_its_own(|desk| async move {
         let Desk { server, here, jane, .. } = &*desk;
         let mut last = None;
         for _ in 0..4 {
@@ -204,8 +205,8 @@ fn tokens_grow_over_sweeps_and_crashes() {
 }
 
 #[test]
-fn tokens_grow_over_a_purge_of_the_stream() {
-    alone(|desk| async move {
+fn tokens_grow_across_a_purge_of_the_stream() {
+    at_desk_of_its_own(|desk| async move {
         let Desk { here, there, client: stream, jane, joe, .. } = &*desk;
         let old = here.try_acquire("report", jane, MINUTE).await.unwrap();
         stream.purge().await.unwrap();
@@ -219,7 +220,7 @@ fn tokens_grow_over_a_purge_of_the_stream() {
 }
 
 #[test]
-fn a_new_namespace_grants_nothing_until_it_is_opened_or_its_quarantine_is_over() {
+fn a_new_namespace_grants_nothing_until_it_is_opened_or_its_quarantine_has_ended() {
     at_desk(|desk| async move {
         let new = |name| desk.server.leases(options(name).quarantine(SECOND));
         let (one, other) = (new("new-1"), new("new-1"));
@@ -227,37 +228,39 @@ fn a_new_namespace_grants_nothing_until_it_is_opened_or_its_quarantine_is_over()
         assert!(is_quarantined(&other.try_acquire("report", &desk.joe, MINUTE).await));
         assert!(one.status("report").await.unwrap().is_none());
         one.engine().init().await.unwrap();
-        // Those that are connected go by that, too.
+        // Engines that were connected before notice it too.
         other.try_acquire("report", &desk.joe, MINUTE).await.unwrap();
         let two = new("new-2");
         assert!(is_quarantined(&two.try_acquire("report", &desk.jane, MINUTE).await));
         sleep(SECOND + millis(200)).await;
         two.try_acquire("report", &desk.jane, MINUTE).await.unwrap();
-        // One that is there is not changed by being opened again.
+        // Opening a namespace that is in use changes nothing.
         one.engine().init().await.unwrap();
         assert!(matches!(one.try_acquire("report", &desk.jane, MINUTE).await, Err(AcquireError::Busy { .. })));
     });
 }
 
 #[test]
-fn a_stream_that_is_made_anew_under_a_connection_grants_nothing_until_all_is_over() {
+fn a_stream_that_is_created_again_under_a_connection_is_quarantined() {
     at_desk(|desk| async move {
         let context = jetstream::new(desk.server.client().await);
-        // With sequences that tell nothing: in the new stream there are at once more messages than the old one ever had.
+        // In the second round the sequences tell nothing: the new stream soon has more messages than the old one ever
+        // had.
         for fill in [0, 100] {
-            context.create_stream(Nats::stream("anew")).await.unwrap();
-            let connected = |time| desk.server.leases(options("x").stream("anew").quarantine(time));
-            // Longer than a busy machine needs from the first notice of the new stream to the last assertion of a quarantine.
+            context.create_stream(Nats::stream("again")).await.unwrap();
+            let connected = |time| desk.server.leases(options("x").stream("again").quarantine(time));
+            // The quarantine is longer than a busy machine needs from the first notice of the new stream to the last
+            // assertion of a quarantine.
             let (here, there) = (connected(10 * SECOND), connected(10 * SECOND));
             here.engine().init().await.unwrap();
             there.engine().ready().await.unwrap();
             let mut old = here.try_acquire("report", &desk.jane, MINUTE).await.unwrap();
             old = here.try_acquire("report", &desk.jane, MINUTE).fresh_token().await.unwrap_or(old);
-            context.delete_stream("anew").await.unwrap();
-            context.create_stream(Nats::stream("anew")).await.unwrap();
+            context.delete_stream("again").await.unwrap();
+            context.create_stream(Nats::stream("again")).await.unwrap();
             let mut stored = Vec::new();
             for _ in 0..fill {
-                stored.push(context.publish("anew.clock.y.z", "".into()).await.unwrap());
+                stored.push(context.publish("again.clock.y.z", "".into()).await.unwrap());
             }
             for stored in stored {
                 stored.await.unwrap();
@@ -266,14 +269,14 @@ fn a_stream_that_is_made_anew_under_a_connection_grants_nothing_until_all_is_ove
             assert!(is_quarantined(&here.try_acquire("other", &desk.joe, MINUTE).await));
             let new = insist(&there, "other", &desk.joe).await;
             assert!(new.token() > old.token(), "{} after {}", new.token(), old.token());
-            context.delete_stream("anew").await.unwrap();
+            context.delete_stream("again").await.unwrap();
         }
     });
 }
 
 #[test]
-fn a_stream_that_is_put_back_to_an_older_copy_is_noticed_by_who_knew_it() {
-    alone(|desk| async move {
+fn programs_that_were_connected_notice_an_older_copy_of_the_stream() {
+    at_desk_of_its_own(|desk| async move {
         let Desk { server, namespace, jane, joe, .. } = &*desk;
         let connected = || server.leases(options(namespace).quarantine(2 * SECOND));
         let (here, there) = (connected(), connected());
@@ -290,13 +293,13 @@ fn a_stream_that_is_put_back_to_an_older_copy_is_noticed_by_who_knew_it() {
         let old = insist(&here, "report", jane).await;
         server.run("restore");
         here.engine().ready().await.unwrap();
-        // It has no part in any of that, but has been told.
+        // This engine took no part in any of that, but was notified.
         assert!(is_quarantined(&there.try_acquire("report", joe, MINUTE).await));
-        // What the copy has is renewed.
+        // A tenure that the copy contains can be renewed.
         here.renew(&kept).await.unwrap();
         let new = insist(&there, "report", joe).await;
         assert!(new.token() > old.token(), "{} after {}", new.token(), old.token());
-        // Its owner may have released it in what was forgotten: it is another tenure from now on.
+        // The copy may lack the release of this tenure, so acquiring again begins another one.
         let again = insist(&here, "kept", jane).await;
         assert!(again.token() > old.token() && !again.is_resumed());
         let again_resumed = insist(&here, "kept", jane).await;
@@ -305,8 +308,8 @@ fn a_stream_that_is_put_back_to_an_older_copy_is_noticed_by_who_knew_it() {
 }
 
 #[test]
-fn tokens_grow_over_an_older_copy_that_nobody_notices() {
-    alone(|desk| async move {
+fn tokens_grow_across_an_older_copy_that_no_program_notices() {
+    at_desk_of_its_own(|desk| async move {
         let Desk { server, namespace, here, there, jane, joe, .. } = Arc::into_inner(desk).unwrap();
         server.run("copy");
         let mut old = insist(&here, "report", &jane).await;
@@ -319,7 +322,7 @@ fn tokens_grow_over_an_older_copy_that_nobody_notices() {
         let new = server.leases(options(&namespace));
         let new = new.try_acquire("report", &joe, MINUTE).await.unwrap();
         assert!(new.token() > old.token(), "{} after {}", new.token(), old.token());
-        // Who does not trust restarts waits.
+        // An engine that does not trust restarts has a quarantine.
         let careful = server.leases(options(&namespace).trusts_restarts(false).quarantine(SECOND));
         server.run("kill");
         server.run("start");
@@ -329,11 +332,11 @@ fn tokens_grow_over_an_older_copy_that_nobody_notices() {
 }
 
 #[test]
-fn who_is_granted_what_was_swept_meanwhile_has_a_greater_token() {
+fn a_grant_after_a_concurrent_sweep_has_a_greater_token() {
     at_desk(|desk| async move {
         let Desk { here, jane, client: stream, .. } = &*desk;
         here.try_acquire("first", jane, MINUTE).await.unwrap();
-        // As if a tenure whose token is ahead of the clock had come and gone.
+        // As if a tenure whose token is ahead of the clock had begun, ended and been swept.
         let subject = format!("keylatch_lease.lease.{}.mark", desk.namespace);
         let message = stream.get_last_raw_message_by_subject(&subject).await.unwrap();
         let mut mark: serde_json::Value = serde_json::from_slice(&message.payload).unwrap();
@@ -349,7 +352,7 @@ fn who_is_granted_what_was_swept_meanwhile_has_a_greater_token() {
 }
 
 #[test]
-fn a_sweep_deletes_what_has_ended_and_nothing_else() {
+fn a_sweep_deletes_exactly_the_ended_leases() {
     at_desk(|desk| async move {
         let Desk { here, there, jane, joe, .. } = &*desk;
         let kept = here.try_acquire("kept", jane, MINUTE).await.unwrap();
@@ -363,7 +366,7 @@ fn a_sweep_deletes_what_has_ended_and_nothing_else() {
         for grant in [&kept, &never] {
             assert_eq!(there.status(grant.resource()).await.unwrap().unwrap().token(), grant.token());
         }
-        // What this connection knew of them is no longer so.
+        // What this connection remembers about these resources is out of date.
         for old in [short, gone] {
             assert!(here.try_acquire(old.resource(), joe, MINUTE).await.unwrap().token() > old.token());
         }
@@ -402,8 +405,8 @@ fn a_waiter_is_notified_of_a_release() {
 }
 
 #[test]
-fn who_waits_when_the_server_dies_looks_again() {
-    alone(|desk| async move {
+fn a_waiter_asks_again_after_the_server_died() {
+    at_desk_of_its_own(|desk| async move {
         let Desk { server, here, there, jane, joe, .. } = &*desk;
         let _grant = here.try_acquire("report", jane, 3 * SECOND).await.unwrap();
         let other = Resource::from("other");
@@ -424,7 +427,7 @@ fn who_waits_when_the_server_dies_looks_again() {
 
 #[test]
 fn a_silent_server_is_an_error_in_time() {
-    alone(|desk| async move {
+    at_desk_of_its_own(|desk| async move {
         let leases = desk.server.leases(options(&desk.namespace).timeout(SECOND));
         leases.engine().ready().await.unwrap();
         desk.server.run("pause");
@@ -440,7 +443,7 @@ fn a_silent_server_is_an_error_in_time() {
 }
 
 #[test]
-fn an_unreachable_server_is_an_error_in_time_that_contains_no_password() {
+fn an_unreachable_server_is_an_error_in_time_that_contains_no_address() {
     on_tokio(async {
         let secret = || ConnectOptions::with_user_and_password("bob".into(), "secret".into());
         let engine = Nats::in_namespace("x").timeout(millis(300)).connect("127.0.0.1:1", secret).unwrap();
@@ -450,7 +453,7 @@ fn an_unreachable_server_is_an_error_in_time_that_contains_no_password() {
 }
 
 #[test]
-fn a_stream_that_is_missing_is_an_error_at_once_until_it_is_there() {
+fn a_missing_stream_is_an_error_at_once_until_it_is_created() {
     at_desk(|desk| async move {
         let leases = desk.server.leases(options("x").stream("missing"));
         let looked = leases.status("report").await;
@@ -502,7 +505,7 @@ fn a_stream_that_would_lose_leases_is_refused() {
 }
 
 #[test]
-fn a_stream_that_is_full_refuses_and_keeps_what_it_has() {
+fn a_full_stream_refuses_new_leases_and_keeps_the_others() {
     at_desk(|desk| async move {
         let context = jetstream::new(desk.server.client().await);
         context.create_stream(Config { max_messages: 6, ..Nats::stream("full") }).await.unwrap();
@@ -516,7 +519,7 @@ fn a_stream_that_is_full_refuses_and_keeps_what_it_has() {
                 Err(other) => panic!("{other:?}"),
             }
         }
-        // Two messages are for the time, and one is the namespace's mark.
+        // Two messages serve to read the time, and one is the namespace's mark.
         assert_eq!(refused, 2);
         leases.renew(&first).await.unwrap();
         let asked = leases.try_acquire("0", &desk.joe, MINUTE).await;
@@ -533,7 +536,7 @@ fn a_stream_that_is_full_refuses_and_keeps_what_it_has() {
 }
 
 #[test]
-fn a_stream_that_was_full_before_is_swept_of_what_is_free() {
+fn a_stream_that_was_full_before_is_swept_of_free_resources() {
     at_desk(|desk| async move {
         let context = jetstream::new(desk.server.client().await);
         let stream = context.create_stream(Config { max_messages: 2, ..Nats::stream("packed") }).await.unwrap();
@@ -545,14 +548,14 @@ fn a_stream_that_was_full_before_is_swept_of_what_is_free() {
         // There is no room for the mark.
         let asked = leases.try_acquire("new", &desk.jane, MINUTE).await;
         assert!(matches!(asked, Err(AcquireError::Engine(Error::Refused { .. }))), "{asked:?}");
-        // The last message of all stays.
+        // The last message of the stream stays.
         assert_eq!(leases.release_expired().await.unwrap(), 1);
         assert_eq!(stream.get_info().await.unwrap().state.messages, 1);
     });
 }
 
 #[test]
-fn what_the_page_says_that_a_program_may_do_is_enough() {
+fn a_program_needs_only_the_listed_permissions() {
     let permissions = r#"{
         publish: [
             "keylatch_lease.lease.shop.>", "keylatch_lease.clock.shop.>", "$JS.API.STREAM.INFO.keylatch_lease",
@@ -586,7 +589,7 @@ fn what_the_page_says_that_a_program_may_do_is_enough() {
 }
 
 #[test]
-fn what_others_wrote_there_is_an_error_and_stays() {
+fn a_foreign_message_is_an_error_and_stays() {
     at_desk(|desk| async move {
         let Desk { here, client: stream, jane, .. } = &*desk;
         let context = jetstream::new(desk.server.client().await);
@@ -600,7 +603,7 @@ fn what_others_wrote_there_is_an_error_and_stays() {
             assert_eq!(here.release_expired().await.unwrap(), 0);
             assert_eq!(stream.get_last_raw_message_by_subject(&subject).await.unwrap().sequence, sequence);
         }
-        // And of no resource at all.
+        // A message on a subject that is not a resource's does no harm.
         let odd = format!("keylatch_lease.lease.{}.x.y", desk.namespace);
         context.publish(odd, "hello".into()).await.unwrap().await.unwrap();
         assert_eq!(here.release_all(jane).await.unwrap(), 1);
@@ -609,7 +612,7 @@ fn what_others_wrote_there_is_an_error_and_stays() {
 }
 
 #[test]
-fn any_name_is_a_namespace_of_its_own() {
+fn any_text_is_a_namespace_and_namespaces_are_independent() {
     at_desk(|desk| async move {
         let names = ["", ".", "*", ">", "a.b", "a b", "=", "=2E", "\u{1f512}", "A", "a", &"n".repeat(255)];
         let mut tokens = Vec::new();
@@ -625,7 +628,7 @@ fn any_name_is_a_namespace_of_its_own() {
 }
 
 #[test]
-fn release_all_and_owned_by_see_as_many_as_there_are() {
+fn release_all_and_owned_by_see_all_of_many_leases() {
     at_desk(|desk| async move {
         let Desk { here, there, jane, joe, .. } = &*desk;
         let all = (0..1500).map(|at| async move {
@@ -642,7 +645,7 @@ fn release_all_and_owned_by_see_as_many_as_there_are() {
 }
 
 #[test]
-fn it_can_be_asked_where_there_is_no_runtime() {
+fn operations_can_be_awaited_without_a_runtime() {
     let server = shared();
     let runtime = Runtime::new().unwrap();
     let leases = {
@@ -667,7 +670,7 @@ fn it_can_be_asked_where_there_is_no_runtime() {
 }
 
 #[test]
-fn without_a_runtime_nothing_is_done() {
+fn an_engine_whose_runtime_was_shut_down_is_stopped() {
     let server = shared();
     let runtime = Runtime::new().unwrap();
     let leases = {
@@ -681,7 +684,7 @@ fn without_a_runtime_nothing_is_done() {
 }
 
 #[test]
-fn what_is_no_name_of_a_stream_is_refused() {
+fn an_invalid_name_of_a_stream_panics() {
     for name in ["", "a.b", "a b", "*", &"s".repeat(256)] {
         let options = std::panic::catch_unwind(|| Nats::in_namespace("x").stream(name));
         assert!(options.is_err(), "{name:?}");

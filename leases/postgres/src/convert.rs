@@ -1,11 +1,11 @@
-//! Tokens, resources and namespaces, as the table has them.
+//! Tokens, resources and namespaces in the table's form.
 
 use std::fmt::Write;
 
 use keylatch_lease::{Resource, Token};
 use keylatch_lease_remote::Told;
 
-/// As the table has it. A token that it cannot have is one of nothing.
+/// Converts a token for the table. A token that is too great for it becomes -1, which matches no row.
 pub(crate) fn number(token: Token) -> i64 {
     i64::try_from(token.get()).unwrap_or(-1)
 }
@@ -14,7 +14,8 @@ pub(crate) fn parts(resource: &Resource) -> (&[u8], &[u8]) {
     (resource.entity().as_bytes(), resource.key().as_bytes())
 }
 
-/// The channel of a namespace: a name, from a hash of it. Two that share one by accident wake each other for nothing.
+/// Returns the name of a namespace's channel, which contains a hash of the namespace. If two namespaces share a channel
+/// by accident, they only wake each other's waiters needlessly.
 pub(crate) fn channel(namespace: &str) -> String {
     let fnv = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     let hash = namespace.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, fnv);
@@ -23,8 +24,8 @@ pub(crate) fn channel(namespace: &str) -> String {
     channel
 }
 
-/// Reads a notification, if it is one of ours: a resource, a token, and how the tenure has ended. One of a row that was deleted by hand goes to all
-/// namespaces, and names its own.
+/// Parses a notification: a resource, a token, and how the tenure ended. A notification of a row that was deleted by
+/// hand goes to all namespaces, and contains the row's namespace. Returns `None` if the text is anything else.
 pub(crate) fn told(payload: &str) -> Option<(Told, Option<String>)> {
     let mut parts = payload.split('/');
     let resource = Resource::new(text(parts.next()?)?, text(parts.next()?)?);
@@ -62,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_channel_is_a_name_that_needs_no_quotes() {
+    fn a_channels_name_needs_no_quotes() {
         assert_eq!(channel(""), "keylatch_lease_cbf29ce484222325");
         assert_ne!(channel("a"), channel("b"));
         assert_eq!(channel("\"; DROP TABLE x").len(), 31);

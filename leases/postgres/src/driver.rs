@@ -17,7 +17,7 @@ use crate::{
     session::{Place, Session},
 };
 
-/// Runs until nobody has the engine any more.
+/// Runs until all clones of the engine have been dropped.
 pub(crate) async fn drive<C, F, S, T>(driving: Driving<Session>, place: Arc<Place>, mut dial: C)
 where
     C: FnMut() -> F,
@@ -37,7 +37,7 @@ where
     .await;
 }
 
-/// Moves what is to be moved. Ready when the connection has ended.
+/// Drives the connection and passes its notifications to the watchers. Ready when the connection has ended.
 fn pump<S, T>(
     watchers: &Watchers,
     namespace: &str,

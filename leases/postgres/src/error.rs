@@ -4,10 +4,10 @@ use keylatch_lease::engine::Fail;
 use keylatch_lease_remote::{BoxError, Causes, Failure};
 use tokio_postgres::error::{Severity, SqlState};
 
-/// Why the engine could not do what it was asked.
+/// The reason that an operation of the engine failed.
 ///
-/// Its text says what failed, why, and what to do about the commonest mistakes. It may name an address, a database or a user, never a
-/// password. What is behind it is its [`source`](StdError::source).
+/// Its text says what failed and why, and what to do about the most common mistakes. It may contain an address, a
+/// database or a user name, never a password. The underlying error is its [`source`](StdError::source).
 ///
 /// # Examples
 /// ```
@@ -16,9 +16,9 @@ use tokio_postgres::error::{Severity, SqlState};
 ///
 /// fn tell(error: &AcquireError<Error>) -> &'static str {
 ///     match error {
-///         AcquireError::Busy { .. } => "somebody else has it",
+///         AcquireError::Busy { .. } => "another owner has it",
 ///         AcquireError::Engine(Error::Unconnected { .. } | Error::Timeout) => "try again in a minute",
-///         _ => "it cannot be had",
+///         _ => "it is not available",
 ///     }
 /// }
 ///
@@ -29,40 +29,41 @@ use tokio_postgres::error::{Severity, SqlState};
 pub enum Error {
     /// There was no connection for as long as an operation [waits](crate::Options::timeout). Nothing was sent.
     Unconnected {
-        /// How the last attempt to connect failed, if one did.
+        /// The reason that the last attempt to connect failed, if one was made.
         source: Option<Arc<dyn StdError + Send + Sync>>,
     },
-    /// There was no answer in time.
+    /// The server did not answer in time. The request may have been carried out.
     Timeout,
-    /// The connection broke before there was an answer.
+    /// The connection broke before the server answered. The request may have been carried out.
     Closed {
-        /// How.
+        /// The error of the connection.
         source: Arc<tokio_postgres::Error>,
     },
-    /// The table or its functions are missing, or the connection's `search_path` does not lead to them: see
+    /// The table or its functions are missing, or the connection's `search_path` does not contain their schema: see
     /// [`Postgres::create_table`](crate::Postgres::create_table).
     Missing {
         /// The message of the server.
         source: Arc<tokio_postgres::Error>,
     },
-    /// The server does not let this user in, or do what it has to: a wrong password, a role that may not log in, no line in `pg_hba.conf`, no
-    /// such database, a missing right. Operations fail at once, without waiting for a better connection; one is still tried for, again
-    /// and again.
+    /// The server does not let this user in, or the user lacks a right: a wrong password, a role that may not log in,
+    /// no line in `pg_hba.conf`, no such database, a missing right. Operations fail at once, without waiting for
+    /// another connection, while the driver keeps trying to connect.
     Denied {
         /// The message of the server.
         source: Arc<tokio_postgres::Error>,
     },
-    /// Something between this program and the server gives each transaction whatever session is free: PgBouncer in transaction or statement
-    /// mode. Operations fail at once; a connection is still tried for, again and again. See [the crate's page](crate#poolers).
+    /// A pooler in front of the server gives each transaction any session that is free, as PgBouncer does in
+    /// transaction or statement mode. Operations fail at once, while the driver keeps trying to connect. See [the
+    /// crate's page](crate#poolers).
     Pooled,
-    /// The server has refused the statement, and changed nothing.
+    /// The server refused the statement, and changed nothing.
     Refused {
-        /// What it says.
+        /// The message of the server.
         source: Arc<tokio_postgres::Error>,
     },
-    /// The lease cannot end while a transaction is open that is [guarded](crate::Postgres::guard) by it.
+    /// The lease cannot end, because a transaction that it [guards](crate::Postgres::guard) is open.
     Guarded,
-    /// The driver has been dropped: nobody connects any more.
+    /// The driver has been dropped, so nothing connects to the database.
     Stopped,
 }
 
@@ -79,14 +80,14 @@ impl fmt::Display for Error {
             }
             Error::Missing { source } => write!(
                 f,
-                "Postgres: the table keylatch_lease or its functions are missing: run the statements of Postgres::SCHEMA once in this \
-                 database, or look at the search_path of the connection ({})",
+                "Postgres: the table keylatch_lease or its functions are missing: run the statements of keylatch_lease_postgres::SCHEMA \
+                 once in this database, or correct the search_path of the connection ({})",
                 told(source)
             ),
             Error::Denied { source } => write!(
                 f,
-                "Postgres: the database does not let this user in, or lacks a right for it: {} (the rights are listed on the page of \
-                 keylatch-lease-postgres)",
+                "Postgres: the database does not let this user in, or the user lacks a right: {} (the rights that a user needs are listed on \
+                 the page of keylatch-lease-postgres)",
                 told(source)
             ),
             Error::Pooled => f.write_str(
@@ -94,13 +95,13 @@ impl fmt::Display for Error {
                  the database itself, or to a pool in session mode",
             ),
             Error::Refused { source } => write!(f, "Postgres: the database refused the statement: {}", told(source)),
-            Error::Guarded => f.write_str("Postgres: a transaction is open that is guarded by the lease"),
+            Error::Guarded => f.write_str("Postgres: the lease cannot end while a transaction that it guards is open: end the transaction first"),
             Error::Stopped => f.write_str("Postgres: the driver of the connection has been dropped"),
         }
     }
 }
 
-/// The message of the database, with its code.
+/// Returns the message of the database, with its code.
 fn told(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(told) => format!("{told}, SQLSTATE {}", told.code().code()),
@@ -112,16 +113,18 @@ keylatch_lease_remote::failure! { Error; sources: Closed, Missing, Denied, Refus
 
 /// The meaning of an error for the request.
 pub(crate) enum Verdict {
-    /// Nothing was done, and the same may well be done if it is asked again.
+    /// The request was not carried out, and may well succeed if it is sent again.
     Again(Error),
+    /// The request failed.
     Failed(Fail<Error>),
 }
 
-/// Each operation is one statement that commits by itself. So an ERROR is a rollback: it has not been done. Anything that ends the
-/// connection may have come between the commit and the answer.
+/// Decides whether a failed request may have been carried out. Each operation is one statement that commits by itself,
+/// so an ERROR means that it was rolled back. Any other failure ends the connection, and may have happened between the
+/// commit and the answer.
 pub(crate) fn judge(error: tokio_postgres::Error) -> Verdict {
     let Some(told) = error.as_db_error() else {
-        // A value that cannot be sent or read, or a connection that is gone.
+        // A value could not be sent or read, or the connection is gone.
         return Verdict::Failed(Fail::Unknown(Error::Closed { source: Arc::new(error) }));
     };
     if told.parsed_severity() != Some(Severity::Error) {
@@ -150,19 +153,20 @@ fn is_missing(code: &SqlState) -> bool {
     [&SqlState::UNDEFINED_TABLE, &SqlState::UNDEFINED_FUNCTION, &SqlState::UNDEFINED_COLUMN].contains(&code)
 }
 
-/// Whether it stays so until somebody changes a password, a right, or the connection string: class 28 (invalid authorization), no such
-/// database, no right.
+/// Returns whether the error lasts until a password, a right, or the connection string is changed: class 28 (invalid
+/// authorization), no such database, no right.
 fn is_denied(code: &SqlState) -> bool {
     code.code().starts_with("28")
         || [&SqlState::INVALID_CATALOG_NAME, &SqlState::INSUFFICIENT_PRIVILEGE].contains(&code)
 }
 
-/// Whether a prepared statement is not there, or one that is not ours is: the session is not the one in which it was prepared.
+/// Returns whether a prepared statement is missing, or its name is taken by another one: then the session is not the
+/// one in which it was prepared.
 pub(crate) fn is_pooled(code: &SqlState) -> bool {
     [&SqlState::INVALID_SQL_STATEMENT_NAME, &SqlState::DUPLICATE_PSTATEMENT].contains(&code)
 }
 
-/// The reason that a connection cannot be used.
+/// Returns the reason that a connection cannot be used.
 pub(crate) fn unusable(error: BoxError) -> Error {
     match error.downcast::<tokio_postgres::Error>() {
         Ok(error) if error.code().is_some_and(is_missing) => Error::Missing { source: Arc::new(*error) },

@@ -5,10 +5,11 @@ use tokio_postgres::{Transaction, types::Type};
 
 use crate::Postgres;
 
-/// The statement of [`Postgres::guard`], for other clients than tokio-postgres: it gives a row if the tenure goes
-/// on, and keeps it from ending until the transaction does.
+/// The statement of [`Postgres::guard`], for clients other than tokio-postgres: it returns a row if the tenure has not
+/// ended, and keeps it from ending until the transaction ends.
 ///
-/// `$1` is the namespace (text), `$2` and `$3` are the resource's entity and key in UTF-8 (bytea), `$4` is the token (bigint).
+/// `$1` is the namespace (text), `$2` and `$3` are the resource's entity and key in UTF-8 (bytea), `$4` is the token
+/// (bigint).
 ///
 /// # Examples
 /// ```
@@ -17,28 +18,28 @@ use crate::Postgres;
 pub const GUARD: &str = "SELECT FROM keylatch_lease \
     WHERE ns = $1 AND entity = $2 AND key = $3 AND token = $4 AND until > clock_timestamp() FOR KEY SHARE";
 
-/// Why a transaction is not guarded.
+/// The reason that a transaction is not guarded.
 ///
 /// # Examples
 /// ```
 /// use keylatch_lease_postgres::GuardError;
 ///
-/// assert_eq!(GuardError::Stale.to_string(), "the lease is over");
+/// assert_eq!(GuardError::Stale.to_string(), "the lease has ended: roll the transaction back");
 /// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum GuardError {
-    /// The tenure is over: the transaction should be rolled back.
+    /// The tenure has ended: the transaction should be rolled back.
     Stale,
-    /// The server refused, or the connection broke.
+    /// The server refused the statement, or the connection broke.
     Database(tokio_postgres::Error),
 }
 
 impl fmt::Display for GuardError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            GuardError::Stale => "the lease is over",
-            GuardError::Database(_) => "the database could not look at the lease",
+            GuardError::Stale => "the lease has ended: roll the transaction back",
+            GuardError::Database(_) => "the database could not check the lease",
         })
     }
 }
@@ -53,19 +54,22 @@ impl Error for GuardError {
 }
 
 impl Postgres {
-    /// Makes sure, in a transaction of one's own in the same database, that this tenure goes on, and keeps it from ending until the
-    /// transaction has: nobody else begins one before, however long the transaction takes, and although the lease expires meanwhile.
+    /// Checks, in your own transaction in the same database, that this tenure has not ended, and keeps it from ending
+    /// until the transaction ends. No other tenure can begin before that, however long the transaction takes, even if
+    /// the lease expires during it.
     ///
-    /// So what the transaction writes needs no fence: it is written under the lease, or not at all. Renewals go on during it. Who wants to
-    /// take over the lease, having waited for its end, gets it after the transaction; until then it is told that it is busy. A
-    /// release waits for the transaction, and fails with [`Error::Guarded`](crate::Error::Guarded) if that takes too long; so
-    /// **do not release in the middle of it**.
+    /// So the transaction's writes need no fence: they are done under the lease, or not at all. The lease can be
+    /// renewed during the transaction. A waiter for the lease gets it after the transaction; until then its requests
+    /// find the resource busy. A release waits for the transaction, and fails with
+    /// [`Error::Guarded`](crate::Error::Guarded) if that takes too long; so **do not release in the middle of the
+    /// transaction**.
     ///
-    /// In a transaction that is `REPEATABLE READ` or `SERIALIZABLE` call it first: there it is a serialization failure if the tenure has
-    /// ended since the first statement, and a tenure that was renewed since may be taken for one that has expired.
+    /// In a transaction that is `REPEATABLE READ` or `SERIALIZABLE` this call should be the first statement. Otherwise
+    /// it is a serialization failure if the tenure has ended since the first statement, and a tenure that was renewed
+    /// since may look expired.
     ///
     /// # Errors
-    /// [`GuardError::Stale`] if the tenure is over; [`GuardError::Database`] if the server does not say.
+    /// [`GuardError::Stale`] if the tenure has ended; [`GuardError::Database`] if the server did not answer that.
     ///
     /// # Examples
     /// ```no_run

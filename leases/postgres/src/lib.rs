@@ -1,7 +1,7 @@
-//! Leases in a Postgres table: an engine for [`keylatch_lease`], for programs that have such a database already.
+//! Leases in a Postgres table: an engine for [`keylatch_lease`], for programs that already have a Postgres database.
 //!
-//! The calls are those of [`Leases`](keylatch_lease::Leases); what is leased in one process is leased in all that use the same
-//! database and namespace.
+//! The calls are those of [`Leases`](keylatch_lease::Leases). A resource leased in one process is leased in every
+//! process that uses the same database and namespace.
 //!
 //! ```no_run
 //! # #[cfg(feature = "tokio")]
@@ -16,138 +16,157 @@
 //!
 //! let worker = Owner::incarnation("worker-3");
 //! let mut held = leases.hold("nightly-report", &worker, Duration::from_secs(30)).await?;
-//! held.run(async { /* whatever takes its time */ }).await?;
+//! held.run(async { /* the long work */ }).await?;
 //! held.release().await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! # The table
-//! It is called `keylatch_lease`, and has six functions beside it: [`SCHEMA`] is the SQL, for your migrations, and
-//! [`Postgres::create_table`] runs it. It is made for Postgres 12 and later, and tested with 15. As long as
-//! either is missing, calls fail with [`Error::Missing`]. The connection's `search_path` has to lead to them. A role that only uses it needs `SELECT`, `INSERT`, `UPDATE` and `DELETE` on the
-//! table, and `EXECUTE` on the functions, which everybody has unless it was revoked.
+//! The table is called `keylatch_lease`, and an index, seven functions and two triggers belong to it. [`SCHEMA`] is the
+//! SQL that creates them, for your migrations; [`Postgres::create_table`] runs it. It is written for Postgres 12 and
+//! later, and tested with 15. While the table or a function is missing, calls fail with [`Error::Missing`]. The
+//! connection's `search_path` has to contain their schema. A role that only uses the table needs `SELECT`, `INSERT`,
+//! `UPDATE` and `DELETE` on it, and `EXECUTE` on the functions, which every role has unless it was revoked.
 //!
-//! *Migrating.* The functions' names end in a version. A release of this crate that needs others adds them beside the old ones, so that
-//! programs of both releases work on one table: run the new [`SCHEMA`] first, then deploy. Nothing has to stop, and no lease is lost.
+//! *Migrating.* The functions' names end in a version. A release of this crate that needs other functions adds them
+//! beside the old ones, so that programs of both releases work on one table: run the new [`SCHEMA`] first, then deploy.
+//! No program has to stop, and no lease is lost.
 //!
-//! *Why functions.* A decision has to be made under the row's lock, by one reading of the clock that comes after the wait for it. A single
-//! statement cannot do that: what it inserts is computed before it waits, and `clock_timestamp()` in five expressions is five times.
-//! A transaction of several statements can, in several round trips, and a future that is dropped in the midst of it leaves the row locked.
+//! *Why functions.* A decision has to be made under the row's lock, with one reading of the clock after the wait for
+//! that lock. A single statement cannot do that: it computes the values that it inserts before it waits, and
+//! `clock_timestamp()` in five expressions gives five times. A transaction of several statements can, but takes several
+//! round trips, and a future that is dropped in the middle leaves the row locked.
 //!
 //! # When the database forgets
-//! A table that was emptied or made anew, a database that was restored to an earlier time, and an asynchronous replica that was promoted have forgotten leases
-//! that somebody still goes by. So the table has a *mark*, one row for all namespaces. If it is not there, or is not that of this table on this timeline, nothing is granted for a
-//! while, until whatever may have been granted has ended: [`AcquireError::Quarantined`](keylatch_lease::AcquireError::Quarantined) says how long, and
-//! [`Options::quarantine`] how long that is, 60 s if not set. Meanwhile what the table remembers can be renewed and released.
+//! A table that was emptied or created again, a database that was restored to an earlier time, and an asynchronous
+//! replica that was promoted have forgotten leases that their holders still rely on. Therefore the table has a *mark*,
+//! one row for all namespaces. If the mark is missing, or belongs to another table or timeline, nothing is granted for
+//! a while, until every lease that may have been granted before has ended.
+//! [`AcquireError::Quarantined`](keylatch_lease::AcquireError::Quarantined) gives the remaining time, and
+//! [`Options::quarantine`] sets the whole: 60 s if not set. During the quarantine, leases that the table remembers can
+//! be renewed and released.
 //!
-//! | it may have forgotten something | how it is known |
+//! | what may have happened | how the engine detects it |
 //! |---|---|
-//! | the table was emptied (`TRUNCATE`, `DELETE`) | the mark is not there |
-//! | it was dropped and made anew, or restored from a dump | the mark is not there, or is that of a table with another OID, or of another database system |
+//! | the table was emptied (`TRUNCATE`, `DELETE`) | the mark is missing |
+//! | the table was dropped and created again, or restored from a dump | the mark is missing, or contains the OID of another table, or another database system |
 //! | the database was restored to an earlier time, or a replica was promoted | the timeline is another one, unless [failovers are trusted](Options::trusts_failovers) |
-//! | the table is new | that looks the same as the first, until somebody calls [`Postgres::init`] |
+//! | the table is new | it looks as if it was emptied, until [`Postgres::init`] is called |
 //!
-//! - **It is looked at in each grant**, by the function that grants, once it has locked the table. So it does not matter what becomes of the table under a connection.
-//! - **After a restore** an operator need do nothing, if the server has recovered from an archive, or the table was restored into one that was made anew. What
-//!   looks the same as before cannot be told: files of a stopped server that are put back as they were, without a recovery; rows that a dump puts into the table that there is (`--data-only`).
-//!   Before programs go on, say `DELETE FROM keylatch_lease WHERE entity = '\xfe'`; otherwise 1 may not hold. Tokens grow all the same (3), for they start from the server's time.
-//! - **A lease that lasts longer** than the quarantine, from one renewal to the next, is not waited for; nor is one that never ends. If the
-//!   database forgets it, somebody else may get the resource while the holder goes by it (1). The token tells them apart (3).
-//! - **What it remembers** and is not true any more, since it has forgotten a release: such a lease ends when it would have ended. One that never
-//!   ends has to be released again. Whoever renews by a grant that it has released is told that it goes on.
-//!   Whoever asks again for what it had before begins a new tenure (4), as somebody else may have had a greater token meanwhile.
-//! - **[`Postgres::init`]** ends a quarantine. Whoever calls it says that nobody still relies on a lease that the database may have forgotten.
+//! - **Every grant checks it**: the function that grants reads the mark once it has locked the table against changes of
+//!   its definition and `TRUNCATE`. So the table may be emptied or created again under an open connection.
+//! - **After a restore** an operator need not do anything if the server has recovered from an archive, or if the table
+//!   was restored into a newly created one. Two cases look unchanged, and are not detected: files of a stopped server
+//!   that are put back as they were, without a recovery; and rows that a dump puts into the existing table
+//!   (`--data-only`). After these, run `DELETE FROM keylatch_lease WHERE entity = '\xfe'` before the programs resume;
+//!   otherwise 1 may not hold. Tokens still grow (3), because they start from the server's time.
+//! - **A lease that lasts longer** than the quarantine, from one renewal to the next, is not waited for; nor is one
+//!   that never expires. If the database forgets it, another owner may get the resource while the holder still relies
+//!   on its lease (1). The token tells them apart (3).
+//! - **A lease that was already released** may be back, if the database has forgotten the release. It ends when it
+//!   would have ended without the release; one that never expires has to be released again. A renewal with a grant that
+//!   was released succeeds in that time. An owner that acquires a resource that it held before begins a new tenure (4),
+//!   because another owner may have had a greater token in between.
+//! - **[`Postgres::init`]** ends a quarantine. Its caller vouches that nobody still relies on a lease that the database
+//!   may have forgotten.
 //!
-//! Programs that use one table should all have the same quarantine, and trust failovers or not. While they differ, the shortest may count.
+//! All programs that use one table should have the same quarantine, and the same setting of whether failovers are
+//! trusted. While they differ, the shortest may apply.
 //!
 //! # How it works
-//! - **Clock**: the server's, `clock_timestamp()`. Clocks of clients do not matter. The holder counts its own deadline from before it asked.
-//! - **Token**: the last one of the resource plus one, or the server's time in microseconds since 1970, whichever is greater; made under the
-//!   row's lock. A release leaves the row behind, so that the last token is known; a sweep removes it a minute later at the earliest, and
-//!   not before its token is in the past by the clock; and writes down the greatest token that it removes, which later ones exceed.
-//! - **Who waits** is told by `NOTIFY`: at a release by the holder if somebody has asked for it and waits; at any other release, and where an owner
-//!   begins a fresh tenure, always, as the holder is to know, too. At an
-//!   expiry nobody tells: each who waits has a timer of its own. After a connection was lost, all who wait ask again.
-//! - **Who deletes rows by hand** tells as well: a trigger does, which no statement of this crate fires. It calls a function for rows of leases that
-//!   have not ended.
-//! - **Connection**: one for each engine and its clones, with the requests of all tasks in a row on it. The driver dials again when it is lost, after
-//!   50 ms to 2 s, at random.
-//! - **Requests**: each operation is one statement, a prepared one that commits by itself, and one round trip; a whole
-//!   batch of renewals is one as well.
-//!   Who waits asks once when it comes and once for each time it is told; also when the lease should have ended, and
-//!   every 5 s ([`Options::fallback`]). In each process that is the first in line alone.
-//! - **An answer that does not come**: after 5 s ([`Options::timeout`]) a question fails, and a connection that has said nothing is given up. If it may have been done
-//!   all the same, it is asked again: up to three times in all, so that an operation fails after 15 s at most.
+//! - **Clock**: the server's, `clock_timestamp()`. The clients' clocks do not matter. The holder counts its own
+//!   deadline from before its request.
+//! - **Token**: the resource's last token plus one, or the server's time in microseconds since 1970, whichever is
+//!   greater. It is made under the row's lock. A release leaves the row in place, so that the last token is known. A
+//!   sweep removes the row a minute later at the earliest, and not before the clock has passed its token. It records
+//!   the greatest token that it removes, and later tokens exceed that one.
+//! - **Waiters** are notified by `NOTIFY`. A release by the holder sends a notification if a waiter has asked for the
+//!   resource. Any other release, and a fresh tenure, always send one, because the holder must learn of it too. An
+//!   expiry sends none: each waiter has its own timer. After a lost connection all waiters ask again.
+//! - **Deletions by hand** send a notification too. A trigger does that for each deleted row whose lease has not ended;
+//!   this crate's own statements delete no such row.
+//! - **Connection**: one for each engine and its clones, which carries the requests of all tasks one after the other.
+//!   If it is lost, the driver connects again, after 50 ms to 2 s, at random.
+//! - **Requests**: each operation is one prepared statement, which commits by itself, and one round trip. A whole batch
+//!   of renewals is one statement too. A waiter sends one request when it arrives and one for each notification, one
+//!   when the lease should have ended, and one every 5 s ([`Options::fallback`]). In each process only the first waiter
+//!   in line does so.
+//! - **Timeouts**: after 5 s ([`Options::timeout`]) a request fails, and the connection is given up if it has answered
+//!   nothing in that time. A request that may have been carried out is sent again, up to three times in all, so that an
+//!   operation fails after 15 s at most.
 //!
-//! The session sets what it relies on, whatever the role's defaults are: `READ COMMITTED`, read-write, a `statement_timeout`, no `lock_timeout`;
-//! and `synchronous_commit = on` if it was `off`.
+//! The session sets what it relies on, whatever the role's defaults are: `READ COMMITTED`, read-write, a
+//! `statement_timeout`, no `lock_timeout`, no `idle_session_timeout`; and `synchronous_commit = on` if it was `off`.
 //!
 //! # How late a waiter may be
-//! | the lease ends by | who waits has it after |
+//! | the lease ends by | the waiter has it after |
 //! |---|---|
 //! | release, `release_all`, a dropped `Held` | the notification, and a round trip |
-//! | expiry | a round trip, by its own timer |
+//! | expiry | a round trip, by the waiter's own timer |
 //! | either, with a [guarded](Postgres::guard) transaction open | the end of that transaction, and 0.1 s |
 //! | either, while the connection is lost | the next connection, and a round trip; or an error after that |
-//! | release, and the server's machine is gone without a word | the fallback and the timeout, 10 s |
+//! | release, and the server's machine is gone without closing its connections | the fallback and the timeout, 10 s |
 //! | either, in a quarantine | an error |
 //!
-//! # How late a holder may learn that somebody else has ended its lease
-//! Its [`check`](keylatch_lease::Held::check) says no from then on, and [`lost`](keylatch_lease::Held::lost) is ready. *At its next renewal* is within a third of
-//! the lease's time; if nobody renews it, at its end.
+//! # How late a holder may learn that another call has ended its lease
+//! Its [`check`](keylatch_lease::Held::check) fails from then on, and [`lost`](keylatch_lease::Held::lost) is ready.
+//! Without a notification, the next renewal notices it, within a third of the lease's time; if nobody renews the lease,
+//! its end does.
 //!
 //! | the lease is ended by | the holder knows after |
 //! |---|---|
 //! | `release_as`, `release_all`, `release_token`, a fresh tenure of the same owner | the notification |
-//! | `DELETE` of its row, or `TRUNCATE`, by hand | the notification; after `TRUNCATE`, a round trip more |
-//! | `UPDATE` of its row by hand; `DELETE` where triggers are off (`session_replication_role`) | at its next renewal |
-//! | `release` with its grant, by somebody else who has that | the notification if anybody waits; otherwise at its next renewal |
-//! | what is not told, as the connection was lost | the next connection, and a round trip for up to 256 leases, as long as one of them is polled |
+//! | `DELETE` of its row, or `TRUNCATE`, by hand | the notification; after `TRUNCATE`, one more round trip |
+//! | `UPDATE` of its row by hand; `DELETE` where triggers are off (`session_replication_role`) | the next renewal |
+//! | `release` with its grant, by another caller that has the grant | the notification if there is a waiter; otherwise the next renewal |
+//! | any of these while the connection is lost | the next connection, and a round trip for up to 256 leases, as long as one of them is polled |
 //!
 //! # What weakens which guarantee
 //! The numbers are those of [`keylatch_lease`](keylatch_lease#what-it-guarantees).
 //!
 //! | | what may happen |
 //! |---|---|
-//! | restart of the server, `kill -9` | nothing: what was confirmed is on disk. Leases go on expiring meanwhile |
-//! | failover to an *asynchronous* replica | nothing but a quarantine, for leases that do not outlast it; 1 otherwise, and if failovers are trusted, or the old server goes on granting to those who still reach it. 5, 7: a release may be undone. 3 holds unless the new server's clock is behind the old one's by more than the failover took. With synchronous replication: a quarantine, unless failovers are trusted |
-//! | the table is emptied, made anew, or restored | nothing but a quarantine, for leases that do not outlast it; 1 otherwise. See [above](#when-the-database-forgets) for what cannot be told |
-//! | single rows are deleted by hand | 1, for these. 3 holds |
-//! | the server's clock is set forward | 2: leases expire early; who writes with a token is refused (3) |
-//! | it is set back | 8: leases last longer, by as much; 6: one that had just expired may be there again, if nobody has taken it. 1 and 3 hold. If it forgets, and its clock is set back past the last grant, 3: a token may come again |
+//! | restart of the server, `kill -9` | nothing: every confirmed change is on disk. Leases expire also while the server is down |
+//! | failover to an *asynchronous* replica | nothing but a quarantine, for leases that do not outlast it; 1 otherwise, and if failovers are trusted, or if the old server still grants leases to programs that reach it. 5, 7: a release may be undone. 3 holds unless the new server's clock is behind the old one's by more than the failover took. With synchronous replication: a quarantine, unless failovers are trusted |
+//! | the table is emptied, created again, or restored | nothing but a quarantine, for leases that do not outlast it; 1 otherwise. See [above](#when-the-database-forgets) for the cases that are not detected |
+//! | single rows are deleted by hand | 1, for their leases. 3 holds |
+//! | the server's clock is set forward | 2: leases expire early; a write with the old token is refused (3) |
+//! | the server's clock is set back | 8: leases last longer by that time; 6: a lease that had just expired may be valid again, if nobody has acquired the resource. 1 and 3 hold. If the database also forgets leases, and the clock is set back past the last grant, 3: a token may be given out twice |
 //! | `fsync = off`, an `UNLOGGED` table | not supported: a crash forgets leases (1) and perhaps tokens (3) |
-//! | an operation is given up after its timeout, or its future is dropped | 11: a lease that was granted unheard stays until it expires, or its owner asks again; with `Expiry::Never`, until its owner asks again or is released by name |
-//! | the server stands still for longer than that, and goes on | 5, for one owner: a request of the connection that was given up may be done late. Without a token (`release_as`, `release_all`) it may end a tenure that the same owner has begun since |
-//! | nobody sweeps ([`Options::sweeps`] is `None` everywhere) | 12: a row for each resource that was ever leased |
-//! | a session somewhere in the cluster listens and never ends its transaction, until the queue of notifications (8 GB) is full | releases that have somebody to tell fail with [`Error::Refused`], and those leases last until they expire |
-//! | many processes wait for one resource | 9: in each process in order of arrival; among them who is first to ask |
+//! | an operation is given up after its timeout, or its future is dropped | 11: a lease whose grant was not received stays until it expires or its owner asks again; with `Expiry::Never`, until its owner asks again or it is released by owner |
+//! | the server stands still for longer than the timeout, and resumes | 5, for one owner: a request of the connection that was given up may be carried out late. Without a token (`release_as`, `release_all`) it may end a tenure that the same owner has begun since |
+//! | no program sweeps ([`Options::sweeps`] is `None` everywhere) | 12: a row stays for each resource that was ever leased |
+//! | a session somewhere in the cluster listens and never ends its transaction, until the queue of notifications (8 GB) is full | releases that have to send a notification fail with [`Error::Refused`], and those leases last until they expire |
+//! | many processes wait for one resource | 9: waiters are served in order of arrival within each process; between processes the first request wins |
 //!
-//! A sweep reads all rows of its namespace, once a minute: there is no index by time, which every renewal would have to write to.
-//! Times are kept in microseconds; a lease of more than 285 years never ends.
+//! A sweep reads all rows of its namespace, once a minute: there is no index by time, because every renewal would have
+//! to write to it. Times are kept in microseconds; a lease of more than 285 years never expires.
 //!
 //! # Writing under a lease
-//! A holder may stop for any length of time, and go on writing when its lease is long over. What it writes to has to check that.
+//! A holder may stop for any length of time, and then write long after its lease has ended. The store that it writes to
+//! has to check that.
 //!
-//! - In **the same database**: [`Postgres::guard`], in the transaction that writes. It is exact.
-//! - **Elsewhere**: the token, as [`keylatch_lease`](keylatch_lease#a-lease-is-not-enough-the-token) says.
+//! - In **the same database**: with [`Postgres::guard`], in the transaction that writes. This check is exact.
+//! - **Elsewhere**: by the token, as [`keylatch_lease`](keylatch_lease#a-lease-is-not-enough-the-token) says.
 //!
 //! # Poolers
-//! The connection must reach one and the same session: PgBouncer in *transaction* or *statement* mode does not pass `LISTEN` on, and shares
-//! settings. Connect to the server itself, or through a pool in *session* mode. Your own queries, guarded transactions included, may
-//! go through whatever pooler.
+//! The connection must always reach the same session of the server. PgBouncer in *transaction* or *statement* mode does
+//! not pass on `LISTEN`, and lets settings leak between its clients. Connect to the server itself, or through a pool in
+//! *session* mode. Your own queries, guarded transactions included, may go through any pooler.
 //!
-//! Such a pooler is noticed when an engine connects, or at the latest when another session answers it: operations then fail with
-//! [`Error::Pooled`] until a connection is a session of its own. An engine that shares the pool with nobody cannot tell: it hears of no
-//! release, and whoever uses its session next has its settings, a `statement_timeout` of half of its [timeout](Options::timeout) among
-//! them.
+//! An engine detects such a pooler when it connects, or at the latest when another session answers it. Operations then
+//! fail with [`Error::Pooled`] until a connection is a session of its own. An engine that is the pool's only client
+//! cannot detect it: then it receives no notifications, and the next client that gets its session has its settings,
+//! among them a `statement_timeout` of half of its [timeout](Options::timeout).
 //!
 //! # Runtimes
-//! With the feature `tokio` (default) [`Options::connect`] dials and spawns on tokio. [`Options::connect_with`] takes any way to make a
-//! connection, and returns the driver for you to spawn; without the feature no runtime is linked. Timers are those of `async-io`.
+//! With the feature `tokio` (default) [`Options::connect`] connects and spawns on tokio. [`Options::connect_with`]
+//! takes a function that makes a connection in any other way, and returns the driver for you to spawn; without the
+//! feature no runtime is linked. Timers are those of `async-io`.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
-#![cfg_attr(docsrs, doc(auto_cfg = false))] // by hand: see the same line of `keylatch`
+#![cfg_attr(docsrs, doc(auto_cfg = false))] // set by hand: see the same line of `keylatch`
 
 mod convert;
 mod driver;
@@ -165,7 +184,7 @@ pub use postgres::Postgres;
 pub use session::SCHEMA;
 pub use tokio_postgres::NoTls;
 
-/// The README's examples are tests.
+/// Runs the README's examples as doctests.
 #[cfg(all(doctest, feature = "tokio"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

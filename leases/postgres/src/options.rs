@@ -11,7 +11,7 @@ use tokio_postgres::{
 
 use crate::{driver::drive, postgres::Postgres, session::Place};
 
-/// Settings of the engine, and how it connects: see [`Postgres::in_namespace`].
+/// Settings of the engine and its connection: see [`Postgres::in_namespace`].
 ///
 /// # Examples
 /// ```
@@ -21,7 +21,7 @@ use crate::{driver::drive, postgres::Postgres, session::Place};
 ///
 /// let options = Postgres::in_namespace("shop")
 ///     .timeout(Duration::from_secs(2)) // of each operation, instead of 5 s
-///     .fallback(Duration::from_secs(10)) // between two looks of who waits, instead of 5 s
+///     .fallback(Duration::from_secs(10)) // between two requests of a waiter that was not notified, instead of 5 s
 ///     .sweeps(None); // another program sweeps
 /// ```
 #[derive(Clone, Debug)]
@@ -32,8 +32,8 @@ pub struct Options {
 }
 
 impl Postgres {
-    /// The leases of this namespace. Those of different namespaces have nothing to do with each other; a program that has the database
-    /// for itself may take `""`.
+    /// Returns options for the leases of this namespace. Leases of different namespaces are independent. A program that
+    /// has the database for itself may use `""`.
     ///
     /// # Panics
     /// If the name is longer than 255 bytes or contains a NUL character.
@@ -55,11 +55,11 @@ impl Postgres {
 
 impl Options {
     keylatch_lease_remote::setters! { settings;
-        /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. After it the
-        /// operation fails. The server has half of that for a statement.
+        /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. When it has passed
+        /// the operation fails. The server gives up a statement after half of it.
         ///
-        /// The calls of `Leases` ask up to three times if it may have been done all the same, so that they end after
-        /// three times as long.
+        /// The calls of `Leases` send a request up to three times if it may have been carried out despite the timeout,
+        /// so they may take three times as long.
         ///
         /// # Panics
         /// If it is zero.
@@ -74,8 +74,7 @@ impl Options {
 
         /// Sets the longest time that a waiter sleeps before it asks again without being notified: 5 s if not set.
         ///
-        /// It matters only where a notification is not sent, or not heard: when a server that does not answer keeps its
-        /// connections open.
+        /// It matters only when no notification arrives: when a server stops answering and keeps its connections open.
         ///
         /// # Panics
         /// If it is zero.
@@ -88,9 +87,9 @@ impl Options {
         /// ```
         pub fn fallback(time: Duration);
 
-        /// Sets how often the driver removes leases that ended more than a minute ago, a thousand with each statement:
-        /// every 60 s if not set. `None`: never. Then `Leases::release_expired` is to be called now and then, by
-        /// whatever program.
+        /// Sets the interval at which the driver removes the rows of leases that ended more than a minute ago, a
+        /// thousand with each statement: 60 s if not set. With `None` it never does; then some program has to call
+        /// `Leases::release_expired` now and then.
         ///
         /// # Panics
         /// If it is zero.
@@ -103,11 +102,11 @@ impl Options {
         pub fn sweeps(every: Option<Duration>);
 
         /// Sets the quarantine, during which nothing is granted because the database may have forgotten leases: 60 s if
-        /// not set. No lease should last longer from one renewal to the next; one that does is not waited for. See [the
+        /// not set. No lease should last longer from one renewal to the next; a longer one is not waited for. See [the
         /// crate's page](crate#when-the-database-forgets).
         ///
-        /// It should be the same in all programs that use the table: while they differ, the shortest may count. Zero:
-        /// two may hold one resource after the database has forgotten something.
+        /// All programs that use the table should have the same quarantine: while they differ, the shortest may apply.
+        /// With zero, two owners may hold the same resource after the database has forgotten leases.
         ///
         /// # Examples
         /// ```
@@ -118,11 +117,12 @@ impl Options {
         pub fn quarantine(time: Duration);
     }
 
-    /// Whether a server that takes the place of another has all that the other had confirmed, so that nothing has to be waited for: `false` if not
-    /// set.
+    /// Sets whether a server that takes the place of another is trusted to have everything that the other had
+    /// confirmed, so that no quarantine is needed: `false` if not set.
     ///
-    /// That takes synchronous replication, to whichever replica is promoted; and no restore to a point of time in the past, which looks the same.
-    /// A restart of the same server is none of these, and always trusted. It should be the same in all programs that use the table.
+    /// That requires synchronous replication to every replica that may be promoted; and that the database is never
+    /// restored to an earlier time, which looks like a failover. A restart of the same server is neither, and always
+    /// trusted. All programs that use the table should have the same setting.
     ///
     /// # Examples
     /// ```
@@ -134,11 +134,13 @@ impl Options {
         self
     }
 
-    /// An engine on whatever runtime, and its driver, which is to be spawned there: it connects by this function, and again when the
-    /// connection is lost. Without it nothing happens; when it is dropped, operations fail with [`Error::Stopped`](crate::Error::Stopped).
+    /// Returns an engine and its driver, which must be spawned on some runtime. The driver connects with this function,
+    /// and connects again when the connection is lost. Without a running driver operations wait in vain; once it is
+    /// dropped, they fail with [`Error::Stopped`](crate::Error::Stopped).
     ///
-    /// The function makes a stream and shakes hands, as [`tokio_postgres::Config::connect_raw`] does on any stream. It has as long
-    /// as an operation has. A pooler between must not share the connection: see [the crate's page](crate#poolers).
+    /// The function opens a stream and performs the handshake, which [`tokio_postgres::Config::connect_raw`] does on
+    /// any stream. It may take as long as an operation. A pooler in front of the server must not share the session
+    /// among clients: see [the crate's page](crate#poolers).
     ///
     /// # Examples
     /// ```no_run
@@ -167,11 +169,11 @@ impl Options {
         (Postgres { core }, drive(driving, place, dial))
     }
 
-    /// An engine on tokio, whose driver is spawned. It connects as the configuration says, and again when the connection is lost; this
-    /// call itself does not wait for it. See [`Postgres::ready`].
+    /// Returns an engine whose driver is spawned on tokio. The driver connects as the configuration says, and connects
+    /// again when the connection is lost. This call does not wait for the connection: see [`Postgres::ready`].
     ///
     /// # Panics
-    /// If it is called outside a tokio runtime.
+    /// If the call is made outside a tokio runtime.
     ///
     /// # Examples
     /// ```no_run

@@ -16,16 +16,18 @@ use crate::{
 /// The number of times that a statement is sent when the server rolls it back in favour of another.
 const TRIES: u32 = 5;
 
-/// When to ask again for what a guarded transaction keeps.
+/// The pause before a release is tried again that a guarded transaction prevents.
 const PAUSE: Duration = Duration::from_millis(20);
+/// The remaining time of a lease that has expired and that a guarded transaction keeps, in the answer to a waiter.
 const GUARDED: Duration = Duration::from_millis(100);
 
 /// The outcome of an operation.
 type Done<T> = Result<T, Fail<Error>>;
 
-/// Leases in a Postgres table: see the [crate's page](crate).
+/// The engine that keeps leases in a Postgres table: see the [crate's page](crate).
 ///
-/// Clones share the connection. When the last one is dropped the driver ends, as soon as it has given back what was abandoned.
+/// Clones share the connection. When the last clone is dropped the driver ends, as soon as it has released the
+/// abandoned leases.
 ///
 /// # Examples
 /// ```no_run
@@ -50,15 +52,16 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Creates what is missing of the table, its index and its functions, by running [`SCHEMA`]. Several may do so at the same time.
+    /// Creates the table, its index, its functions and its triggers, as far as they are missing, by running [`SCHEMA`].
+    /// Several programs may do so at the same time.
     ///
-    /// One that is new grants nothing in its first minute, unless it is [opened](Postgres::init).
+    /// A new table grants nothing in its first minute, unless it is [opened](Postgres::init).
     ///
-    /// The role needs the right to create in the first schema of its `search_path`. Programs need less: `SELECT`, `INSERT`, `UPDATE` and
-    /// `DELETE` on the table.
+    /// The role needs the right to create in the first schema of its `search_path`. Programs that only use the table
+    /// need less: `SELECT`, `INSERT`, `UPDATE` and `DELETE` on it.
     ///
     /// # Errors
-    /// A refusal by the server.
+    /// The error of the connection, if the server refuses a statement or the connection breaks.
     ///
     /// # Examples
     /// ```no_run
@@ -70,21 +73,22 @@ impl Postgres {
     /// # }
     /// ```
     pub async fn create_table(client: &Client) -> Result<(), tokio_postgres::Error> {
-        // All of it is one transaction; `IF NOT EXISTS` alone fails when two come at the same time.
+        // All statements are one transaction. The lock is needed because `IF NOT EXISTS` alone fails when two sessions
+        // run it at the same time.
         client.batch_execute(&format!("SELECT pg_advisory_xact_lock(7742195483617905421); {SCHEMA}")).await
     }
 
-    /// Opens the table at once, without a quarantine, for all namespaces: one that is new, or of which you know that nobody goes by a lease. It
-    /// changes no lease.
+    /// Opens the table at once, without a quarantine, for all namespaces: when it is new, or when you know that nobody
+    /// relies on a lease in it. It changes no lease.
     ///
-    /// Once, in a deployment, as the table is created; or by hand. A program that calls it at each start has no quarantine any more: see
-    /// [the crate's page](crate#when-the-database-forgets).
+    /// Call it once for each deployment, when the table is created; or by hand. A program that calls it at each start
+    /// has no quarantine any more: see [the crate's page](crate#when-the-database-forgets).
     ///
     /// # Errors
-    /// As any operation.
+    /// Those of any operation.
     ///
     /// # Cancel safety
-    /// Dropped, it has been done or not.
+    /// If the future is dropped, the table may have been opened or not.
     ///
     /// # Examples
     /// ```no_run
@@ -98,11 +102,12 @@ impl Postgres {
         self.ask(&mut self.core.limit(), question).await.map_err(Fail::into_cause)
     }
 
-    /// Waits until there is a connection, and the table has been found. Operations do so by themselves: this is for who wants to know
-    /// at the start.
+    /// Waits until there is a connection, and the table has been found. Operations wait by themselves; this call is for
+    /// programs that want to know at their start.
     ///
     /// # Errors
-    /// As any operation: [`Error::Unconnected`] after the [timeout](crate::Options::timeout), [`Error::Missing`], [`Error::Stopped`].
+    /// Those of any operation: [`Error::Unconnected`] after the [timeout](crate::Options::timeout), [`Error::Missing`],
+    /// [`Error::Stopped`].
     ///
     /// # Examples
     /// ```no_run
@@ -115,7 +120,7 @@ impl Postgres {
         self.core.ready().await
     }
 
-    /// The namespace.
+    /// Returns the namespace.
     ///
     /// # Examples
     /// ```no_run
@@ -128,7 +133,7 @@ impl Postgres {
         self.core.namespace()
     }
 
-    /// Sends one statement, in the time that there is.
+    /// Sends one statement, within the limit. If the server rolls it back in favour of another, it is sent again.
     async fn ask<T, F>(&self, limit: &mut Limit, question: impl Fn(Arc<Live<Session>>) -> F) -> Done<T>
     where
         F: Future<Output = Result<T, tokio_postgres::Error>>,
@@ -141,7 +146,7 @@ impl Postgres {
         loop {
             let (answer, is_pooled) = self.core.ask(limit, &question).await?;
             match answer.map_err(judge) {
-                // It is told of nothing; and what it has set may be another's.
+                // A shared session receives no notifications, and its settings may be those of another client.
                 Ok(_) if is_pooled => return Err(Fail::Unknown(Error::Pooled)),
                 Ok(answer) => return Ok(answer),
                 Err(Verdict::Again(_)) if tries < TRIES => tries += 1,
@@ -151,7 +156,7 @@ impl Postgres {
         }
     }
 
-    /// The same statement again and again, while a guarded transaction keeps the lease from ending.
+    /// Sends a statement that ends leases, and sends it again while a guarded transaction keeps a lease from ending.
     async fn end<F>(&self, question: impl Fn(Arc<Live<Session>>) -> F) -> Result<Row, Fail<Error>>
     where
         F: Future<Output = Result<Row, tokio_postgres::Error>>,
@@ -185,7 +190,7 @@ fn owner(row: &Row, column: usize) -> Owner {
 
 fn token(row: &Row, column: usize) -> Token {
     let number = u64::try_from(row.get::<_, i64>(column)).ok();
-    number.and_then(Token::new).unwrap_or_else(|| unreachable!("the table has no other tokens"))
+    number.and_then(Token::new).unwrap_or_else(|| unreachable!("the table contains only positive tokens"))
 }
 
 fn remaining(row: &Row, column: usize) -> Option<Duration> {

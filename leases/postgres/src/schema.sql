@@ -1,12 +1,13 @@
--- What keylatch-lease-postgres needs: a table and six functions. It can be run again; it changes no lease.
+-- The table of keylatch-lease-postgres, with its index, functions and triggers. These statements can be run again; they
+-- change no lease.
 --
--- Each function is one decision: it locks what it decides about, and only then reads the clock. So one instant decides everything, and no
--- token is older than one that was granted while the function waited for the lock.
+-- Each function makes one decision: it locks the rows that it decides about, and only then reads the clock. So one
+-- instant decides everything, and no token is older than one that was granted while the function waited for the lock.
 --
--- Tenures begin and end under FOR UPDATE, so that the row they leave behind conflicts with FOR KEY SHARE although no key column changes.
--- Renewals take FOR NO KEY UPDATE; a transaction that is guarded by a lease has FOR KEY SHARE. So a guarded transaction keeps others
--- from taking the lease over, and the lease can be renewed meanwhile. No function waits for a guarded transaction: it says that there
--- is one.
+-- Tenures begin and end under FOR UPDATE, so that the row they leave behind conflicts with FOR KEY SHARE although no
+-- key column changes. Renewals take FOR NO KEY UPDATE; a transaction that is guarded by a lease has FOR KEY SHARE. So a
+-- guarded transaction keeps other owners from taking the lease over, and does not prevent renewals. No function waits
+-- for a guarded transaction: it reports the transaction.
 
 CREATE TABLE IF NOT EXISTS keylatch_lease (
     ns text NOT NULL,
@@ -14,20 +15,24 @@ CREATE TABLE IF NOT EXISTS keylatch_lease (
     key bytea NOT NULL,
     owner bytea NOT NULL,
     token bigint NOT NULL CHECK (token > 0),
-    since timestamptz NOT NULL, -- when the tenure began; once it has been released, when that was
-    until timestamptz NOT NULL, -- 'infinity': it never expires; '-infinity': it has been released
-    wanted boolean NOT NULL, -- somebody waits: a release is to be told, and an end that comes nearer
-    policy "char" NOT NULL, -- f(ixed), s(liding), u(p to), n(ever), or - for another one
-    idle bigint, -- of the policy, in nanoseconds
+    since timestamptz NOT NULL, -- when the tenure began; after a release, the time of the release
+    until timestamptz NOT NULL, -- 'infinity': the lease never expires; '-infinity': it was released
+    wanted boolean NOT NULL, -- whether there is a waiter: then a release, or an earlier end, sends a notification
+    policy "char" NOT NULL, -- f(ixed), s(liding), u(p to), n(ever), or - for any other
+    idle bigint, -- these two are the times of the policy, in nanoseconds
     total bigint,
     PRIMARY KEY (ns, entity, key)
 ) WITH (fillfactor = 70);
--- One row of each namespace is no lease: its entity is the byte ff, which no text contains, and its token the greatest that has been swept.
--- One row of the table is its mark: its entity is the byte fe, and it is of no namespace. Its owner says where the table is: the byte ff, the database
--- system, and the table's OID; `idle` is the timeline. Until its end nothing is granted; tokens up to its own are in doubt, since what has been
--- forgotten may have released them, and granted greater ones.
+-- One row of each namespace is no lease: its entity is the byte ff, which no text contains, and its token is the
+-- greatest that was swept.
+--
+-- One row of the table is its mark: its entity is the byte fe, and its namespace is empty. Its owner identifies the
+-- table: the byte ff, the database system, and the table's OID. Its `idle` is the timeline. Until its `until` nothing
+-- is granted. Tokens up to its own are in doubt: the database may have forgotten their release, and greater tokens
+-- granted after it.
 
--- There is none on `until`, so that a renewal writes to no index. `IF NOT EXISTS` would lock the table before it looks.
+-- There is no index on `until`, so that a renewal writes to no index. `CREATE INDEX IF NOT EXISTS` alone would lock the
+-- table before it checks.
 DO $$
 BEGIN
     IF NOT EXISTS (
@@ -39,8 +44,8 @@ BEGIN
 END
 $$;
 
--- How long nothing is granted, in microseconds, and which tokens are in doubt. Without the mark, or with that of another place, something may have been
--- forgotten: then there is another mark.
+-- Returns the time, in microseconds, for which nothing is granted, and the token up to which tokens are in doubt. If
+-- the mark is missing, or identifies another table, leases may have been forgotten: then this writes a new mark.
 CREATE OR REPLACE FUNCTION keylatch_lease_barred_v1(
     a_system text, a_quarantine bigint, a_trusts boolean, OUT barred bigint, OUT doubt bigint
 ) LANGUAGE plpgsql AS $$
@@ -61,7 +66,7 @@ BEGIN
             RETURN;
         END IF;
         IF m.owner = place AND (a_trusts OR m.idle = timeline) THEN
-            -- The clock has been set back since.
+            -- The clock was set back after the mark was written.
             UPDATE keylatch_lease SET until = tail
                 WHERE ns = '' AND entity = decode('fe', 'hex') AND key = '' AND until > tail;
             CONTINUE;
@@ -77,7 +82,8 @@ BEGIN
 END
 $$;
 
--- want: a(ny), f(resh), m(ine), n(ew). term: the lease has a new end, `idle` from now and `total` from its start at the latest, in microseconds.
+-- Acquires a lease, or reports its owner. a_want: a(ny), f(resh), m(ine), n(ew). a_term: whether the lease gets a new
+-- end, `idle` from now and at the latest `total` from its start, in microseconds.
 -- what: g(ranted), r(esumed), b(usy), f(ree), q(uarantined), t(ransaction: a guarded one is open).
 CREATE OR REPLACE FUNCTION keylatch_lease_acquire_v2(
     a_ns text, a_entity bytea, a_key bytea, a_owner bytea, a_want "char", a_waiting boolean,
@@ -88,8 +94,8 @@ CREATE OR REPLACE FUNCTION keylatch_lease_acquire_v2(
 DECLARE
     l keylatch_lease;
     now timestamptz;
-    is_locked boolean := false; -- the row is
-    is_strong boolean := false; -- and it is in such a way that a tenure may end
+    is_locked boolean := false; -- whether the row is locked
+    is_strong boolean := false; -- and by FOR UPDATE, under which a tenure may end
     begins boolean;
     tail timestamptz;
     barred bigint;
@@ -100,7 +106,7 @@ BEGIN
             SELECT * INTO l FROM keylatch_lease WHERE ns = a_ns AND entity = a_entity AND key = a_key;
         END IF;
         IF doubt IS NULL THEN
-            -- From now on nobody can empty the table, or make it anew, until this has committed.
+            -- From here until this transaction ends, no other one can truncate, drop or rewrite the table.
             SELECT b.barred, b.doubt INTO barred, doubt FROM keylatch_lease_barred_v1(a_system, a_quarantine, a_trusts) b;
         END IF;
         IF l.ns IS NULL THEN
@@ -114,7 +120,7 @@ BEGIN
                 RETURN;
             END IF;
             now := clock_timestamp();
-            -- The clock may have been set back since a row of this resource was swept, or forgotten.
+            -- The clock may have been set back since a row of this resource was swept or forgotten.
             tok := greatest(
                 floor(extract(epoch FROM now) * 1000000), doubt + 1,
                 (SELECT token + 1 FROM keylatch_lease WHERE ns = a_ns AND entity = decode('ff', 'hex') AND key = ''));
@@ -123,7 +129,8 @@ BEGIN
                 (a_ns, a_entity, a_key, a_owner, tok, now, tail, false, a_policy, a_policy_idle, a_policy_total)
                 ON CONFLICT DO NOTHING;
             IF FOUND THEN
-                -- What has been swept meanwhile had a smaller token, if this has not taken as long as a sweep waits.
+                -- A row of this resource that was swept in between had a smaller token, provided that this took less
+                -- time than the minute that a row stays.
                 IF clock_timestamp() > now + interval '30 seconds' THEN
                     RAISE EXCEPTION 'keylatch_lease: an acquire took too long' USING ERRCODE = 'serialization_failure';
                 END IF;
@@ -143,7 +150,7 @@ BEGIN
                     what := 'f';
                     RETURN;
                 END IF;
-                begins := NULL; -- as read with no lock: it may have been renewed before the clock was read
+                begins := NULL; -- the row was read without a lock, and may have been renewed before the clock was read
             END IF;
         ELSIF l.owner = a_owner AND a_want = 'm' AND l.token <= doubt THEN
             what := 'f';
@@ -180,13 +187,13 @@ BEGIN
                 SELECT * INTO l FROM keylatch_lease WHERE ns = a_ns AND entity = a_entity AND key = a_key
                     FOR NO KEY UPDATE;
             END IF;
-            is_locked := FOUND; -- or it was swept
+            is_locked := FOUND; -- if not, the row was swept
             CONTINUE;
         END IF;
 
         IF NOT begins THEN
             IF a_term THEN
-                -- No term moves an end that has no end.
+                -- A lease that never expires keeps its end.
                 l.until := greatest(l.until, least(
                     now + a_idle * interval '1 microsecond', l.since + a_total * interval '1 microsecond', 'infinity'));
                 UPDATE keylatch_lease
@@ -210,13 +217,13 @@ BEGIN
         END IF;
         tok := greatest(l.token + 1, doubt + 1, floor(extract(epoch FROM now) * 1000000));
         tail := least(now + a_idle * interval '1 microsecond', now + a_total * interval '1 microsecond', 'infinity');
-        -- Whoever waits goes on waiting: `wanted` stays.
+        -- Waiters still wait, so `wanted` stays.
         UPDATE keylatch_lease
             SET owner = a_owner, token = tok, since = now, until = tail,
                 policy = a_policy, idle = a_policy_idle, total = a_policy_total
             WHERE ns = a_ns AND entity = a_entity AND key = a_key;
         IF l.until > now THEN
-            -- Another tenure of the same owner. Who holds the one before is told; and who waits, if this one ends earlier.
+            -- The same owner had a tenure. Notify its holder; and the waiters, if the new tenure ends earlier.
             PERFORM pg_notify(a_channel, encode(a_entity, 'hex') || '/' || encode(a_key, 'hex') || '/' || l.token
                 || CASE WHEN l.wanted AND tail < l.until THEN '/t' ELSE '/n' END);
         END IF;
@@ -228,7 +235,8 @@ BEGIN
 END
 $$;
 
--- For each that has something left its number in the arrays, from 1, and how much; NULL: it never ends.
+-- Renews leases. Returns, for each lease that is still held, its number in the arrays, from 1, and its remaining time;
+-- NULL if it never expires.
 CREATE OR REPLACE FUNCTION keylatch_lease_renew_v1(
     a_ns text, a_entities bytea[], a_keys bytea[], a_owners bytea[], a_tokens bigint[],
     a_terms boolean[], a_idles bigint[], a_totals bigint[]
@@ -237,7 +245,8 @@ DECLARE
     now timestamptz;
 BEGIN
     IF true = ANY (a_terms) THEN
-        -- All at first, in one order for all who lock several.
+        -- Lock all rows first, in the order that every function uses that locks several rows, so that no two of them
+        -- deadlock.
         PERFORM FROM keylatch_lease l
             JOIN (
                 SELECT DISTINCT r.entity, r.key FROM unnest(a_entities, a_keys, a_terms) AS r (entity, key, term)
@@ -270,7 +279,8 @@ BEGIN
 END
 $$;
 
--- a_token: of this tenure alone; a_owner may be NULL then. Who has the token and the owner is taken for the holder, who need not be told.
+-- Releases a lease. With a_token, only that tenure; a_owner may be NULL then. A caller that gives both the token and
+-- the owner counts as the holder, which need not be notified.
 -- what: g(one), f(ree already), b(usy: another tenure), t(ransaction: a guarded one is open).
 CREATE OR REPLACE FUNCTION keylatch_lease_release_v1(
     a_ns text, a_entity bytea, a_key bytea, a_owner bytea, a_token bigint, a_channel text,
@@ -287,7 +297,7 @@ BEGIN
             SELECT * INTO l FROM keylatch_lease WHERE ns = a_ns AND entity = a_entity AND key = a_key;
         END IF;
         now := clock_timestamp();
-        -- What has expired, as read with no lock, may have been renewed before the clock was read.
+        -- A lease that looks expired, but was read without a lock, may have been renewed before the clock was read.
         IF l.ns IS NULL OR l.until <= now AND (is_locked OR l.until = '-infinity') THEN
             what := 'f';
             RETURN;
@@ -311,7 +321,7 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    -- The row stays for a while: the next token must be greater than this one.
+    -- The row stays for a while, because the next token must be greater than this one.
     UPDATE keylatch_lease SET since = now, until = '-infinity', wanted = false
         WHERE ns = a_ns AND entity = a_entity AND key = a_key;
     IF l.wanted OR a_token IS NULL OR a_owner IS NULL THEN
@@ -321,7 +331,8 @@ BEGIN
 END
 $$;
 
--- what: g(one), and what that was; t(ransaction: a guarded one is open), and nothing has been done.
+-- Releases all leases of an owner.
+-- what: g(one), and the resources; t(ransaction: a guarded one is open), and nothing was released.
 CREATE OR REPLACE FUNCTION keylatch_lease_release_all_v1(
     a_ns text, a_owner bytea, a_channel text,
     OUT what "char", OUT entities bytea[], OUT keys bytea[]
@@ -330,7 +341,7 @@ DECLARE
     now timestamptz;
     tokens bigint[];
 BEGIN
-    -- In one order for all who lock several.
+    -- The order is the same in every function that locks several rows, so that no two of them deadlock.
     PERFORM FROM keylatch_lease WHERE ns = a_ns AND owner = a_owner AND until > clock_timestamp()
         ORDER BY entity, key FOR NO KEY UPDATE;
     now := clock_timestamp();
@@ -353,8 +364,8 @@ BEGIN
 END
 $$;
 
--- A row must outlive the slowest acquire, or that one could grant a smaller token; and it stays while its token is ahead of the clock. The
--- greatest token that is swept is written down.
+-- Deletes the rows of leases that ended long ago. A row must outlive the slowest acquire, which could otherwise grant a
+-- smaller token; and it stays while its token is ahead of the clock. The greatest token that is swept is recorded.
 CREATE OR REPLACE FUNCTION keylatch_lease_sweep_v1(a_ns text, a_limit bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     past timestamptz := clock_timestamp() - interval '1 minute';
@@ -382,8 +393,8 @@ BEGIN
 END
 $$;
 
--- Who deletes rows by hand tells those who hold the leases. A sweep deletes none that has not ended, and does not call this. The channel is the
--- same for all namespaces, since it is rare.
+-- Notifies the holders of leases whose rows are deleted by hand. A sweep deletes only rows of leases that have ended,
+-- and does not call this. All namespaces share the channel, because this is rare.
 CREATE OR REPLACE FUNCTION keylatch_lease_deleted_v1() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'TRUNCATE' THEN

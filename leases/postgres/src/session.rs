@@ -17,11 +17,12 @@ use crate::{
     error::{self, is_pooled, unusable},
 };
 
-/// The number of rows in one statement.
+/// The greatest number of rows that one statement of the driver's sweep removes.
 const AT_A_TIME: i64 = 1000;
 
-/// What this crate needs in the database, for migrations: a table, an index, and functions. It can be run again, on an older version as
-/// well, and changes no lease. [`Postgres::create_table`](crate::Postgres::create_table) runs it.
+/// The SQL for migrations: it creates the table, the index, the functions and the triggers that this crate needs. It
+/// can be run again, also on an older version, and changes no lease.
+/// [`Postgres::create_table`](crate::Postgres::create_table) runs it.
 ///
 /// # Examples
 /// ```
@@ -29,18 +30,19 @@ const AT_A_TIME: i64 = 1000;
 /// ```
 pub const SCHEMA: &str = include_str!("schema.sql");
 
-// Each answer says by which process of the server it was given: see [`Session::ask`].
+// Each answer contains the ID of the server process that gave it: see [`Session::ask`].
 const ACQUIRE: &str = "SELECT *, pg_backend_pid() FROM keylatch_lease_acquire_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
 const FIND_MARK: &str = "SELECT FROM keylatch_lease_barred_v1($1, $2, $3)";
 const END_QUARANTINE: &str = "UPDATE keylatch_lease SET until = '-infinity'
     WHERE ns = '' AND entity = decode('fe', 'hex') AND key = ''";
-/// Reads an identifier that no other database has.
+/// Reads the identifier of the database system, which no other one has.
 const SYSTEM: &str = "SELECT system_identifier::text FROM pg_control_system()";
 const RENEW: &str = "SELECT *, pg_backend_pid() FROM keylatch_lease_renew_v1($1, $2, $3, $4, $5, $6, $7, $8)";
 const RELEASE: &str = "SELECT *, pg_backend_pid() FROM keylatch_lease_release_v1($1, $2, $3, $4, $5, $6)";
 const RELEASE_ALL: &str = "SELECT *, pg_backend_pid() FROM keylatch_lease_release_all_v1($1, $2, $3)";
 const SWEEP: &str = "SELECT keylatch_lease_sweep_v1($1, $2)";
-// The clock is read before the snapshot is taken: read after it, a lease that was renewed between the two would look expired.
+// The clock is read before the snapshot is taken. If it were read after it, a lease that was renewed in between would
+// look expired.
 const LOOK: &str = "WITH clock AS MATERIALIZED (SELECT statement_timestamp() AS now)
     SELECT owner, token, greatest(extract(epoch FROM now - since) * 1000000, 0)::bigint,
         (extract(epoch FROM nullif(until, 'infinity') - now) * 1000000)::bigint
@@ -51,14 +53,14 @@ const OWNED_BY: &str = "WITH clock AS MATERIALIZED (SELECT statement_timestamp()
         entity, key, policy, idle, total
     FROM keylatch_lease, clock WHERE ns = $1 AND owner = $2 AND until > now";
 
-/// Where the leases are, and who is told.
+/// The namespace that an engine uses, its channel, and the rules for its quarantine.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) namespace: String,
     pub(crate) channel: String,
-    /// The quarantine after the engine may have forgotten leases, in microseconds.
+    /// The length of a quarantine, in microseconds.
     pub(crate) quarantine: i64,
-    /// Whether a failover forgets nothing.
+    /// Whether failovers are trusted to forget nothing.
     pub(crate) trusts: bool,
 }
 
@@ -72,12 +74,12 @@ impl Place {
 
 pub(crate) struct Session {
     pub(crate) place: Arc<Place>,
-    /// Which database system this is.
+    /// The identifier of the database system.
     pub(crate) system: String,
     pub(crate) client: Client,
-    /// The process of the server that this is a session of.
+    /// The ID of the server process that serves the session.
     process: i32,
-    /// Another one has answered.
+    /// Whether another server process has answered, because a pooler shares the session.
     is_pooled: AtomicBool,
     pub(crate) acquire: Statement,
     pub(crate) renew: Statement,
@@ -89,13 +91,14 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Whatever the database, the role or the user's configuration set by default, leases need these.
+    /// Prepares the statements, and sets what leases need, whatever the defaults of the database, the role or the
+    /// configuration are.
     ///
-    /// Nothing is set before it is sure, as far as it can be, that nobody else has the session: through a pooler that shares it others would
-    /// have these settings, too.
+    /// Nothing is set before it is as certain as possible that no other client has the session: through a pooler that
+    /// shares it, other clients would get these settings too.
     pub(crate) async fn open(client: Client, place: Arc<Place>, timeout: Duration) -> Result<Self, error::Error> {
         let failed = |error: Error| unusable(error.into());
-        // A session that is new, or that a pooler has reset, listens to nothing.
+        // A new session, or one that a pooler has reset, listens to no channel.
         let (process, 0) = listening(&client).await.map_err(failed)? else { return Err(error::Error::Pooled) };
         let session = Session {
             system: client.query_one(SYSTEM, &[]).await.map_err(failed)?.get(0),
@@ -114,7 +117,7 @@ impl Session {
         if listening(&session.client).await.map_err(failed)? != (process, 0) {
             return Err(error::Error::Pooled);
         }
-        // The server gives up before the client does, and the connection goes on.
+        // The server gives up before the client does, so that the connection can be kept.
         let statement_timeout = (timeout / 2).as_millis().clamp(1, i32::MAX as u128);
         let set = format!(
             "SET default_transaction_isolation = 'read committed'; \
@@ -133,8 +136,8 @@ impl Session {
         Ok(session)
     }
 
-    /// What the server answers; and by which process, which is the last column. If it is another than at first, something between shares
-    /// the session among several: then it is not used any more.
+    /// Returns the server's answer. Its last column is the ID of the server process. If that differs from the first
+    /// one, a pooler shares the session among its clients, and the session is not used any more.
     pub(crate) async fn ask(
         &self,
         statement: &Statement,
@@ -147,29 +150,30 @@ impl Session {
         Ok(rows)
     }
 
-    /// The same, where the answer is one row.
+    /// Returns the server's answer, which is one row.
     pub(crate) async fn ask_one(
         &self,
         statement: &Statement,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<Row, Error> {
         let mut rows = self.ask(statement, parameters).await?;
-        Ok(rows.pop().unwrap_or_else(|| unreachable!("such a function gives one row")))
+        Ok(rows.pop().unwrap_or_else(|| unreachable!("the function returns one row")))
     }
 
-    /// A statement has failed: if the server does not know it, it was prepared in another session.
+    /// Notes that a statement has failed. If the server does not know the statement, it was prepared in another
+    /// session.
     pub(crate) fn note(&self, error: &Error) {
         if error.code().is_some_and(is_pooled) {
             self.is_pooled.store(true, Relaxed);
         }
     }
 
-    /// Whether something between shares the session among several.
+    /// Returns whether a pooler was found that shares the session among its clients.
     pub(crate) fn is_pooled(&self) -> bool {
         self.is_pooled.load(Relaxed)
     }
 
-    /// Ends a tenure: see [`is_guarded`]. Without an owner, whoever's it is.
+    /// Ends a tenure, of any owner if none is given, unless it [is guarded](is_guarded).
     pub(crate) async fn release(
         &self,
         resource: &Resource,
@@ -182,36 +186,37 @@ impl Session {
         self.ask_one(&self.release, &parameters).await
     }
 
-    /// Nothing has been forgotten that anybody still goes by.
+    /// Writes the mark if it is missing, and ends its quarantine.
     pub(crate) async fn end_quarantine(&self) -> Result<(), Error> {
         let Place { quarantine, trusts, .. } = &*self.place;
         self.client.execute(FIND_MARK, &[&self.system, quarantine, trusts]).await?;
         self.client.execute(END_QUARANTINE, &[]).await.map(|_| ())
     }
 
-    /// Returns the number of leases that have been removed.
+    /// Removes the rows of leases that ended long ago, and returns their number.
     pub(crate) async fn sweep(&self, limit: i64) -> Result<i64, Error> {
         let row = self.client.query_one(&self.sweep, &[&self.place.namespace, &limit]).await?;
         Ok(row.get(0))
     }
 }
 
-/// The process of the server, and to how many channels its session listens. It needs no prepared statement.
+/// Returns the ID of the server process, and the number of channels that its session listens to. Needs no prepared
+/// statement.
 async fn listening(client: &Client) -> Result<(i32, i64), Error> {
     let told = client.simple_query("SELECT pg_backend_pid(), (SELECT count(*) FROM pg_listening_channels())").await?;
     let row = told.iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => Some((row.get(0)?.parse().ok()?, row.get(1)?.parse().ok()?)),
         _ => None,
     });
-    Ok(row.unwrap_or_else(|| unreachable!("two numbers were asked for")))
+    Ok(row.unwrap_or_else(|| unreachable!("the query returns two numbers")))
 }
 
-/// The first columns of a function's answer.
+/// Returns the first column of a function's answer: a letter for what was done.
 pub(crate) fn what(row: &Row) -> u8 {
     row.get::<_, i8>(0) as u8
 }
 
-/// A guarded transaction keeps the lease from ending.
+/// Returns whether a guarded transaction keeps the lease from ending.
 pub(crate) fn is_guarded(row: &Row) -> bool {
     what(row) == b't'
 }

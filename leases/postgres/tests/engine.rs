@@ -1,4 +1,4 @@
-//! The engine against a real server, which is started for these tests, and killed and paused by some of them.
+//! Tests of the engine against a real server, which they start, and which some of them kill and pause.
 
 mod common;
 
@@ -26,7 +26,7 @@ use tokio::time::sleep;
 
 type Desk = servers::Desk<Server>;
 
-/// With time enough for a server to start on a busy machine.
+/// Settings with a timeout that is long enough for a server to start on a busy machine.
 fn settings(namespace: &str) -> Settings {
     Settings::new(namespace, None).timeout(20 * SECOND)
 }
@@ -39,17 +39,17 @@ async fn desk(server: Arc<Server>) -> Desk {
     Desk::new(server, settings(&namespace())).await
 }
 
-/// A test on the shared server.
+/// Runs a test on the shared server.
 fn at_desk<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
     servers::at_desk(&shared(), settings(&namespace()), test);
 }
 
-/// A test in which nobody looks again by itself.
+/// Runs a test on the shared server with so long a fallback that no waiter asks again by itself.
 fn at_patient_desk<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
     servers::at_desk(&shared(), settings(&namespace()).fallback(LATE), test);
 }
 
-/// A test on a server of its own.
+/// Runs a test on a server of its own with a short timeout.
 fn at_hasty_desk<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
     servers::at_desk(&Arc::new(Server::set_up()), settings("n").timeout(millis(300)), test);
 }
@@ -58,21 +58,21 @@ engine_tests! { at_patient_desk; all }
 
 engine_tests! { at_hasty_desk; a_silent_server_is_an_error_in_time }
 
-/// What the server keeps of the desk's namespace.
-trait Kept {
-    async fn pass_of(&self, key: &str, time: Duration);
+/// The rows of the desk's namespace.
+trait Rows {
+    async fn pass_for(&self, key: &str, time: Duration);
     async fn rows(&self) -> i64;
 }
 
-impl Kept for Desk {
-    /// As if so much time had passed, for one key.
-    async fn pass_of(&self, key: &str, time: Duration) {
+impl Rows for Desk {
+    /// Changes the row of one key as if this time had passed.
+    async fn pass_for(&self, key: &str, time: Duration) {
         let sql = "UPDATE keylatch_lease SET since = since - $2 * interval '1 second', until = until - $2 * interval '1 second',
             token = token - ($2 * 1000000)::bigint WHERE ns = $1 AND key = $3";
         self.client.execute(sql, &[&self.namespace, &time.as_secs_f64(), &key.as_bytes()]).await.unwrap();
     }
 
-    /// How many there are of resources.
+    /// Returns the number of rows that belong to resources.
     async fn rows(&self) -> i64 {
         let sql = "SELECT count(*) FROM keylatch_lease WHERE ns = $1 AND entity <> '\\xff'";
         self.client.query_one(sql, &[&self.namespace]).await.unwrap().get(0)
@@ -82,19 +82,19 @@ impl Kept for Desk {
 fn token_of(answer: &Answer) -> Token {
     match answer {
         Answer::Granted { token, .. } => *token,
-        other => panic!("not granted: {other:?}"),
+        other => panic!("the lease was not granted: {other:?}"),
     }
 }
 
 #[test]
-fn each_want_is_what_it_says() {
+fn each_want_gets_its_answer() {
     at_desk(|desk| async move {
         let (engine, report) = (desk.here.engine(), Resource::from("report"));
         let Desk { jane, joe, .. } = &*desk;
         let (expiry, term) = sliding(MINUTE);
         let acquire = |owner, want, term| engine.acquire(ask(&report, owner, want, &expiry, term));
 
-        // Nobody has it.
+        // The resource is free.
         assert_eq!(acquire(jane, Want::Mine, term).await.unwrap(), Answer::Free);
         assert_eq!(acquire(jane, Want::Mine, None).await.unwrap(), Answer::Free);
         assert_eq!(acquire(jane, Want::Any, None).await.unwrap(), Answer::Free);
@@ -105,7 +105,7 @@ fn each_want_is_what_it_says() {
             Answer::Granted { resumed: false, held_for: Duration::ZERO, remaining: Some(MINUTE), .. }
         ));
 
-        // Jane has it.
+        // Jane has the resource.
         for want in [Want::Any, Want::Mine] {
             let again = acquire(jane, want, term).await.unwrap();
             assert!(matches!(again, Answer::Granted { resumed: true, remaining: Some(MINUTE), .. }), "{again:?}");
@@ -124,13 +124,13 @@ fn each_want_is_what_it_says() {
         assert!(matches!(fresh, Answer::Granted { resumed: false, held_for: Duration::ZERO, .. }));
         assert!(token_of(&fresh) > token_of(&first));
 
-        // Her lease has expired.
+        // Jane's lease has expired.
         desk.pass(MINUTE).await;
         assert_eq!(acquire(jane, Want::Mine, term).await.unwrap(), Answer::Free);
         let next = acquire(joe, Want::New, term).await.unwrap();
         assert!(token_of(&next) > token_of(&fresh));
 
-        // Joe's is released.
+        // Joe's lease is released.
         assert_eq!(engine.release(&report, joe, None, Duration::ZERO).await.unwrap(), Gone::Released);
         assert_eq!(acquire(joe, Want::Mine, term).await.unwrap(), Answer::Free);
         let last = acquire(jane, Want::Fresh, term).await.unwrap();
@@ -140,7 +140,7 @@ fn each_want_is_what_it_says() {
 }
 
 #[test]
-fn a_lease_that_never_ends_ends_when_it_is_released() {
+fn a_lease_that_never_expires_ends_when_it_is_released() {
     at_desk(|desk| async move {
         let grant = desk.here.try_acquire("report", &desk.jane, Expiry::Never).await.unwrap();
         assert_eq!(desk.here.remaining(&grant), None);
@@ -153,7 +153,7 @@ fn a_lease_that_never_ends_ends_when_it_is_released() {
 }
 
 #[test]
-fn what_has_expired_is_not_revived() {
+fn an_expired_lease_is_not_revived() {
     at_desk(|desk| async move {
         let grant = desk.here.try_acquire("report", &desk.jane, MINUTE).await.unwrap();
         desk.pass(MINUTE).await;
@@ -168,9 +168,9 @@ fn what_has_expired_is_not_revived() {
     });
 }
 
-/// The renewal comes in time, and waits for the row until it is late.
+/// The renewal is sent in time, and waits for the row until the lease has expired.
 #[test]
-fn a_renewal_that_waits_too_long_revives_nothing() {
+fn a_renewal_that_waits_past_the_end_revives_nothing() {
     at_desk(|desk| async move {
         let grant = desk.here.try_acquire("report", &desk.jane, SECOND).await.unwrap();
         desk.client.batch_execute("BEGIN").await.unwrap();
@@ -186,7 +186,7 @@ fn a_renewal_that_waits_too_long_revives_nothing() {
 }
 
 #[test]
-fn only_the_owner_releases_and_only_this_tenure() {
+fn only_the_owner_releases_and_only_the_named_tenure() {
     at_desk(|desk| async move {
         let (engine, report) = (desk.here.engine(), Resource::from("report"));
         let Desk { jane, joe, .. } = &*desk;
@@ -242,9 +242,9 @@ fn a_batch_is_renewed_in_one_statement() {
     });
 }
 
-/// Rows are locked in one order, whatever order they are named in.
+/// Rows are locked in the same order, whatever the order of the batch is.
 #[test]
-fn batches_that_overlap_do_not_get_in_each_others_way() {
+fn overlapping_batches_do_not_deadlock() {
     at_desk(|desk| async move {
         let Desk { jane, .. } = &*desk;
         let names: Vec<_> = (0..100).map(|i| Resource::new("page", i.to_string())).collect();
@@ -281,7 +281,7 @@ fn batches_that_overlap_do_not_get_in_each_others_way() {
 }
 
 #[test]
-fn release_all_frees_what_the_owner_has_and_nothing_else() {
+fn release_all_releases_exactly_the_owners_leases() {
     at_desk(|desk| async move {
         let Desk { here, there, jane, joe, .. } = &*desk;
         let old = here.try_acquire("expired", jane, MINUTE).await.unwrap();
@@ -305,7 +305,7 @@ fn release_all_frees_what_the_owner_has_and_nothing_else() {
 }
 
 #[test]
-fn a_sweep_forgets_what_ended_a_while_ago() {
+fn a_sweep_removes_rows_that_ended_a_minute_ago() {
     at_desk(|desk| async move {
         let Desk { here, jane, .. } = &*desk;
         for i in 0..10 {
@@ -314,7 +314,7 @@ fn a_sweep_forgets_what_ended_a_while_ago() {
         here.try_acquire("never", jane, Expiry::Never).await.unwrap();
         here.release_as("9", jane).await.unwrap();
         assert_eq!(here.release_expired().await.unwrap(), 0);
-        // The tokens are of before, too.
+        // The tokens have to be as old as the leases.
         desk.pass(62 * SECOND).await;
         let sql = "UPDATE keylatch_lease SET token = token - 62000000 WHERE ns = $1";
         desk.client.execute(sql, &[&desk.namespace]).await.unwrap();
@@ -326,7 +326,7 @@ fn a_sweep_forgets_what_ended_a_while_ago() {
 }
 
 #[test]
-fn what_bears_a_token_of_the_future_is_not_swept() {
+fn a_row_with_a_token_of_the_future_is_not_swept() {
     at_desk(|desk| async move {
         let first = desk.here.try_acquire("report", &desk.jane, SECOND).await.unwrap();
         desk.pass(HOUR).await;
@@ -354,9 +354,9 @@ fn the_driver_sweeps_by_itself() {
     });
 }
 
-/// The same without a queue before it, and with ends of all kinds, the row's own included.
+/// The engine is called directly, without the queue of `Leases`; leases end in every way, and rows are deleted too.
 #[test]
-fn tokens_grow_over_releases_expiries_and_sweeps() {
+fn tokens_grow_across_releases_expiries_and_sweeps() {
     at_desk(|desk| async move {
         let last = Arc::new(std::sync::Mutex::new(0));
         let tasks: Vec<_> = (0..8)
@@ -375,7 +375,7 @@ fn tokens_grow_over_releases_expiries_and_sweeps() {
                             *last = token.get().max(*last);
                         }
                         if round % 10 == i {
-                            // As if everything had been long ago.
+                            // As a sweep would do, had the leases ended long ago.
                             let sql = "DELETE FROM keylatch_lease WHERE ns = $1 AND until < clock_timestamp()";
                             desk.client.execute(sql, &[&desk.namespace]).await.unwrap();
                         }
@@ -390,7 +390,7 @@ fn tokens_grow_over_releases_expiries_and_sweeps() {
     });
 }
 
-/// An acquire that waits for the row while somebody else's tenure begins and ends there.
+/// The acquire waits for the row while another owner's tenure begins and ends there.
 #[test]
 fn a_token_is_made_after_the_wait_for_the_row() {
     at_desk(|desk| async move {
@@ -399,32 +399,32 @@ fn a_token_is_made_after_the_wait_for_the_row() {
         desk.client.batch_execute("BEGIN").await.unwrap();
         let lock = "SELECT FROM keylatch_lease WHERE ns = $1 FOR UPDATE";
         desk.client.execute(lock, &[&desk.namespace]).await.unwrap();
-        let meanwhile = async {
+        let concurrent = async {
             sleep(millis(300)).await;
-            // A tenure that began and ended after the other had asked.
+            // A tenure that began and ended after the acquire was sent.
             let sql = "UPDATE keylatch_lease SET owner = 'x', token = extract(epoch FROM clock_timestamp()) * 1000000
                 WHERE ns = $1 RETURNING token";
             let token: i64 = desk.client.query_one(sql, &[&desk.namespace]).await.unwrap().get(0);
             desk.client.batch_execute("COMMIT").await.unwrap();
             token
         };
-        let (second, meanwhile) = zip(desk.here.try_acquire("report", &desk.joe, MINUTE), meanwhile).await;
-        assert!(second.unwrap().token().get() > meanwhile as u64);
-        // Its time is counted from then as well.
+        let (second, concurrent) = zip(desk.here.try_acquire("report", &desk.joe, MINUTE), concurrent).await;
+        assert!(second.unwrap().token().get() > concurrent as u64);
+        // The time of the second lease is counted from the end of that wait too.
         let left = desk.here.status("report").await.unwrap().unwrap().remaining().unwrap();
         assert!(left > MINUTE - millis(250), "{left:?}");
     });
 }
 
-/// The same where there is no row yet.
+/// The acquire finds no row, and waits for another transaction that inserts it.
 #[test]
-fn a_token_is_made_after_the_wait_for_another_who_inserts() {
+fn a_token_is_made_after_the_wait_for_a_concurrent_insert() {
     at_desk(|desk| async move {
         desk.client.batch_execute("BEGIN").await.unwrap();
         let insert = "INSERT INTO keylatch_lease VALUES
             ($1, '', 'report', 'x', 1, clock_timestamp(), '-infinity', false, 's', null, null)";
         desk.client.execute(insert, &[&desk.namespace]).await.unwrap();
-        let meanwhile = async {
+        let concurrent = async {
             sleep(millis(300)).await;
             let sql = "UPDATE keylatch_lease SET token = extract(epoch FROM clock_timestamp()) * 1000000
                 WHERE ns = $1 RETURNING token";
@@ -432,19 +432,19 @@ fn a_token_is_made_after_the_wait_for_another_who_inserts() {
             desk.client.batch_execute("COMMIT").await.unwrap();
             token
         };
-        let (second, meanwhile) = zip(desk.here.try_acquire("report", &desk.joe, MINUTE), meanwhile).await;
-        assert!(second.unwrap().token().get() > meanwhile as u64);
+        let (second, concurrent) = zip(desk.here.try_acquire("report", &desk.joe, MINUTE), concurrent).await;
+        assert!(second.unwrap().token().get() > concurrent as u64);
     });
 }
 
-/// By hand, past the engine.
+/// The row is deleted by hand, past the engine.
 #[test]
-fn who_holds_something_is_told_that_its_row_is_gone() {
+fn a_holder_is_notified_when_its_row_is_deleted() {
     let server = Arc::new(Server::start());
     on_tokio(async {
         let client = server.client().await;
         Postgres::create_table(&client).await.unwrap();
-        // As a release before has made it: the next migration adds what tells.
+        // The table as an earlier release created it, without triggers: the next migration adds them.
         let old = "DROP TRIGGER keylatch_lease_deleted ON keylatch_lease; DROP TRIGGER keylatch_lease_truncated ON keylatch_lease";
         client.batch_execute(old).await.unwrap();
         for _ in 0..2 {
@@ -459,10 +459,10 @@ fn who_holds_something_is_told_that_its_row_is_gone() {
         for key in ["a", "b", "c"] {
             held.push(here.hold(key, jane, LATE).await.unwrap());
         }
-        // What has ended, and is swept, tells nobody.
+        // A lease that has ended, and is swept, notifies no holder.
         let short = there.try_acquire("d", joe, MINUTE).await.unwrap();
         there.release(&short).await.unwrap();
-        desk.pass_of("d", 2 * MINUTE).await;
+        desk.pass_for("d", 2 * MINUTE).await;
         assert_eq!(there.release_expired().await.unwrap(), 1);
 
         let delete = "DELETE FROM keylatch_lease WHERE ns = $1 AND key = 'a'";
@@ -479,13 +479,13 @@ fn who_holds_something_is_told_that_its_row_is_gone() {
         assert!(held[1].check().is_ok());
         client.batch_execute("TRUNCATE keylatch_lease").await.unwrap();
         assert_eq!(held[1].lost().await, Lost::EngineForgot);
-        assert_eq!(held[2].check(), Err(Lost::EngineForgot)); // taken along
+        assert_eq!(held[2].check(), Err(Lost::EngineForgot)); // the same notification covers both
     });
 }
 
-/// A server that keeps its data is killed: leases are there afterwards, and so are those who wait.
+/// A server that keeps its data is killed: after its restart the leases exist, and waiters still wait.
 #[test]
-fn a_killed_server_comes_back_with_its_leases() {
+fn leases_survive_the_death_of_the_server() {
     let server = Arc::new(Server::start());
     on_tokio(async {
         server.create_table().await;
@@ -512,7 +512,7 @@ fn a_killed_server_comes_back_with_its_leases() {
         assert!(started.elapsed() >= millis(500));
         restarted.join().unwrap();
         told.await;
-        // Joe has asked before, or does so now.
+        // Joe's waiter asked before the server was killed, or asks now.
         let (got, ()) = zip(waiting, async {
             sleep(millis(200)).await;
             here.release(&grant).await.unwrap();
@@ -534,9 +534,9 @@ fn an_unreachable_server_is_an_error_in_time_that_contains_no_password() {
     });
 }
 
-/// Again and again, while four owners in two processes take turns.
+/// Each fault is inflicted again and again, while four owners in two processes take turns.
 #[test]
-fn whatever_is_done_to_the_database_one_has_it_and_all_go_on() {
+fn one_owner_at_a_time_has_the_lease_whatever_is_done_to_the_database() {
     const TTL: Duration = Duration::from_secs(1);
     const OFTEN: Duration = Duration::from_millis(50);
     let others = "FROM pg_stat_activity WHERE application_name = 'chaos'";
@@ -546,7 +546,7 @@ fn whatever_is_done_to_the_database_one_has_it_and_all_go_on() {
         "VACUUM FULL keylatch_lease".to_owned(),
         "BEGIN; LOCK TABLE keylatch_lease; SELECT pg_sleep(0.1); COMMIT".to_owned(),
         "ALTER DATABASE postgres SET default_transaction_read_only = on".to_owned(),
-        format!("SELECT pg_terminate_backend(pid) {others}"), // those who come now may not write
+        format!("SELECT pg_terminate_backend(pid) {others}"), // the new sessions may not write
         "ALTER DATABASE postgres RESET default_transaction_read_only".to_owned(),
     ];
     let server = Arc::new(Server::start());
@@ -574,7 +574,7 @@ fn whatever_is_done_to_the_database_one_has_it_and_all_go_on() {
 }
 
 #[test]
-fn requests_that_are_dropped_leave_nothing_open() {
+fn dropped_requests_leave_no_open_transaction() {
     at_desk(|desk| async move {
         cases::dropped_requests_leave_nothing_behind(Arc::clone(&desk)).await;
         let open = "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'";
@@ -594,13 +594,13 @@ fn a_guarded_transaction_keeps_the_tenure_from_ending() {
         let transaction = client.transaction().await.unwrap();
         here.engine().guard(&transaction, &grant).await.unwrap();
 
-        // Renewals go on, and nothing else is held up.
+        // Renewals succeed, and other requests do not wait.
         let started = Instant::now();
         assert!(here.renew(&grant).await.is_ok());
         assert!(here.try_acquire(("a", "report"), jane, MINUTE).await.unwrap().is_resumed());
         assert!(matches!(there.try_acquire(("a", "report"), joe, MINUTE).await, Err(AcquireError::Busy { .. })));
 
-        // It expires: nobody gets it all the same, and nobody is kept waiting for the answer.
+        // The lease expires: still no other owner gets it, and requests are answered without a wait.
         desk.pass(MINUTE).await;
         let busy = there.try_acquire(("a", "report"), joe, MINUTE).await;
         assert!(
@@ -643,7 +643,7 @@ fn a_release_waits_for_the_guarded_transaction() {
         assert!(here.release_all(jane).await.is_err());
         let fresh = here.try_acquire("report", jane, MINUTE).fresh_token().await;
         assert!(matches!(fresh, Err(AcquireError::Busy { owner, .. }) if owner == *jane));
-        assert_eq!(here.owned_by(jane).await.unwrap().len(), 2); // nothing of it was done
+        assert_eq!(here.owned_by(jane).await.unwrap().len(), 2); // no lease was released
         let (released, ()) = zip(there.release_all(jane), async {
             sleep(millis(100)).await;
             transaction.commit().await.unwrap();
@@ -654,7 +654,7 @@ fn a_release_waits_for_the_guarded_transaction() {
     });
 }
 
-/// A guard that comes while somebody takes the lease over waits for that, and is refused.
+/// A guard that is requested while another owner takes the lease over waits for that, and is refused.
 #[test]
 fn a_guard_that_comes_too_late_is_refused() {
     at_desk(|desk| async move {
@@ -675,9 +675,10 @@ fn a_guard_that_comes_too_late_is_refused() {
     });
 }
 
-/// A transaction that sees the database as it was is not guarded by a tenure that has ended since; renewals do not matter.
+/// A repeatable-read transaction is not guarded by a tenure that has ended since its snapshot. Renewals since then do
+/// not matter.
 #[test]
-fn a_guard_of_a_transaction_that_looks_back_is_refused_if_the_tenure_has_ended() {
+fn a_guard_is_refused_if_the_tenure_has_ended_since_the_snapshot() {
     at_desk(|desk| async move {
         let Desk { here, there, jane, joe, .. } = &*desk;
         for round in 0..5 {
@@ -714,7 +715,7 @@ fn a_guard_of_a_transaction_that_looks_back_is_refused_if_the_tenure_has_ended()
     });
 }
 
-/// As the server logs them.
+/// The server's log shows the statements.
 #[test]
 fn each_operation_is_one_statement() {
     let server = shared();
@@ -753,7 +754,7 @@ fn each_operation_is_one_statement() {
         engine.owned_by(&jane, Duration::ZERO).await.unwrap();
         is_one("owned_by");
         engine.release(&report, &jane, None, Duration::ZERO).await.unwrap();
-        is_one("release, which tells");
+        is_one("release, which notifies");
         engine.release_all(&jane, Duration::ZERO).await.unwrap();
         is_one("release_all");
         engine.sweep(10, Duration::ZERO).await.unwrap();
@@ -761,9 +762,9 @@ fn each_operation_is_one_statement() {
     });
 }
 
-/// Whatever the role or the database has been set to.
+/// The engine sets what it needs, whatever the defaults of the role or the database are.
 #[test]
-fn other_defaults_of_the_database_do_no_harm() {
+fn leases_work_with_other_defaults_of_the_database() {
     let server = shared();
     on_tokio(async {
         let namespace = namespace();
@@ -793,7 +794,7 @@ fn other_defaults_of_the_database_do_no_harm() {
 }
 
 #[test]
-fn a_table_that_is_missing_is_an_error_at_once_until_it_is_there() {
+fn a_missing_table_is_an_error_at_once_until_it_is_created() {
     let server = shared();
     on_tokio(async {
         server.client().await.batch_execute("CREATE DATABASE empty").await.unwrap();
@@ -804,7 +805,7 @@ fn a_table_that_is_missing_is_an_error_at_once_until_it_is_there() {
         let missing = leases.try_acquire("report", &Owner::named("jane"), MINUTE).await;
         assert!(matches!(missing, Err(AcquireError::Engine(Error::Missing { .. }))), "{missing:?}");
         assert!(started.elapsed() < 10 * SECOND);
-        // Several programs come at the same time.
+        // Several programs create the table at the same time.
         let mut tasks = Vec::new();
         for _ in 0..4 {
             let config = config.clone();
@@ -828,9 +829,9 @@ fn a_table_that_is_missing_is_an_error_at_once_until_it_is_there() {
     });
 }
 
-/// It does not take up the time of the operation: nothing changes while that waits.
+/// The operation does not wait for its timeout, because waiting changes nothing.
 #[test]
-fn who_is_not_let_in_is_told_at_once_and_why() {
+fn a_denied_user_is_an_error_at_once_with_the_reason() {
     let server = shared();
     on_tokio(async {
         let client = server.client().await;
@@ -852,7 +853,7 @@ fn who_is_not_let_in_is_told_at_once_and_why() {
             (config(Some("guest"), None), "keylatch_lease", "42501"),
         ];
         for (config, what, code) in cases {
-            // Far longer than a test may take.
+            // This timeout is far longer than a test may take.
             let leases = Leases::with_engine(options("n").timeout(Duration::from_secs(600)).connect(config, NoTls));
             let denied = leases.try_acquire("report", &Owner::named("jane"), MINUTE).await.unwrap_err();
             assert!(matches!(denied, AcquireError::Engine(Error::Denied { .. })), "{denied:?}");
@@ -864,7 +865,7 @@ fn who_is_not_let_in_is_told_at_once_and_why() {
 }
 
 #[test]
-fn a_session_does_not_end_because_its_role_lets_none_be_idle() {
+fn a_session_survives_the_idle_session_timeout_of_its_role() {
     let server = Server::start();
     on_tokio(async {
         server.create_table().await;
@@ -889,14 +890,16 @@ fn an_engine_without_a_driver_is_stopped() {
     });
 }
 
-/// No runtime of tokio's is needed, and calls may block.
+/// The engine needs no tokio runtime, and its calls may block.
 #[test]
 fn the_engine_runs_on_another_runtime() {
     use tokio_util::compat::FuturesAsyncReadCompatExt;
 
     let server = shared();
     let config = server.config();
-    let tokio_postgres::config::Host::Tcp(host) = config.get_hosts()[0].clone() else { panic!("it has an address") };
+    let tokio_postgres::config::Host::Tcp(host) = config.get_hosts()[0].clone() else {
+        panic!("the configuration has no address")
+    };
     let port = config.get_ports()[0];
     let (engine, driver) = options(&namespace()).connect_with(move || {
         let (config, host) = (config.clone(), host.clone());
@@ -910,9 +913,9 @@ fn the_engine_runs_on_another_runtime() {
     cases::the_engine_runs_on_another_runtime(&leases);
 }
 
-/// Whoever locks a row by hand keeps its own requests waiting, not the connection from being used.
+/// A row that is locked by hand delays the requests for that row, and not the others on the connection.
 #[test]
-fn a_row_that_is_locked_by_hand_is_an_error_in_time() {
+fn a_row_locked_by_hand_is_an_error_in_time() {
     at_desk(|desk| async move {
         let leases = desk.server.leases(options(&desk.namespace).timeout(SECOND));
         let grant = leases.try_acquire("report", &desk.jane, MINUTE).await.unwrap();
@@ -925,16 +928,17 @@ fn a_row_that_is_locked_by_hand_is_an_error_in_time() {
         assert!(matches!(renewed, Err(RenewError::Engine(Error::Timeout))), "{renewed:?}");
         assert!(others.is_ok(), "{others:?}");
         assert!(started.elapsed() < 15 * SECOND);
-        // It can be looked at.
+        // The row can still be read.
         assert!(matches!(leases.try_acquire("report", &desk.joe, MINUTE).await, Err(AcquireError::Busy { .. })));
         desk.client.batch_execute("ROLLBACK").await.unwrap();
         leases.renew(&grant).await.unwrap();
     });
 }
 
-/// A tenure may end before the one that it replaces. Who waits in another process learns of that, and is served at the new end.
+/// A tenure may end earlier than the one that it replaces. A waiter in another process is notified, and served at the
+/// new end.
 #[test]
-fn who_waits_is_told_of_a_tenure_that_ends_sooner() {
+fn a_waiter_is_notified_of_a_fresh_tenure_that_ends_earlier() {
     at_desk(|desk| async move {
         let Desk { here, jane, joe, .. } = &*desk;
         let leases = desk.server.leases(options(&desk.namespace).fallback(LATE));
@@ -968,9 +972,9 @@ fn the_driver_of_a_dropped_engine_ends_although_the_server_is_silent() {
     on_tokio(cases::the_driver_of_a_dropped_engine_ends_although_the_server_is_silent(&server, connect));
 }
 
-/// However many resources there were: those that are over do not become more and more.
+/// There are more ended leases than one statement removes, so one sweep takes several statements.
 #[test]
-fn the_driver_sweeps_as_much_as_there_is() {
+fn the_driver_sweeps_until_nothing_is_left() {
     at_desk(|desk| async move {
         let sql = "INSERT INTO keylatch_lease
             SELECT $1, '', i::text::bytea, 'x', 1, '2020-01-01', '-infinity', false, 's', null, null FROM generate_series(1, 20000) i";
@@ -984,7 +988,7 @@ fn the_driver_sweeps_as_much_as_there_is() {
     });
 }
 
-/// An engine on whose connection a function of one's own tells the time.
+/// Returns an engine on whose connection a function of the test's own replaces the clock.
 async fn with_clock(desk: &Desk, clock: &str) -> Leases<Postgres> {
     let schema = format!("clock_{}", desk.namespace.replace('-', "_"));
     let sql = format!(
@@ -996,7 +1000,7 @@ async fn with_clock(desk: &Desk, clock: &str) -> Leases<Postgres> {
     Leases::with_engine(options(&desk.namespace).connect(config, NoTls))
 }
 
-/// The row is gone, and the clock shows an earlier time than the token.
+/// The row was swept, and the clock is behind the token.
 #[test]
 fn tokens_grow_although_the_clock_is_set_back_after_a_sweep() {
     at_desk(|desk| async move {
@@ -1014,15 +1018,15 @@ fn tokens_grow_although_the_clock_is_set_back_after_a_sweep() {
         assert!(next.token().get() > last as u64, "{} after {last}", next.token());
         let other = back.try_acquire("other", joe, MINUTE).await.unwrap();
         assert!(other.token().get() > last as u64);
-        // What it is written in is nobody's lease.
+        // The row that records the greatest swept token is not a lease.
         assert_eq!(back.release_expired().await.unwrap(), 0);
         assert_eq!(back.release_all(joe).await.unwrap(), 2);
     });
 }
 
-/// It reads the row, and is late to read the clock. Meanwhile the lease was renewed.
+/// The release reads the row, and reads the clock only after the lease was renewed.
 #[test]
-fn a_release_that_is_late_does_not_take_a_renewed_lease_for_an_expired_one() {
+fn a_late_release_does_not_take_a_renewed_lease_for_an_expired_one() {
     at_desk(|desk| async move {
         let Desk { here, jane, .. } = &*desk;
         let slow = with_clock(&desk, "BEGIN PERFORM pg_sleep(1.5); RETURN pg_catalog.clock_timestamp(); END").await;
@@ -1038,9 +1042,9 @@ fn a_release_that_is_late_does_not_take_a_renewed_lease_for_an_expired_one() {
     });
 }
 
-/// The same of an owner who asks whether the lease is its own.
+/// The request reads the row, and reads the clock only after the lease was renewed.
 #[test]
-fn a_look_that_is_late_does_not_take_a_renewed_lease_for_an_expired_one() {
+fn a_late_look_does_not_take_a_renewed_lease_for_an_expired_one() {
     at_desk(|desk| async move {
         let Desk { here, jane, .. } = &*desk;
         let slow = with_clock(&desk, "BEGIN PERFORM pg_sleep(1.5); RETURN pg_catalog.clock_timestamp(); END").await;
@@ -1057,9 +1061,9 @@ fn a_look_that_is_late_does_not_take_a_renewed_lease_for_an_expired_one() {
     });
 }
 
-/// It can be run as one migration among others, in a transaction that takes its time.
+/// The schema may be one migration of several, in a long transaction.
 #[test]
-fn leases_go_on_while_the_schema_is_run_again() {
+fn leases_work_while_the_schema_is_run_again() {
     let server = Server::start();
     on_tokio(async {
         let mut client = server.client().await;
@@ -1076,14 +1080,16 @@ fn leases_go_on_while_the_schema_is_run_again() {
     });
 }
 
-/// A waker that owns a request, as that of a task does.
-struct Owning(#[allow(dead_code, reason = "it is dropped")] std::sync::Mutex<Box<dyn Future<Output = ()> + Send>>);
+/// A waker that owns a request, as the waker of a task does.
+struct Owning(
+    #[allow(dead_code, reason = "only its drop matters")] std::sync::Mutex<Box<dyn Future<Output = ()> + Send>>,
+);
 
 impl std::task::Wake for Owning {
     fn wake(self: Arc<Self>) {}
 }
 
-/// To drop a waker may be to drop another request.
+/// Dropping a waker may drop another request.
 #[test]
 fn no_waker_is_dropped_under_a_lock() {
     use std::task::{Context, Waker};
@@ -1091,7 +1097,7 @@ fn no_waker_is_dropped_under_a_lock() {
     let (done, is_done) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let dial = || async { std::future::pending::<Result<_, keylatch_lease_postgres::BoxError>>().await };
-        // So that no timer has the waker as well.
+        // With this timeout no timer has the waker too.
         let options = Postgres::in_namespace("n").timeout(Duration::MAX);
         let (engine, _driver) = options.connect_with::<_, _, tokio::net::TcpStream, tokio::net::TcpStream>(dial);
         let asks = || {
@@ -1107,11 +1113,11 @@ fn no_waker_is_dropped_under_a_lock() {
         assert!(asked.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         done.send(()).unwrap();
     });
-    is_done.recv_timeout(20 * SECOND).expect("it comes to an end");
+    is_done.recv_timeout(20 * SECOND).expect("dropping the waker deadlocks");
 }
 
 #[test]
-fn a_table_that_is_emptied_or_made_anew_grants_nothing_until_all_is_over() {
+fn a_table_that_is_emptied_or_created_again_is_quarantined() {
     let server = Arc::new(Server::start());
     on_tokio(async {
         server.create_table().await;
@@ -1119,19 +1125,19 @@ fn a_table_that_is_emptied_or_made_anew_grants_nothing_until_all_is_over() {
         let Desk { here, there, client, namespace, jane, joe, .. } = &desk;
         let mut old = here.try_acquire("report", jane, MINUTE).await.unwrap();
         let quick = server.leases(options(namespace).quarantine(SECOND));
-        let anew = format!("DROP TABLE keylatch_lease; {}", keylatch_lease_postgres::SCHEMA);
-        for harm in ["TRUNCATE keylatch_lease", &anew] {
+        let recreate = format!("DROP TABLE keylatch_lease; {}", keylatch_lease_postgres::SCHEMA);
+        for harm in ["TRUNCATE keylatch_lease", &recreate] {
             client.batch_execute(harm).await.unwrap();
             assert!(is_quarantined(&there.try_acquire("report", joe, MINUTE).await));
             assert!(is_quarantined(&here.try_acquire("other", joe, MINUTE).await));
-            // While programs differ, the shortest counts.
+            // While programs differ, the shortest quarantine applies.
             assert!(is_quarantined(&quick.try_acquire("report", joe, MINUTE).await));
             let new = insist(&quick, "report", joe).await;
             assert!(new.token() > old.token());
             quick.release(&new).await.unwrap();
             old = new;
         }
-        // Whoever opens it waits for nothing, and a table that is open stays as it is.
+        // Opening the table ends the quarantine, and changes nothing in a table that is open.
         client.batch_execute("TRUNCATE keylatch_lease").await.unwrap();
         here.engine().init().await.unwrap();
         there.try_acquire("report", joe, MINUTE).await.unwrap();
@@ -1144,7 +1150,7 @@ fn a_table_that_is_emptied_or_made_anew_grants_nothing_until_all_is_over() {
 }
 
 #[test]
-fn a_database_that_is_restored_is_noticed_by_all() {
+fn every_program_notices_a_restored_database() {
     let server = Arc::new(Server::start());
     on_tokio(async {
         server.create_table().await;
@@ -1161,7 +1167,7 @@ fn a_database_that_is_restored_is_noticed_by_all() {
         careful.renew(&kept).await.unwrap();
         let next = insist(&careful, "report", &joe).await;
         assert!(next.token() > old.token());
-        // Its owner may have released it in what was forgotten: it is another tenure from now on.
+        // The database may have forgotten the release of this tenure, so acquiring again begins another one.
         let again = insist(&careful, "kept", &jane).await;
         assert!(again.token() > old.token() && !again.is_resumed());
         assert!(careful.try_acquire("kept", &jane, MINUTE).await.unwrap().is_resumed());

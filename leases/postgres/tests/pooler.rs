@@ -1,4 +1,5 @@
-//! PgBouncer between: in session mode everything works, and in transaction mode nothing does, which is said.
+//! Tests with PgBouncer in front of the server: in session mode everything works; in transaction mode operations fail
+//! with a clear error.
 
 mod common;
 
@@ -17,13 +18,13 @@ fn engine(pooler: &Server, namespace: &str) -> Leases<Postgres> {
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[test]
-fn a_pool_in_session_mode_is_as_good_as_the_server() {
+fn leases_work_through_a_pool_in_session_mode() {
     let server = common::shared();
     let pooler = server.pooler("session", 3);
     let namespace = namespace();
     on_tokio(async {
         let (jane, bob) = (Owner::named("jane"), Owner::named("bob"));
-        // One after another has the same session, which the pooler resets.
+        // The engines have the same session in turn; the pooler resets it in between.
         for _ in 0..3 {
             let leases = engine(&pooler, &namespace);
             let grant = leases.try_acquire("door", &jane, HOUR).await.unwrap();
@@ -33,31 +34,34 @@ fn a_pool_in_session_mode_is_as_good_as_the_server() {
         let (leases, others) = (engine(&pooler, &namespace), engine(&pooler, &namespace));
         let grant = leases.try_acquire("door", &jane, HOUR).await.unwrap();
         let mut waiting = Box::pin(others.acquire("door", &bob, HOUR));
-        assert!(tokio::time::timeout(Duration::from_millis(300), &mut waiting).await.is_err(), "it waits");
+        assert!(
+            tokio::time::timeout(Duration::from_millis(300), &mut waiting).await.is_err(),
+            "the acquire did not wait for the holder"
+        );
         leases.release(&grant).await.unwrap();
-        // It is told: the time after which it would look by itself is longer than a test may take.
+        // The waiter was notified: its fallback is longer than a test may take.
         assert!(waiting.await.unwrap().token() > grant.token());
     });
 }
 
 #[test]
-fn a_pool_in_transaction_mode_is_an_error_that_lasts() {
+fn a_pool_in_transaction_mode_is_a_lasting_error() {
     let server = common::shared();
     let pooler = server.pooler("transaction", 2);
     let namespace = namespace();
     on_tokio(async {
         let jane = Owner::named("jane");
-        // Alone, it cannot tell.
+        // The pool's only client cannot detect the pooler.
         let first = engine(&pooler, &namespace);
         first.try_acquire("door", &jane, HOUR).await.unwrap();
-        // Whoever comes then is given the session of the first, who listens in it.
+        // The next engines get the session of the first one, which listens in it.
         for _ in 0..3 {
             let next = engine(&pooler, &namespace);
             let error = next.engine().ready().await.unwrap_err();
             assert!(matches!(error, Error::Pooled), "{error}");
             assert!(error.to_string().contains("pooler") && error.to_string().contains("session mode"), "{error}");
         }
-        // While somebody has that session the first one is given another, which does not know its statements.
+        // While another client has that session, the first engine gets another one, which does not know its statements.
         let client = pooler.client().await;
         client.batch_execute("BEGIN; SELECT 1").await.unwrap();
         for _ in 0..2 {
@@ -65,13 +69,13 @@ fn a_pool_in_transaction_mode_is_an_error_that_lasts() {
             assert!(matches!(asked, Err(AcquireError::Engine(Error::Pooled))), "{asked:?}");
         }
         let error = first.engine().ready().await.unwrap_err();
-        assert!(matches!(error, Error::Pooled), "the connection is not used any more: {error}");
+        assert!(matches!(error, Error::Pooled), "the connection is still used: {error}");
         client.batch_execute("COMMIT").await.unwrap();
     });
 }
 
 #[test]
-fn an_answer_by_another_session_is_not_taken_for_a_grant() {
+fn an_answer_from_another_session_is_not_taken_for_a_grant() {
     let server = common::shared();
     let pooler = server.pooler("transaction", 2);
     let namespace = namespace();
@@ -79,7 +83,7 @@ fn an_answer_by_another_session_is_not_taken_for_a_grant() {
         let jane = Owner::named("jane");
         let leases = engine(&pooler, &namespace);
         leases.try_acquire("door", &jane, HOUR).await.unwrap();
-        // As newer poolers do, this one knows the statements in the other session, too.
+        // The test prepares the statements in the other session too, as newer poolers do.
         let client = pooler.client().await;
         let rows = client.query("SELECT name, statement, parameter_types::text[] FROM pg_prepared_statements", &[]);
         let rows = rows.await.unwrap();

@@ -1,11 +1,11 @@
-//! Durations, policies and resources, as the server has them.
+//! Durations, policies and resources in the server's form.
 
 use std::{fmt::Write, time::Duration};
 
 use keylatch_lease::{Expiry, Resource, Token};
 use keylatch_lease_remote::{Policy, Told};
 
-/// Microseconds; for ever: `-`.
+/// Returns microseconds as text; `-` for ever.
 pub(crate) fn micros(time: Option<Duration>) -> String {
     or_dash(time.and_then(keylatch_lease_remote::micros))
 }
@@ -14,7 +14,7 @@ fn or_dash(number: Option<i64>) -> String {
     number.map_or_else(|| "-".to_owned(), |number| number.to_string())
 }
 
-/// Kind and durations of a policy, as one word.
+/// Returns a policy's kind and durations as one word.
 pub(crate) fn policy(expiry: &Expiry) -> String {
     let Policy { kind, idle, total } = Policy::of(expiry);
     format!("{}:{}:{}", char::from(kind), or_dash(idle), or_dash(total))
@@ -33,13 +33,14 @@ fn escape(prefix: &mut String, char: char) {
     }
 }
 
-/// What all keys of a namespace begin with. In braces, so that a cluster has them in one slot.
+/// Returns the prefix of all keys of a namespace. It is in braces, so that a cluster keeps them in one slot.
 pub(crate) fn prefix(namespace: &str) -> String {
     let mut prefix = String::from("{keylatch:");
     for char in namespace.chars() {
         match char {
-            // The first closing brace ends what a cluster looks at, and must end the name. The others mean something in the pattern of an
-            // access control list, or end it: so the prefix can be pasted there as it is.
+            // A cluster hashes the text up to the first closing brace, which must therefore end the name. The other
+            // characters have a meaning in a pattern of an access control list, or end it: escaped, the prefix can be
+            // pasted there as it is.
             '%' | '}' | '*' | '?' | '[' | ']' | '\\' | '"' | '\'' => escape(&mut prefix, char),
             char if char.is_whitespace() || char.is_control() => escape(&mut prefix, char),
             _ => prefix.push(char),
@@ -49,7 +50,7 @@ pub(crate) fn prefix(namespace: &str) -> String {
     prefix
 }
 
-/// The name of a resource: how long the entity is, entity and key.
+/// Returns the name of a resource: the length of the entity, the entity and the key.
 pub(crate) fn name(resource: &Resource) -> String {
     format!("{}:{}{}", resource.entity().len(), resource.entity(), resource.key())
 }
@@ -60,7 +61,7 @@ pub(crate) fn resource(name: &[u8]) -> Option<Resource> {
     Some(Resource::new(entity, key))
 }
 
-/// Reads a message, if it is one of ours: how a tenure has ended, its token, and its resource.
+/// Parses a message: how a tenure ended, its token, and its resource. Returns `None` if the text is anything else.
 pub(crate) fn told(message: &[u8]) -> Option<Told> {
     let space = message.iter().position(|byte| *byte == b' ')?;
     let (letter, token) = message[..space].split_first()?;
@@ -76,9 +77,9 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_policy_comes_back_as_it_was() {
+    fn a_policy_is_read_back_as_it_was_written() {
         for before in policies(Duration::new(1, 1)) {
-            assert!(!policy(&before).contains(' '), "a lease is words");
+            assert!(!policy(&before).contains(' '), "the policy is more than one word");
             assert_eq!(expiry(&policy(&before)), Some(before));
         }
         assert_eq!(expiry(&policy(&Expiry::custom(Some))), None);
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_comes_back_as_it_was() {
+    fn a_resource_is_read_back_as_it_was_written() {
         for (entity, key) in [("", ""), ("a", ""), ("", "a"), ("a:b", "1:c"), ("ä\0\n", "{x}"), ("10:", "9")] {
             let before = Resource::new(entity, key);
             assert_eq!(resource(name(&before).as_bytes()), Some(before));
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_have_keys_of_their_own_in_one_slot() {
+    fn each_namespace_has_its_own_keys_in_one_slot() {
         assert_eq!(prefix("shop"), "{keylatch:shop}");
         let names = [
             "",
@@ -139,8 +140,14 @@ mod tests {
         let mut all: Vec<_> = names.map(prefix).to_vec();
         for prefix in &all {
             assert_eq!(prefix.find('}'), Some(prefix.len() - 1), "{prefix}");
-            assert!(!prefix.contains(['*', '?', '[', ']', '\\', '"', '\'']), "{prefix}: a pattern");
-            assert!(!prefix.contains(|char: char| char.is_whitespace() || char.is_control()), "{prefix}: two words");
+            assert!(
+                !prefix.contains(['*', '?', '[', ']', '\\', '"', '\'']),
+                "{prefix} contains a character of patterns"
+            );
+            assert!(
+                !prefix.contains(|char: char| char.is_whitespace() || char.is_control()),
+                "{prefix} contains white space"
+            );
         }
         all.sort();
         all.dedup();

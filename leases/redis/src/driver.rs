@@ -16,6 +16,7 @@ use crate::{
     session::{Ended, Place, Session},
 };
 
+/// Runs until all clones of the engine have been dropped.
 pub(crate) async fn drive<C, F, D>(driving: Driving<Session>, place: Arc<Place>, mut dial: C)
 where
     C: FnMut(AsyncConnectionConfig) -> F,
@@ -49,7 +50,8 @@ where
     .await;
 }
 
-/// With it a connection tells of what comes free, and of its own end. Times are ours to keep: it has no timers.
+/// Returns a configuration with which a connection passes its messages to the watchers, and reports its own end. The
+/// connection has no timers: the engine limits the times.
 fn config(link: Arc<Link<Session>>, ended: Arc<Ended>) -> AsyncConnectionConfig {
     let told = move |PushInfo { kind, data }: PushInfo| {
         match kind {
@@ -62,7 +64,7 @@ fn config(link: Arc<Link<Session>>, ended: Arc<Ended>) -> AsyncConnectionConfig 
     AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None).set_push_sender(told)
 }
 
-/// The contents of a message, after its channel.
+/// Parses the content of a message, which comes after its channel.
 fn told(message: &[Value]) -> Option<Told> {
     match message {
         [_, Value::BulkString(told)] => convert::told(told),

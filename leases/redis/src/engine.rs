@@ -20,9 +20,10 @@ const AT_A_TIME: usize = 1000;
 /// The outcome of an operation.
 type Done<T> = Result<T, Fail<Error>>;
 
-/// Leases in Redis: see the [crate's page](crate).
+/// The engine that keeps leases in Redis: see the [crate's page](crate).
 ///
-/// Clones share the connection. When the last one is dropped the driver ends, as soon as it has given back what was abandoned.
+/// Clones share the connection. When the last clone is dropped the driver ends, as soon as it has released the
+/// abandoned leases.
 ///
 /// # Examples
 /// ```no_run
@@ -46,17 +47,17 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Opens the namespace at once, without a quarantine: for one that is new, or of which you know that nobody goes by a lease. It changes no
-    /// lease.
+    /// Opens the namespace at once, without a quarantine: when it is new, or when you know that nobody relies on a
+    /// lease in it. It changes no lease.
     ///
-    /// Once, in a deployment, as a table is created elsewhere; or by hand. A program that calls it at each start has no quarantine any more: see
-    /// [the crate's page](crate#when-the-server-forgets).
+    /// Call it once for each deployment, as you would create a table in a database; or by hand. A program that calls it
+    /// at each start has no quarantine any more: see [the crate's page](crate#when-the-server-forgets).
     ///
     /// # Errors
-    /// As any operation.
+    /// Those of any operation.
     ///
     /// # Cancel safety
-    /// Dropped, it has been done or not.
+    /// If the future is dropped, the namespace may have been opened or not.
     ///
     /// # Examples
     /// ```no_run
@@ -70,10 +71,12 @@ impl Redis {
         self.ask(&mut self.core.limit(), question).await.map(|_| ()).map_err(Fail::into_cause)
     }
 
-    /// Waits until there is a connection. Operations do so by themselves: this is for who wants to know at the start.
+    /// Waits until there is a connection. Operations wait by themselves; this call is for programs that want to know at
+    /// their start.
     ///
     /// # Errors
-    /// As any operation: [`Error::Unconnected`] after the [timeout](crate::Options::timeout), [`Error::Evicts`], [`Error::Stopped`].
+    /// Those of any operation: [`Error::Unconnected`] after the [timeout](crate::Options::timeout), [`Error::Evicts`],
+    /// [`Error::Stopped`].
     ///
     /// # Examples
     /// ```no_run
@@ -86,7 +89,7 @@ impl Redis {
         self.core.ready().await
     }
 
-    /// The namespace.
+    /// Returns the namespace.
     ///
     /// # Examples
     /// ```no_run
@@ -99,7 +102,7 @@ impl Redis {
         self.core.namespace()
     }
 
-    /// Asks one question, in the time that there is.
+    /// Sends one request, within the limit.
     async fn ask<T, F>(&self, limit: &mut Limit, question: impl FnOnce(Arc<Live<Session>>) -> F) -> Done<T>
     where
         F: Future<Output = RedisResult<T>>,
@@ -122,10 +125,10 @@ fn owner(id: &[u8]) -> Owner {
     Owner::from_id(&String::from_utf8_lossy(id))
 }
 
-/// The scripts return valid tokens only.
+/// Converts a token of a script's answer. Scripts return only valid tokens.
 fn token(text: &[u8]) -> Token {
     let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-    number.and_then(Token::new).unwrap_or_else(|| unreachable!("the scripts have no other tokens"))
+    number.and_then(Token::new).unwrap_or_else(|| unreachable!("the scripts return only valid tokens"))
 }
 
 fn record(id: &[u8], number: &[u8], held_for: i64, remaining: Option<i64>) -> Record {

@@ -4,10 +4,10 @@ use keylatch_lease::engine::Fail;
 use keylatch_lease_remote::{BoxError, Causes, Failure};
 use redis::{ErrorKind, RedisError};
 
-/// Why the engine could not do what it was asked.
+/// The reason that an operation of the engine failed.
 ///
-/// Its text says what failed, why, and what to do about the commonest mistakes. It may name an address or a user, never a password. What
-/// is behind it is its [`source`](StdError::source).
+/// Its text says what failed and why, and what to do about the most common mistakes. It may contain an address or a
+/// user name, never a password. The underlying error is its [`source`](StdError::source).
 ///
 /// # Examples
 /// ```
@@ -16,10 +16,10 @@ use redis::{ErrorKind, RedisError};
 ///
 /// fn tell(error: &AcquireError<Error>) -> String {
 ///     match error {
-///         AcquireError::Busy { .. } => "somebody else has it".into(),
+///         AcquireError::Busy { .. } => "another owner has it".into(),
 ///         AcquireError::Quarantined { remaining, .. } => format!("try again in {remaining:?}"),
 ///         AcquireError::Engine(Error::Unconnected { .. } | Error::Timeout) => "try again in a minute".into(),
-///         _ => "it cannot be had".into(),
+///         _ => "it is not available".into(),
 ///     }
 /// }
 ///
@@ -30,34 +30,34 @@ use redis::{ErrorKind, RedisError};
 pub enum Error {
     /// There was no connection for as long as an operation [waits](crate::Options::timeout). Nothing was sent.
     Unconnected {
-        /// How the last attempt to connect failed, if one did.
+        /// The reason that the last attempt to connect failed, if one was made.
         source: Option<Arc<dyn StdError + Send + Sync>>,
     },
-    /// There was no answer in time.
+    /// The server did not answer in time. The request may have been carried out.
     Timeout,
-    /// The connection broke before there was an answer.
+    /// The connection broke before the server answered. The request may have been carried out.
     Closed {
-        /// How.
+        /// The error of the connection.
         source: Arc<RedisError>,
     },
-    /// The server would throw leases away when it is short of memory: its `maxmemory-policy` must be `noeviction`, or one of those whose
-    /// name begins with `volatile`. It is looked at with each new connection.
+    /// The server would evict leases when it runs out of memory: its `maxmemory-policy` must be `noeviction`, or one
+    /// whose name begins with `volatile`. Each new connection checks it.
     Evicts {
-        /// What it is.
+        /// The policy of the server.
         policy: String,
     },
-    /// The server does not let this user in, or do what it has to: a wrong password, or a missing right. Operations fail at once, without
-    /// waiting for a better connection; one is still tried for, again and again.
+    /// The server does not let this user in, or the user lacks a right.
+    /// Operations fail at once, without waiting for another connection, while the driver keeps trying to connect.
     Denied {
         /// The message of the server.
         source: Arc<RedisError>,
     },
-    /// The server has refused the command, and changed nothing.
+    /// The server refused the command, and changed nothing.
     Refused {
-        /// What it says.
+        /// The message of the server.
         source: Arc<RedisError>,
     },
-    /// The driver has been dropped: nobody connects any more.
+    /// The driver has been dropped, so nothing connects to the server.
     Stopped,
 }
 
@@ -74,12 +74,12 @@ impl fmt::Display for Error {
             }
             Error::Evicts { policy } => write!(
                 f,
-                "Redis: the server would throw leases away: set its maxmemory-policy to noeviction (it is {policy})"
+                "Redis: the server would evict leases: set its maxmemory-policy to noeviction (it is {policy})"
             ),
             Error::Denied { source } => write!(
                 f,
-                "Redis: the server does not let this user in, or lacks a right for it: {} (the rights are listed on the page of \
-                 keylatch-lease-redis)",
+                "Redis: the server does not let this user in, or the user lacks a right: {} (the rights that a user needs are listed on \
+                 the page of keylatch-lease-redis)",
                 told(source)
             ),
             Error::Refused { source } => write!(f, "Redis: the server refused the command: {}", told(source)),
@@ -88,7 +88,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// The message of the server, with its code.
+/// Returns the message of the server, with its code.
 fn told(error: &RedisError) -> String {
     let text = Causes(error).to_string();
     match error.code() {
@@ -99,8 +99,9 @@ fn told(error: &RedisError) -> String {
 
 keylatch_lease_remote::failure! { Error; sources: Closed, Denied, Refused; lasting: Evicts, Denied }
 
-/// Each operation is one script, which changes nothing if it fails: so what the server says no to has not been done. Anything that ends
-/// the connection may have come between the script and its answer.
+/// Decides whether a failed request may have been carried out. Each operation is one script, which changes nothing if
+/// it fails, so a request that the server refuses was not carried out. Any other failure ends the connection, and may
+/// have happened between the script and its answer.
 pub(crate) fn judge(error: RedisError) -> Fail<Error> {
     let (is_denied, is_refused) = (is_denied(&error), error.code().is_some());
     let source = Arc::new(error);
@@ -113,13 +114,13 @@ pub(crate) fn judge(error: RedisError) -> Fail<Error> {
     }
 }
 
-/// Whether it stays so until somebody changes a password or a right.
+/// Returns whether the error lasts until a password or a right is changed.
 fn is_denied(error: &RedisError) -> bool {
     error.kind() == ErrorKind::AuthenticationFailed
         || error.code().is_some_and(|code| ["NOPERM", "NOAUTH", "WRONGPASS"].contains(&code))
 }
 
-/// The reason that a connection cannot be used.
+/// Returns the reason that a connection cannot be used.
 pub(crate) fn unusable(error: BoxError) -> Error {
     match error.downcast::<RedisError>() {
         Ok(error) if is_denied(&error) => Error::Denied { source: Arc::new(*error) },

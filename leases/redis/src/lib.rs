@@ -1,7 +1,7 @@
-//! Leases in Redis: an engine for [`keylatch_lease`], for programs that have such a server already.
+//! Leases in Redis: an engine for [`keylatch_lease`], for programs that already have a Redis server.
 //!
-//! The calls are those of [`Leases`](keylatch_lease::Leases); what is leased in one process is leased in all that use the same
-//! server and namespace.
+//! The calls are those of [`Leases`](keylatch_lease::Leases). A resource leased in one process is leased in every
+//! process that uses the same server and namespace.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -15,14 +15,14 @@
 //!
 //! let worker = Owner::incarnation("worker-3");
 //! let mut held = leases.hold("nightly-report", &worker, Duration::from_secs(30)).await?;
-//! held.run(async { /* whatever takes its time */ }).await?;
+//! held.run(async { /* the long work */ }).await?;
 //! held.release().await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! A new namespace grants nothing in its first minute. A step of the deployment opens it at once; not the program itself, which would do so again
-//! when the server has forgotten something:
+//! A new namespace grants nothing in its first minute. A step of the deployment can open it at once. The program itself
+//! must not do that at each start: when the server has forgotten leases, that would open the namespace too early.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -35,113 +35,128 @@
 //! ```
 //!
 //! # When the server forgets
-//! Most servers do, at times: one that keeps nothing on disk, with each restart; one with `appendfsync everysec`, the last second or two;
-//! one that is followed by an asynchronous replica, what that had not heard of. So whenever it may have forgotten something, nothing
-//! is granted for a while, until whatever it may have granted has ended: [`AcquireError::Quarantined`](keylatch_lease::AcquireError::Quarantined) says how long,
-//! and [`Options::quarantine`] how long that is, 60 s if not set. Meanwhile what it remembers can be renewed and released.
+//! Most servers forget leases at times. A server without persistence forgets all of them with each restart; one with
+//! `appendfsync everysec` forgets those of the last second or two; one that is succeeded by an asynchronous replica
+//! loses what the replica had not received. So whenever leases may have been forgotten, nothing is granted for a while,
+//! until every lease that may have been granted before has ended.
+//! [`AcquireError::Quarantined`](keylatch_lease::AcquireError::Quarantined) gives the remaining time, and
+//! [`Options::quarantine`] sets the whole: 60 s if not set. During the quarantine, leases that the server remembers can
+//! be renewed and released.
 //!
-//! | it may have forgotten something | how it is known |
+//! | what may have happened | how the engine detects it |
 //! |---|---|
-//! | all of it is gone, by a restart, `FLUSHALL`, or the loss of its key | the namespace is not there |
-//! | it was started anew, or another server has taken its place | it says so to each new connection (`run_id`), unless [restarts are trusted](Options::trusts_restarts) |
-//! | it was a replica for a while, and is a primary again before it had taken over what the other server had | its data have another history (`master_replid`), which goes on from a former one: so it was promoted |
-//! | the namespace is new | that looks the same as the first, until somebody calls [`Redis::init`] |
+//! | everything is gone, by a restart, `FLUSHALL`, or the loss of the namespace's key | the namespace is missing |
+//! | the server was restarted, or another server has taken its place | the server gives each new connection another `run_id`, unless [restarts are trusted](Options::trusts_restarts) |
+//! | the server was a replica for a while, and became a primary again before it had received the other server's data | its data have another history (`master_replid`), which continues an earlier one: so the server was promoted |
+//! | the namespace is new | it looks as if everything is gone, until [`Redis::init`] is called |
 //!
-//! - **A lease that lasts longer** than the quarantine, from one renewal to the next, is not waited for; nor is one that never ends. If the
-//!   server forgets it, somebody else may get the resource while the holder goes by it (1). The token tells them apart (3).
-//! - **What it remembers** and is not true any more, since it has forgotten a release: such a lease ends when it would have ended. One that never
-//!   ends has to be released again. Whoever renews by a grant that it has released is told that it goes on.
-//!   Whoever asks again for what it had before begins a new tenure (4), as somebody else may have had a greater token meanwhile.
-//! - **[`Redis::init`]** ends a quarantine. Whoever calls it says that nobody still relies on a lease that the server may have forgotten.
+//! - **A lease that lasts longer** than the quarantine, from one renewal to the next, is not waited for; nor is one
+//!   that never expires. If the server forgets it, another owner may get the resource while the holder still relies on
+//!   its lease (1). The token tells them apart (3).
+//! - **A lease that was already released** may be back, if the server has forgotten the release. It ends when it would
+//!   have ended without the release; one that never expires has to be released again. A renewal with a grant that was
+//!   released succeeds in that time. An owner that acquires a resource that it held before begins a new tenure (4),
+//!   because another owner may have had a greater token in between.
+//! - **[`Redis::init`]** ends a quarantine. Its caller vouches that nobody still relies on a lease that the server may
+//!   have forgotten.
 //!
-//! Programs that use one namespace should all have the same quarantine, and trust restarts or not. While they differ, the shortest may count.
+//! All programs that use one namespace should have the same quarantine, and the same setting of whether restarts are
+//! trusted. While they differ, the shortest may apply.
 //!
 //! # How it works
-//! - **Clock**: the server's, `TIME`, read once in each script. Clocks of clients do not matter. The holder counts its own deadline from before
-//!   it asked.
-//! - **Token**: the last one of the namespace plus one, or the server's time in microseconds since 1970, whichever is greater; made in the
-//!   script that grants.
-//! - **Expiry** is decided by an end that is kept with the lease, to the microsecond, and not by the time to live of a key. So no lease
-//!   goes while a script looks at it, `volatile` policies have nothing to evict, and a namespace is three keys, which are there or are not: one
-//!   cannot lose a lease and keep the rest. What has expired is removed by those who come by, two with each grant, and by a sweep.
-//! - **Who waits** is told by `PUBLISH`: at a release by the holder if somebody has asked for it and waits; at any other release, and where an owner
-//!   begins a fresh tenure, always, as the holder is to know, too. At an expiry nobody tells: each who waits has a timer of its own. After a connection
-//!   was lost, all who wait ask again.
-//! - **Connection**: one for each engine and its clones, with the requests of all tasks in a row on it, and with the messages: that takes
-//!   RESP3, which servers have since Redis 6. The driver dials again when it is lost, after 50 ms to 2 s, at random.
-//! - **Which server**: the namespace keeps which run of the server wrote to it last, and which history of the data it had. Each connection asks for the first once, and each
-//!   script that may grant for the second, which takes some 3 µs.
-//! - **Requests**: each operation is one script, by `EVALSHA` and one round trip; a server that does not know it is sent its text. Renewals go
-//!   together, up to a thousand in one script.
-//!   Who waits asks once when it comes and once for each time it is told; also when the lease should have ended, and
-//!   every 5 s ([`Options::fallback`]). In each process that is the first in line alone.
-//! - **An answer that does not come**: after 5 s ([`Options::timeout`]) a question fails, and a connection that has said nothing is given up. If it may have been done
-//!   all the same, it is asked again: up to three times in all, so that an operation fails after 15 s at most.
+//! - **Clock**: the server's, `TIME`, read once in each script. The clients' clocks do not matter. The holder counts
+//!   its own deadline from before its request.
+//! - **Token**: the namespace's last token plus one, or the server's time in microseconds since 1970, whichever is
+//!   greater. The script that grants makes it.
+//! - **Expiry** is decided by an end that is stored with the lease, to the microsecond, and not by the time to live of
+//!   a key. So no lease disappears while a script reads it, and `volatile` policies have nothing to evict. A namespace
+//!   is three keys, which exist or do not: it cannot lose one lease and keep the rest. Expired leases are removed by
+//!   grants, two with each, and by a sweep.
+//! - **Waiters** are notified by `PUBLISH`. A release by the holder sends a message if a waiter has asked for the
+//!   resource. Any other release, and a fresh tenure, always send one, because the holder must learn of it too. An
+//!   expiry sends none: each waiter has its own timer. After a lost connection all waiters ask again.
+//! - **Connection**: one for each engine and its clones, which carries the requests of all tasks one after the other,
+//!   and the messages. That requires RESP3, which servers have since Redis 6. If the connection is lost, the driver
+//!   connects again, after 50 ms to 2 s, at random.
+//! - **Identity of the server**: the namespace records which run of the server wrote to it last, and which history the
+//!   server's data had. Each connection reads the run once, and each script that may grant reads the history, which
+//!   takes about 3 µs.
+//! - **Requests**: each operation is one script, by `EVALSHA` and one round trip; if the server does not know the
+//!   script, its text is sent. Renewals are batched, up to a thousand in one script. A waiter sends one request when it
+//!   arrives and one for each message, one when the lease should have ended, and one every 5 s ([`Options::fallback`]).
+//!   In each process only the first waiter in line does so.
+//! - **Timeouts**: after 5 s ([`Options::timeout`]) a request fails, and the connection is given up if it has answered
+//!   nothing in that time. A request that may have been carried out is sent again, up to three times in all, so that an
+//!   operation fails after 15 s at most.
 //!
 //! # What the server needs
-//! - Redis 7 or later; tested with 7.0. Version 6 does not say in a script's error what the reason was, so that a primary that has become a replica
-//!   is not told from a refusal. Of a cluster, the node that has the namespace's slot: the keys of a namespace are in one, but this crate
-//!   follows no redirections.
-//! - `maxmemory-policy noeviction`, or one of the `volatile` ones; otherwise calls fail with [`Error::Evicts`]. That is looked at with each new
-//!   connection.
-//! - For a user with limited rights, the keys and channels `{keylatch:NAMESPACE}:*`, in which white space and each of `% } * ? [ ] \ " '` of the name is written as
-//!   its bytes in hexadecimal, each behind a `%` (`%25` for `%`): so the pattern is taken literally; and the
-//!   commands `info`, `subscribe`, `publish`, `eval`, `evalsha`, `time`, `hget`, `hmget`, `hset`, `hdel`, `hlen`, `del`, `zadd`, `zrem`, `zscore`, `zrangebyscore` and
-//!   `zrangebylex`; `select` for a database other than 0.
-//! - `client-output-buffer-limit pubsub` with room for the largest answer, as the connection listens, too. That is what one owner has, asked by
-//!   `owned_by` or freed by `release_all`: the usual 32 MB are enough for some 200,000 leases.
+//! - Redis 7 or later; tested with 7.0. Version 6 does not report the reason of a script's error, so that a primary
+//!   that became a replica looks like a refusal. In a cluster, connect to the node that has the namespace's slot: the
+//!   keys of a namespace are in one slot, but this crate follows no redirections.
+//! - `maxmemory-policy noeviction`, or one of the `volatile` ones; otherwise calls fail with [`Error::Evicts`]. Each
+//!   new connection checks that.
+//! - A user with limited rights needs the keys and channels `{keylatch:NAMESPACE}:*`. In the name, white space and each
+//!   of `% } * ? [ ] \ " '` is written as its bytes in hexadecimal, each after a `%` (`%25` for `%`), so that the
+//!   pattern is taken literally. It also needs the commands `info`, `subscribe`, `publish`, `eval`, `evalsha`, `time`,
+//!   `hget`, `hmget`, `hset`, `hdel`, `hlen`, `del`, `zadd`, `zrem`, `zscore`, `zrangebyscore` and `zrangebylex`; and
+//!   `select` for a database other than 0.
+//! - `client-output-buffer-limit pubsub` with room for the largest answer, because the connection also listens. The
+//!   largest answer lists the leases of one owner, for `owned_by` or `release_all`: the usual 32 MB are enough for
+//!   about 200,000 leases.
 //!
 //! # How late a waiter may be
-//! | the lease ends by | who waits has it after |
+//! | the lease ends by | the waiter has it after |
 //! |---|---|
 //! | release, `release_all`, a dropped `Held` | the message, and a round trip |
-//! | expiry | a round trip, by its own timer |
+//! | expiry | a round trip, by the waiter's own timer |
 //! | either, while the connection is lost | the next connection, and a round trip; or an error after that |
-//! | release, and the server's machine is gone without a word | the fallback and the timeout, 10 s |
+//! | release, and the server's machine is gone without closing its connections | the fallback and the timeout, 10 s |
 //! | either, in a quarantine | an error |
 //!
-//! # How late a holder may learn that somebody else has ended its lease
-//! Its [`check`](keylatch_lease::Held::check) says no from then on, and [`lost`](keylatch_lease::Held::lost) is ready. *At its next renewal* is within a third of
-//! the lease's time; if nobody renews it, at its end.
+//! # How late a holder may learn that another call has ended its lease
+//! Its [`check`](keylatch_lease::Held::check) fails from then on, and [`lost`](keylatch_lease::Held::lost) is ready.
+//! Without a message, the next renewal notices it, within a third of the lease's time; if nobody renews the lease, its
+//! end does.
 //!
 //! | the lease is ended by | the holder knows after |
 //! |---|---|
 //! | `release_as`, `release_all`, `release_token`, a fresh tenure of the same owner | the message |
-//! | `HDEL` of its field by hand | the message, when somebody else gets it: whoever does notices. Before that, at its next renewal |
-//! | `DEL` of the namespace's keys, `FLUSHALL` | the message, when somebody asks for any lease, who gets none, and a round trip. Before that, at its next renewal |
-//! | `release` with its grant, by somebody else who has that | the message if anybody waits; otherwise at its next renewal |
-//! | what is not told, as the connection was lost | the next connection, and a round trip for up to 256 leases, as long as one of them is polled |
+//! | `HDEL` of its field by hand | the message that the next grant of the resource sends when it notices the deletion; or the next renewal, if that is earlier |
+//! | `DEL` of the namespace's keys, `FLUSHALL` | the message that the next request for any lease sends, which is refused, and a round trip; or the next renewal, if that is earlier |
+//! | `release` with its grant, by another caller that has the grant | the message if there is a waiter; otherwise the next renewal |
+//! | any of these while the connection is lost | the next connection, and a round trip for up to 256 leases, as long as one of them is polled |
 //!
 //! # What weakens which guarantee
 //! The numbers are those of [`keylatch_lease`](keylatch_lease#what-it-guarantees).
 //!
 //! | | what may happen |
 //! |---|---|
-//! | restart of the server, `kill -9`, with whatever persistence | nothing but a quarantine, for leases that do not outlast it; 1 otherwise. 5, 7: a release may be undone, and who renews by what it has released has it again |
-//! | the same with restarts trusted, but not `appendfsync always` | 1: what was forgotten may be granted again |
-//! | failover to a replica | as a restart. 1, if the old primary goes on granting to those who still reach it (`min-replicas-to-write` narrows that). 3 holds unless the new server's clock is behind the old one's by more than the failover took |
-//! | failover to a replica, and back to the first server, which was not started anew meanwhile, and did not take over what the other had | as a restart, trusted or not, as long as the server knows that it was promoted: until the last replica has been gone for `repl-backlog-ttl`, an hour. A quarantine that is longer than that may not come |
-//! | the server's clock is set forward | 2: leases expire early; who writes with a token is refused (3). In a quarantine, that ends early, too: 1, for what was forgotten |
-//! | it is set back | 8: leases last longer, by as much; 6: one that had just expired may be there again, if nobody has taken it. 1 holds, and 3 as long as the server remembers. A quarantine begins anew at most |
-//! | the server forgets, and its clock is set back past the last grant | 3: a token may come again |
-//! | the server evicts a key of the namespace, as its policy was changed while connections were open | as when it forgets: a quarantine; 7, 12 if it is an index: `release_all` misses leases |
-//! | the server is out of memory | renewals are [refused](Error::Refused), and so are grants, but in the place of what has expired; releases go on |
-//! | what is kept of a resource is no lease any more, by another program's doing | calls for this resource alone are an [error](Error::Refused), until it is deleted by hand: `HDEL` of its name from `{keylatch:NAMESPACE}:leases` |
-//! | an answer is longer than `client-output-buffer-limit pubsub` | the connection is cut. `owned_by` is an error; `release_all` has been done, and counts nothing when it is asked again |
-//! | an operation is given up after its timeout, or its future is dropped | 11: a lease that was granted unheard stays until it expires, or its owner asks again; with `Expiry::Never`, until its owner asks again or is released by name |
-//! | the server stands still for longer than that, and goes on | 5, for one owner: a request of the connection that was given up may be done late. Without a token (`release_as`, `release_all`) it may end a tenure that the same owner has begun since |
-//! | nobody comes by any more | 12: what has expired stays until the next sweep, or grant. Of a namespace that was ever used one small key is left |
-//! | many processes wait for one resource | 9: in each process in order of arrival; among them who is first to ask |
+//! | restart of the server, `kill -9`, with any persistence | nothing but a quarantine, for leases that do not outlast it; 1 otherwise. 5, 7: a release may be undone, and a renewal with the released grant has the lease again |
+//! | the same with restarts trusted, but without `appendfsync always` | 1: a forgotten lease may be granted again |
+//! | failover to a replica | as a restart. 1, if the old primary still grants leases to programs that reach it (`min-replicas-to-write` narrows that). 3 holds unless the new server's clock is behind the old one's by more than the failover took |
+//! | failover to a replica, and back to the first server, which was not restarted in between and did not receive the other's data | as a restart, trusted or not, as long as the server knows that it was promoted: until the last replica has been gone for `repl-backlog-ttl`, an hour. A quarantine that is longer than that may be missed |
+//! | the server's clock is set forward | 2: leases expire early; a write with the old token is refused (3). A quarantine ends early too: 1, for forgotten leases |
+//! | the server's clock is set back | 8: leases last longer by that time; 6: a lease that had just expired may be valid again, if nobody has acquired the resource. 1 holds, and 3 as long as the server remembers. A quarantine starts again at most |
+//! | the server forgets, and its clock is set back past the last grant | 3: a token may be given out twice |
+//! | the server evicts a key of the namespace, because its policy was changed while connections were open | as when it forgets: a quarantine; 7, 12 if the key is an index: `release_all` misses leases |
+//! | the server is out of memory | renewals are [refused](Error::Refused), and so are grants, except those that replace an expired lease; releases still work |
+//! | another program has overwritten the value of a resource, so that it is no lease | calls for this resource fail with an [error](Error::Refused), until the value is deleted by hand: `HDEL` of its name from `{keylatch:NAMESPACE}:leases`. Other resources are not affected |
+//! | an answer is longer than `client-output-buffer-limit pubsub` | the connection is cut. `owned_by` is an error; `release_all` has been carried out, and counts no lease when it is sent again |
+//! | an operation is given up after its timeout, or its future is dropped | 11: a lease whose grant was not received stays until it expires or its owner asks again; with `Expiry::Never`, until its owner asks again or it is released by owner |
+//! | the server stands still for longer than the timeout, and resumes | 5, for one owner: a request of the connection that was given up may be carried out late. Without a token (`release_as`, `release_all`) it may end a tenure that the same owner has begun since |
+//! | no program uses the namespace any more | 12: expired leases stay until the next sweep or grant. One small key is left of a namespace that was ever used |
+//! | many processes wait for one resource | 9: waiters are served in order of arrival within each process; between processes the first request wins |
 //!
-//! Times are kept in microseconds; a lease of more than 285 years never ends.
+//! Times are kept in microseconds; a lease of more than 285 years never expires.
 //!
 //! # Writing under a lease
-//! A holder may stop for any length of time, and go on writing when its lease is long over. What it writes to has to check that: see the
-//! token in [`keylatch_lease`](keylatch_lease#a-lease-is-not-enough-the-token). That goes for data in the same Redis, too: keep the greatest token beside them, and
-//! compare in a script.
+//! A holder may stop for any length of time, and then write long after its lease has ended. The store that it writes to
+//! has to check that: see the token in [`keylatch_lease`](keylatch_lease#a-lease-is-not-enough-the-token). That is also
+//! true of data in the same Redis: keep the greatest token beside them, and compare it in a script.
 //!
 //! # Runtimes
-//! [`Options::connect`] dials and spawns on tokio, with TLS if the client was built with it. [`Options::connect_with`] takes any way to make a stream, and returns the driver for you to
+//! [`Options::connect`] connects and spawns on tokio, with TLS if the client was built with it.
+//! [`Options::connect_with`] takes a function that makes a stream in any other way, and returns the driver for you to
 //! spawn wherever you like; tokio is then linked, but not used. Timers are those of `async-io`.
 #![forbid(unsafe_code)]
 
@@ -158,7 +173,7 @@ pub use error::Error;
 pub use keylatch_lease_remote::BoxError;
 pub use options::Options;
 
-/// The README's examples are tests.
+/// Runs the README's examples as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

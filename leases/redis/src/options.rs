@@ -6,7 +6,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{driver::drive, engine::Redis, session::Place};
 
-/// Settings of the engine, and how it connects: see [`Redis::in_namespace`].
+/// Settings of the engine and its connection: see [`Redis::in_namespace`].
 ///
 /// # Examples
 /// ```
@@ -16,7 +16,7 @@ use crate::{driver::drive, engine::Redis, session::Place};
 ///
 /// let options = Redis::in_namespace("shop")
 ///     .timeout(Duration::from_secs(2)) // of each operation, instead of 5 s
-///     .fallback(Duration::from_secs(10)) // between two looks of who waits, instead of 5 s
+///     .fallback(Duration::from_secs(10)) // between two requests of a waiter that was not notified, instead of 5 s
 ///     .quarantine(Duration::from_secs(600)) // no lease lasts longer, instead of 60 s
 ///     .sweeps(None); // another program sweeps
 /// ```
@@ -28,8 +28,8 @@ pub struct Options {
 }
 
 impl Redis {
-    /// The leases of this namespace. Those of different namespaces have nothing to do with each other; a program that has the database
-    /// for itself may take `""`.
+    /// Returns options for the leases of this namespace. Leases of different namespaces are independent. A program that
+    /// has the database for itself may use `""`.
     ///
     /// # Panics
     /// If the name is longer than 255 bytes.
@@ -49,11 +49,11 @@ impl Redis {
 
 impl Options {
     keylatch_lease_remote::setters! { settings;
-        /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. After it the
-        /// operation fails.
+        /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. When it has passed
+        /// the operation fails.
         ///
-        /// The calls of `Leases` ask up to three times if it may have been done all the same, so that they end after
-        /// three times as long.
+        /// The calls of `Leases` send a request up to three times if it may have been carried out despite the timeout,
+        /// so they may take three times as long.
         ///
         /// # Panics
         /// If it is zero.
@@ -68,7 +68,7 @@ impl Options {
 
         /// Sets the longest time that a waiter sleeps before it asks again without being notified: 5 s if not set.
         ///
-        /// It matters only where a message is not heard: when a server that does not answer keeps its connections open.
+        /// It matters only when no message arrives: when a server stops answering and keeps its connections open.
         ///
         /// # Panics
         /// If it is zero.
@@ -81,9 +81,9 @@ impl Options {
         /// ```
         pub fn fallback(time: Duration);
 
-        /// Sets how often the driver removes leases that have ended, a thousand with each request: every 60 s if not
-        /// set. Each grant forgets two of them as well, so that it matters only where nothing is granted any more.
-        /// `None`: never. Then `Leases::release_expired` may be called now and then, by whatever program.
+        /// Sets the interval at which the driver removes leases that have ended, a thousand with each request: 60 s if
+        /// not set. Each grant also removes two of them, so that the interval matters only when nothing is granted any
+        /// more. With `None` the driver never does; then some program may call `Leases::release_expired` now and then.
         ///
         /// # Panics
         /// If it is zero.
@@ -96,11 +96,11 @@ impl Options {
         pub fn sweeps(every: Option<Duration>);
 
         /// Sets the quarantine, during which nothing is granted because the server may have forgotten leases: 60 s if
-        /// not set. No lease of the namespace should last longer from one renewal to the next; one that does is not
+        /// not set. No lease of the namespace should last longer from one renewal to the next; a longer one is not
         /// waited for. See [the crate's page](crate#when-the-server-forgets).
         ///
-        /// It should be the same in all programs that use the namespace: while they differ, the shortest may count.
-        /// Zero: two may hold one resource after each restart of the server.
+        /// All programs that use the namespace should have the same quarantine: while they differ, the shortest may
+        /// apply. With zero, two owners may hold the same resource after each restart of the server.
         ///
         /// # Examples
         /// ```
@@ -111,10 +111,12 @@ impl Options {
         pub fn quarantine(time: Duration);
     }
 
-    /// Whether the server comes back from a restart with all that it had confirmed, so that nothing has to be waited for: `false` if not set.
+    /// Sets whether the server is trusted to have everything that it had confirmed after a restart, so that no
+    /// quarantine is needed: `false` if not set.
     ///
-    /// That takes `appendonly yes` with `appendfsync always`; and nothing that puts an asynchronous replica in its place, such as Sentinel. If
-    /// it comes back with nothing at all, that is noticed all the same. It should be the same in all programs that use the namespace.
+    /// That requires `appendonly yes` with `appendfsync always`; and no mechanism that puts an asynchronous replica in
+    /// the server's place, such as Sentinel. The engine still detects a restart with no data left. All programs that
+    /// use the namespace should have the same setting.
     ///
     /// # Examples
     /// ```
@@ -126,10 +128,12 @@ impl Options {
         self
     }
 
-    /// An engine on whatever runtime, and its driver, which is to be spawned there: it makes a stream by this function, and again when the
-    /// connection is lost. Without it nothing happens; when it is dropped, operations fail with [`Error::Stopped`](crate::Error::Stopped).
+    /// Returns an engine and its driver, which must be spawned on some runtime. The driver makes a stream with this
+    /// function, and another one when the connection is lost. Without a running driver operations wait in vain; once it
+    /// is dropped, they fail with [`Error::Stopped`](crate::Error::Stopped).
     ///
-    /// The function has as long as an operation has. User, password and database are those of the settings; the protocol is always RESP3.
+    /// The function may take as long as an operation. The settings contain user, password and database; the protocol is
+    /// always RESP3.
     ///
     /// # Examples
     /// ```no_run
@@ -162,18 +166,19 @@ impl Options {
             async move {
                 let connected = MultiplexedConnection::new_with_config(&settings, stream.await?, config);
                 let (connection, moves) = connected.await?;
-                // In a box it does not borrow the settings.
+                // The box makes the type one that does not borrow the settings.
                 let moves: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(moves);
                 Ok((connection, moves))
             }
         })
     }
 
-    /// An engine on tokio, whose driver is spawned. It connects as the client does, but always over RESP3, and again when the connection is
-    /// lost; this call itself does not wait for it. See [`Redis::ready`].
+    /// Returns an engine whose driver is spawned on tokio. The driver connects as the client does, but always over
+    /// RESP3, and connects again when the connection is lost. This call does not wait for the connection: see
+    /// [`Redis::ready`].
     ///
     /// # Panics
-    /// If it is called outside a tokio runtime.
+    /// If the call is made outside a tokio runtime.
     ///
     /// # Examples
     /// ```no_run
@@ -194,7 +199,7 @@ impl Options {
             let info = info.clone();
             async move {
                 let connection = Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await?;
-                // It has been spawned.
+                // The client has spawned the future that drives the connection.
                 Ok((connection, std::future::pending()))
             }
         });
@@ -202,7 +207,7 @@ impl Options {
         redis
     }
 
-    /// With what makes a connection, and a future that moves it.
+    /// Returns the engine and its driver. `dial` makes a connection, and a future that drives it.
     fn start<C, F, D>(self, dial: C) -> (Redis, impl Future<Output = ()> + Send + use<C, F, D>)
     where
         C: FnMut(AsyncConnectionConfig) -> F + Send,

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-/// A script, and what the server calls it.
+/// A script, and the hash by which the server knows it.
 pub(crate) struct Script {
     pub(crate) source: String,
     pub(crate) hash: String,

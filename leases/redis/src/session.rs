@@ -1,4 +1,5 @@
-//! A connection that is ready for use: it listens, and knows which server it has reached.
+//! A connection that is ready for use: it listens to the namespace's channel, and knows which run of the server it has
+//! reached.
 
 use std::{
     future::{Future, poll_fn},
@@ -20,17 +21,17 @@ use crate::{
     scripts::{ACQUIRE, LOOK, OPEN, OWNED_BY, RELEASE, RELEASE_ALL, RENEW, SWEEP, Script},
 };
 
-/// The number of leases that are removed at a time.
+/// The greatest number of leases that one request of the driver's sweep removes.
 const AT_A_TIME: usize = 1000;
 
-/// Where the leases are, and under which terms.
+/// The keys and the channel of a namespace, and the rules for its quarantine.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) keys: [String; 3],
     pub(crate) channel: String,
-    /// The quarantine after the engine may have forgotten leases, in microseconds.
+    /// The length of a quarantine, in microseconds.
     pub(crate) quarantine: String,
-    /// Whether a restart forgets nothing.
+    /// Whether restarts are trusted to forget nothing.
     pub(crate) trusts: bool,
 }
 
@@ -57,12 +58,12 @@ pub(crate) fn flag(is_set: bool) -> &'static str {
 pub(crate) struct Session {
     pub(crate) place: Arc<Place>,
     connection: MultiplexedConnection,
-    /// The identifier of the server, until it is restarted.
+    /// The identifier of the server's run, which changes with each restart.
     pub(crate) run: String,
     ended: Arc<Ended>,
 }
 
-/// Whether a connection has ended; and who is to be told.
+/// Whether a connection has ended, and the waker of the driver.
 #[derive(Default)]
 pub(crate) struct Ended {
     has_ended: AtomicBool,
@@ -76,7 +77,7 @@ impl Ended {
         driver.into_iter().for_each(Waker::wake);
     }
 
-    /// Moves the connection, until it has ended.
+    /// Drives the connection until it has ended.
     pub(crate) async fn after(&self, moves: impl Future<Output = ()>) {
         let mut moves = pin!(moves);
         poll_fn(|cx| {
@@ -98,7 +99,7 @@ impl Session {
         let info: InfoDict = redis::cmd("INFO").query_async(&mut connection).await.map_err(unusable)?;
         let says = |field: &str| info.get::<String>(field).unwrap_or_default();
         if says("role") == "slave" {
-            return Err(Error::unconnected(Some("it is a replica".into())));
+            return Err(Error::unconnected(Some("the server is a replica: connect to its primary".into())));
         }
         let policy = says("maxmemory_policy");
         if policy.starts_with("allkeys") && says("maxmemory") != "0" {
@@ -106,10 +107,11 @@ impl Session {
         }
         let run = says("run_id");
         if run.is_empty() {
-            return Err(Error::unconnected(Some("the server does not say which run of it this is".into())));
+            return Err(Error::unconnected(Some("the server's INFO contains no run_id".into())));
         }
         connection.subscribe(&place.channel).await.map_err(unusable)?;
-        // So that each operation is one round trip from the first on. If it may not, each is told when it is first asked for.
+        // With the scripts loaded, each operation is one round trip from the first on. If the user may not load them,
+        // the text of each is sent at its first use.
         for script in [&ACQUIRE, &RENEW, &RELEASE, &RELEASE_ALL, &LOOK, &OWNED_BY, &SWEEP] {
             let loaded =
                 redis::cmd("SCRIPT").arg("LOAD").arg(&script.source).query_async::<String>(&mut connection).await;
@@ -118,18 +120,20 @@ impl Session {
         let session = Session { place, connection, run, ended };
         match session.open_namespace(false).await {
             Err(error) if error.code().is_none() || is_over(&error) => Err(unusable(error)),
-            // A server without memory cannot write it down, and can release. Who asks for a lease is refused in the same way.
+            // A server that is out of memory cannot record the run, but can release. It refuses an acquire for the same
+            // reason.
             _ => Ok(session),
         }
     }
 
-    /// Detects a loss of leases now, and not only at the next request. `init`: no lease has been lost.
+    /// Detects forgotten leases at once, and not only at the next request. `init` ends the quarantine. Returns its
+    /// remaining time.
     pub(crate) async fn open_namespace(&self, init: bool) -> RedisResult<i64> {
         let Place { quarantine, channel, .. } = &*self.place;
         self.call(&OPEN, &[&self.run, quarantine, self.place.trusts(), flag(init), channel]).await
     }
 
-    /// Runs a script. The server is told its text if it does not know it.
+    /// Runs a script. Sends its text if the server does not know the script.
     pub(crate) async fn call<T: FromRedisValue>(&self, script: &Script, arguments: &[&str]) -> RedisResult<T> {
         let mut connection = self.connection.clone();
         let answer = self.command("EVALSHA", &script.hash, arguments).query_async(&mut connection).await;
@@ -151,7 +155,7 @@ impl Session {
         command
     }
 
-    /// The outcome, and the owner of the resource. Without an owner it is released whoever's it is.
+    /// Releases a resource, of any owner if none is given. Returns the outcome, and the owner if it is another one.
     pub(crate) async fn release(
         &self,
         resource: &Resource,
@@ -168,7 +172,8 @@ impl Session {
     }
 }
 
-/// Whether another connection is needed: this one is gone, or leads to a server that is not, or not yet, the one that decides.
+/// Returns whether another connection is needed: this one is gone, or its server is not, or not yet, the primary that
+/// decides.
 fn is_over(error: &RedisError) -> bool {
     match error.code() {
         Some(code) => ["READONLY", "LOADING", "MASTERDOWN"].contains(&code),

@@ -1,4 +1,4 @@
-//! The suite for engines, on a private server that is killed, paused, cut off, and made to forget.
+//! The conformance suite, on a private server that is killed, paused, cut off, and made to forget.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! The engine against real servers, which are started for these tests, and killed, paused and robbed by some of them.
+//! Tests of the engine against real servers, which they start, and which some of them kill, pause and empty.
 
 mod common;
 
@@ -35,12 +35,12 @@ const CHANNEL: &str = "{keylatch:desk}:free";
 
 type Desk = servers::Desk<Server>;
 
-/// With time enough for a server to start on a busy machine.
+/// Settings with a timeout that is long enough for a server to start on a busy machine.
 fn settings() -> Settings {
     Settings::new("desk", None).timeout(20 * SECOND)
 }
 
-/// The same.
+/// Options with the values of [`settings`].
 fn options() -> Options {
     Redis::in_namespace("desk").sweeps(None).timeout(20 * SECOND)
 }
@@ -53,14 +53,14 @@ fn trusting() -> Options {
     options().quarantine(LATE).trusts_restarts(true)
 }
 
-/// On a server of its own, with engines that trust restarts.
+/// Returns a desk on a server of its own, with engines that trust restarts.
 async fn trusting_desk() -> Desk {
     let server = Arc::new(Server::start());
     let client = server.client();
     Desk::with(server, settings(), || trusting().connect(client.clone())).await
 }
 
-/// A test on a server of its own.
+/// Runs a test on a server of its own.
 fn at_desk<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
     at_desk_with(settings(), test);
 }
@@ -69,7 +69,7 @@ fn at_desk_with<F: Future<Output = ()>>(settings: Settings, test: impl FnOnce(Ar
     servers::at_desk(&Arc::new(Server::start()), settings, test);
 }
 
-/// A test in which nobody looks again by itself.
+/// Runs a test with so long a fallback that no waiter asks again by itself.
 fn at_patient_desk<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
     at_desk_with(settings().fallback(LATE), test);
 }
@@ -82,15 +82,15 @@ engine_tests! { at_patient_desk; all }
 
 engine_tests! { at_hasty_desk; a_silent_server_is_an_error_in_time }
 
-/// What the server keeps of the desk's namespace.
-trait Kept {
+/// The server's data of the desk's namespace.
+trait Stored {
     fn open_ahead(&self, time: Duration);
-    fn kept(&self) -> [usize; 3];
+    fn stored(&self) -> [usize; 3];
 }
 
-impl Kept for Desk {
-    /// As if the namespace had been opened, or the server had come back, when its clock was ahead by so much: when grants begin, and up to
-    /// which token there is a doubt.
+impl Stored for Desk {
+    /// Changes the data as if the namespace had been opened while the server's clock was ahead by this time: both the
+    /// end of the quarantine and the tokens in doubt are in the future.
     fn open_ahead(&self, time: Duration) {
         let meta: String = self.server.ask(&["HGET", LEASES, "meta"]);
         let (seconds, _): (u64, u64) = self.server.ask(&["TIME"]);
@@ -101,8 +101,8 @@ impl Kept for Desk {
         let () = self.server.ask(&["HSET", LEASES, "meta", &words.join(" ")]);
     }
 
-    /// How many leases are kept, and how many in the indices: of ends, and of owners.
-    fn kept(&self) -> [usize; 3] {
+    /// Returns the number of leases, and the numbers of entries in the indices of ends and of owners.
+    fn stored(&self) -> [usize; 3] {
         let leases: usize = self.server.ask(&["HLEN", LEASES]);
         [leases - 1, self.server.ask(&["ZCARD", ENDS]), self.server.ask(&["ZCARD", OWNED])]
     }
@@ -112,9 +112,9 @@ fn is_refused<T>(answer: &Result<T, AcquireError<Error>>, expected: &str) -> boo
     matches!(answer, Err(AcquireError::Engine(Error::Refused { source })) if source.code() == Some(expected))
 }
 
-// --- What it says ------------------------------------------------------------------------------------------------------
+// --- Answers --------------------------------------------------------------------------------------------------------
 
-/// Numbers of Lua's are floats.
+/// Lua's numbers are floats.
 #[test]
 fn a_term_of_centuries_is_kept_to_the_microsecond() {
     at_desk(|desk| async move {
@@ -125,24 +125,25 @@ fn a_term_of_centuries_is_kept_to_the_microsecond() {
             engine.renew(&mut batch, Duration::ZERO).await.unwrap();
             batch[0].left
         };
-        // A century is kept as it is.
+        // A century is represented exactly.
         let century = Duration::from_secs(100 * 365 * 24 * 60 * 60) + Duration::from_micros(1);
         assert_eq!(renew(sliding(century).1).await, Left::For(century));
-        // Nor is what ends beyond 2^53 taken for no lease. There only every other microsecond is a number: the end may be rounded up by one.
+        // An end beyond 2^53 is still valid. Only every other microsecond is representable there, so the end may be
+        // rounded up by one.
         let longer = Duration::from_secs(280 * 365 * 24 * 60 * 60);
         for term in [sliding(longer).1, None] {
             let left = renew(term).await;
             let is_rounded = matches!(left, Left::For(left) if is_about(Some(left), longer + Duration::from_micros(1)));
             assert!(is_rounded, "{left:?}");
         }
-        // One that never ends is in no list of ends.
+        // A lease that never expires is not in the index of ends.
         desk.here.try_acquire(&report, jane, Expiry::Never).await.unwrap();
-        assert_eq!(desk.kept(), [1, 0, 1]);
+        assert_eq!(desk.stored(), [1, 0, 1]);
     });
 }
 
 #[test]
-fn a_batch_is_renewed_lease_by_lease_however_many_there_are() {
+fn each_renewal_of_a_batch_of_any_size_has_its_own_term() {
     at_desk(|desk| async move {
         let engine = desk.here.engine();
         let Desk { jane, joe, .. } = &*desk;
@@ -165,14 +166,14 @@ fn a_batch_is_renewed_lease_by_lease_however_many_there_are() {
         batch[5].term = None;
         batch[6].resource = &free;
         batch.push(Renewal { resource: &free, owner: jane, token: forever, term: hour, left: Left::Nothing });
-        // One twice: the later end counts.
+        // The same lease twice: the later end counts.
         batch.push(Renewal { term: sliding(MINUTE).1, ..batch[10].clone() });
         let calls = || {
             let stats: String = desk.server.ask(&["INFO", "commandstats"]);
             let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
             line.and_then(|line| line.split(',').next()?.parse::<u64>().ok()).unwrap()
         };
-        engine.renew(&mut batch[..1], Duration::ZERO).await.unwrap(); // the script is known
+        engine.renew(&mut batch[..1], Duration::ZERO).await.unwrap(); // loads the script
         let before = calls();
         engine.renew(&mut batch, Duration::ZERO).await.unwrap();
         assert_eq!(calls() - before, 2);
@@ -190,7 +191,7 @@ fn a_batch_is_renewed_lease_by_lease_however_many_there_are() {
 }
 
 #[test]
-fn namespaces_have_nothing_to_do_with_each_other() {
+fn namespaces_are_independent() {
     let server = Server::start();
     on_tokio(async {
         let names = ["", "a", "a}", "{a", "a%7d", "}:leases", "漢 \0\r\n*"];
@@ -206,7 +207,7 @@ fn namespaces_have_nothing_to_do_with_each_other() {
             let status = leases.status("report").await.unwrap().unwrap();
             assert_eq!(*status.owner(), Owner::named(name.len().to_string() + name));
         }
-        // Each is in one slot.
+        // The keys of each namespace are in one slot.
         let mut keys: Vec<String> = server.ask(&["KEYS", "*"]);
         assert_eq!(keys.len(), 3 * names.len());
         keys.sort();
@@ -217,10 +218,10 @@ fn namespaces_have_nothing_to_do_with_each_other() {
     });
 }
 
-// --- What is kept ------------------------------------------------------------------------------------------------------
+// --- Data on the server ---------------------------------------------------------------------------------------------
 
 #[test]
-fn what_has_expired_is_forgotten_by_those_who_come_by() {
+fn grants_remove_expired_leases() {
     at_desk(|desk| async move {
         let Desk { here, jane, joe, .. } = &*desk;
         for i in 0..100 {
@@ -228,22 +229,22 @@ fn what_has_expired_is_forgotten_by_those_who_come_by() {
         }
         here.try_acquire("kept", jane, Expiry::Never).await.unwrap();
         desk.pass(MINUTE).await;
-        assert_eq!(desk.kept(), [101, 100, 101]);
+        assert_eq!(desk.stored(), [101, 100, 101]);
         assert_eq!(here.release_all(&Owner::named("owner-3")).await.unwrap(), 0);
         for i in 0..60 {
             here.try_acquire(("new", i.to_string()), joe, MINUTE).await.unwrap();
         }
-        assert_eq!(desk.kept(), [61, 60, 61]);
+        assert_eq!(desk.stored(), [61, 60, 61]);
         assert_eq!(here.release_all(joe).await.unwrap(), 60);
         assert_eq!(here.release_all(jane).await.unwrap(), 1);
-        assert_eq!(desk.kept(), [0; 3]);
+        assert_eq!(desk.stored(), [0; 3]);
         let keys: Vec<String> = desk.server.ask(&["KEYS", "*"]);
         assert_eq!(keys, [LEASES]);
     });
 }
 
 #[test]
-fn a_sweep_forgets_what_has_expired_and_the_driver_does_by_itself() {
+fn a_sweep_removes_expired_leases_and_the_driver_sweeps_by_itself() {
     at_desk(|desk| async move {
         let Desk { here, jane, .. } = &*desk;
         for _ in 0..2 {
@@ -251,9 +252,9 @@ fn a_sweep_forgets_what_has_expired_and_the_driver_does_by_itself() {
                 here.try_acquire(i.to_string(), jane, MINUTE).await.unwrap();
             }
             desk.pass(2 * MINUTE).await;
-            here.try_acquire("kept", jane, Expiry::Never).fresh_token().await.unwrap(); // which forgets two
+            here.try_acquire("kept", jane, Expiry::Never).fresh_token().await.unwrap(); // removes two
             assert_eq!(here.release_expired().await.unwrap(), 1498);
-            assert_eq!(desk.kept(), [1, 0, 1]);
+            assert_eq!(desk.stored(), [1, 0, 1]);
         }
         for i in 0..2500 {
             here.try_acquire(i.to_string(), jane, MINUTE).await.unwrap();
@@ -261,7 +262,7 @@ fn a_sweep_forgets_what_has_expired_and_the_driver_does_by_itself() {
         desk.pass(2 * MINUTE).await;
         let sweeping = desk.server.leases(options().sweeps(Some(millis(500))));
         sweeping.engine().ready().await.unwrap();
-        while desk.kept() != [1, 0, 1] {
+        while desk.stored() != [1, 0, 1] {
             sleep(millis(20)).await;
         }
     });
@@ -272,7 +273,7 @@ fn tokens_grow_although_the_clock_is_set_back() {
     at_desk(|desk| async move {
         let Desk { here, there, jane, joe, .. } = &*desk;
         let before = here.try_acquire("report", jane, MINUTE).await.unwrap().token().get();
-        // As if the clock had shown an hour more when it was granted.
+        // As if the clock had been an hour ahead when the lease was granted.
         let meta: String = desk.server.ask(&["HGET", LEASES, "meta"]);
         let future = before + 3_600_000_000;
         let ahead = meta.replacen(&before.to_string(), &future.to_string(), 1);
@@ -285,7 +286,7 @@ fn tokens_grow_although_the_clock_is_set_back() {
 }
 
 #[test]
-fn a_clock_that_is_set_back_makes_no_quarantine_longer() {
+fn a_clock_that_is_set_back_does_not_prolong_a_quarantine() {
     at_desk_with(settings().quarantine(3 * SECOND), |desk| async move {
         let Desk { here, there, jane, .. } = &*desk;
         desk.open_ahead(LATE);
@@ -305,7 +306,7 @@ fn a_clock_that_is_set_back_makes_no_quarantine_longer() {
         };
         assert!(started.elapsed() >= millis(2900));
         assert_eq!(here.try_acquire("report", jane, MINUTE).await.unwrap().token(), grant.token());
-        // Nor does the next connection see another.
+        // A new connection does not see a longer one either.
         desk.open_ahead(LATE);
         let third = desk.server.leases(options().quarantine(3 * SECOND));
         third.engine().ready().await.unwrap();
@@ -317,7 +318,7 @@ fn a_clock_that_is_set_back_makes_no_quarantine_longer() {
 }
 
 #[test]
-fn who_asks_again_goes_on_with_its_tenure_although_the_clock_was_set_back() {
+fn acquiring_again_resumes_the_tenure_although_the_clock_was_set_back() {
     at_desk(|desk| async move {
         let Desk { here, there, jane, .. } = &*desk;
         desk.open_ahead(LATE);
@@ -330,11 +331,11 @@ fn who_asks_again_goes_on_with_its_tenure_although_the_clock_was_set_back() {
     });
 }
 
-// --- Who waits ---------------------------------------------------------------------------------------------------------
+// --- Waiters --------------------------------------------------------------------------------------------------------
 
-/// What others publish there is no reason to fall silent.
+/// Another program may publish anything on the channel.
 #[test]
-fn a_message_that_says_nothing_wakes_everybody() {
+fn a_message_that_cannot_be_read_wakes_every_watch() {
     at_desk(|desk| async move {
         let engine = desk.here.engine();
         let (one, other) = (Resource::from("one"), Resource::from("other"));
@@ -347,10 +348,10 @@ fn a_message_that_says_nothing_wakes_everybody() {
     });
 }
 
-// --- What a server forgets -----------------------------------------------------------------------------------------------
+// --- Forgotten leases -----------------------------------------------------------------------------------------------
 
 #[test]
-fn a_new_namespace_is_closed_until_it_is_opened_or_the_quarantine_is_over() {
+fn a_new_namespace_grants_nothing_until_it_is_opened_or_its_quarantine_has_ended() {
     let server = Server::start();
     on_tokio(async {
         let jane = Owner::named("jane");
@@ -373,9 +374,9 @@ fn a_new_namespace_is_closed_until_it_is_opened_or_the_quarantine_is_over() {
     });
 }
 
-/// By whatever means: by a restart without a disk, by a command, by the loss of its first key.
+/// The server forgets by a restart without persistence, by a command, and by the loss of the first key.
 #[test]
-fn a_server_that_forgot_grants_nothing_for_a_while() {
+fn a_server_that_forgot_is_quarantined() {
     at_desk_with(settings().quarantine(LATE), |desk| async move {
         let Desk { here, there, jane, joe, server, .. } = &*desk;
         for way in [&[][..], &["FLUSHALL"], &["DEL", LEASES]] {
@@ -389,7 +390,7 @@ fn a_server_that_forgot_grants_nothing_for_a_while() {
                 assert!(is_quarantined(&there.try_acquire("report", joe, MINUTE).await), "{way:?}");
                 assert!(is_quarantined(&here.try_acquire("report", jane, MINUTE).await), "{way:?}");
             }
-            assert_eq!(desk.kept(), [0; 3], "{way:?}");
+            assert_eq!(desk.stored(), [0; 3], "{way:?}");
             assert!(matches!(here.renew(&old).await, Err(RenewError::Lost(_))), "{way:?}");
             assert_eq!(here.owned_by(jane).await.unwrap(), [], "{way:?}");
             there.engine().init().await.unwrap();
@@ -401,9 +402,9 @@ fn a_server_that_forgot_grants_nothing_for_a_while() {
     });
 }
 
-/// It may have forgotten the last second.
+/// The server may have forgotten the last second.
 #[test]
-fn after_a_restart_leases_go_on_and_no_others_begin() {
+fn leases_survive_a_restart_and_none_begins_in_its_quarantine() {
     at_desk_with(settings().quarantine(LATE), |desk| async move {
         let Desk { here, there, jane, joe, server, .. } = &*desk;
         let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
@@ -419,7 +420,7 @@ fn after_a_restart_leases_go_on_and_no_others_begin() {
         let busy = there.try_acquire("report", joe, MINUTE).await;
         assert!(matches!(busy, Err(AcquireError::Busy { .. })), "{busy:?}");
         assert!(is_quarantined(&there.try_acquire("other", joe, MINUTE).await));
-        // What she has she may have given away, in what was forgotten.
+        // The server may have forgotten that Jane released it, and that another owner had it.
         assert!(is_quarantined(&here.try_acquire("report", jane, MINUTE).await));
         assert!(is_quarantined(&here.try_acquire("report", jane, MINUTE).fresh_token().await));
         assert_eq!(here.owned_by(jane).await.unwrap().len(), 2);
@@ -427,17 +428,17 @@ fn after_a_restart_leases_go_on_and_no_others_begin() {
         assert!(is_quarantined(&waiting.await));
         here.engine().init().await.unwrap();
         assert!(there.try_acquire("report", joe, MINUTE).await.unwrap().token() > grant.token());
-        // She may have released it: it is another tenure, and from then on the same.
+        // The server may have forgotten its release, so acquiring again begins another tenure, which is then resumed.
         assert!(!here.try_acquire("form", jane, Expiry::Never).await.unwrap().is_resumed());
         assert!(here.try_acquire("form", jane, Expiry::Never).await.unwrap().is_resumed());
-        // Once for each restart.
+        // There is one quarantine for each restart.
         let third = server.leases(options().quarantine(LATE));
         third.try_acquire("third", joe, MINUTE).await.unwrap();
     });
 }
 
 #[test]
-fn a_restart_that_is_trusted_stops_nothing() {
+fn a_trusted_restart_causes_no_quarantine() {
     on_tokio(async {
         let desk = trusting_desk().await;
         let Desk { here, there, jane, joe, server, .. } = &desk;
@@ -447,15 +448,15 @@ fn a_restart_that_is_trusted_stops_nothing() {
         assert!(here.try_acquire("report", jane, MINUTE).await.unwrap().is_resumed());
         here.release(&grant).await.unwrap();
         assert!(there.try_acquire("report", joe, MINUTE).await.unwrap().token() > grant.token());
-        // If nothing at all is left, that is another matter.
+        // A restart with no data left still does.
         server.run("forget");
         assert!(is_quarantined(&there.try_acquire("other", joe, MINUTE).await));
     });
 }
 
-/// A snapshot from before: it knows of an earlier time, and does not know that.
+/// The server restarts with an old snapshot, and cannot tell.
 #[test]
-fn what_is_older_than_it_says_grants_nothing_for_a_while() {
+fn a_server_with_an_old_snapshot_is_quarantined() {
     let server = Server::start_with("save \"\"\nappendonly no\n");
     on_tokio(async {
         let desk = desk(server, settings().quarantine(6 * SECOND)).await;
@@ -467,12 +468,12 @@ fn what_is_older_than_it_says_grants_nothing_for_a_while() {
         let lost = there.hold("lost", joe, 5 * SECOND).await.unwrap();
         server.run("kill");
         server.run("start");
-        // Both leases of joe's are forgotten, and the first, the server believes, is jane's.
+        // The server has forgotten both of Joe's leases, and still has Jane's lease of the first resource.
         let (mut first, mut second) = (None, None);
         while first.is_none() || second.is_none() {
             for (resource, got, held) in [("kept", &mut first, &taken), ("lost", &mut second, &lost)] {
                 if let (None, Ok(grant)) = (&got, here.try_acquire(resource, jane, MINUTE).await) {
-                    assert!(held.check().is_err(), "{resource} is granted while somebody may go by a lease");
+                    assert!(held.check().is_err(), "{resource} was granted while Joe could rely on his lease");
                     *got = Some(grant);
                 }
             }
@@ -483,9 +484,9 @@ fn what_is_older_than_it_says_grants_nothing_for_a_while() {
     });
 }
 
-/// Its owner asks for it again, and is not given the token that others have surpassed.
+/// Another owner had a greater token after the release that was forgotten.
 #[test]
-fn what_was_released_and_comes_back_has_a_new_token() {
+fn acquiring_a_lease_whose_release_was_forgotten_gives_a_new_token() {
     let server = Server::start_with("save \"\"\nappendonly no\n");
     on_tokio(async {
         let desk = desk(server, settings().quarantine(LATE)).await;
@@ -503,9 +504,9 @@ fn what_was_released_and_comes_back_has_a_new_token() {
     });
 }
 
-/// Its owner asks whether it has it before its policy says for how long: that alone begins another tenure.
+/// With a custom policy the owner first asks whether it has the lease. That request alone begins another tenure.
 #[test]
-fn a_tenure_that_begins_after_a_restart_is_not_said_to_go_on() {
+fn a_tenure_that_begins_after_a_restart_is_not_resumed() {
     at_desk(|desk| async move {
         let Desk { here, jane, server, .. } = &*desk;
         let policy = || Expiry::custom(|_| Some(MINUTE));
@@ -522,10 +523,10 @@ fn a_tenure_that_begins_after_a_restart_is_not_said_to_go_on() {
     });
 }
 
-// --- What a server may say -----------------------------------------------------------------------------------------------
+// --- Errors of the server -------------------------------------------------------------------------------------------
 
 #[test]
-fn a_server_that_would_throw_leases_away_is_an_error_at_once_until_it_would_not() {
+fn a_server_that_would_evict_leases_is_an_error_at_once_until_its_policy_is_changed() {
     let server = Server::start();
     let () = server.ask(&["CONFIG", "SET", "maxmemory", "100mb"]);
     let () = server.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
@@ -534,10 +535,9 @@ fn a_server_that_would_throw_leases_away_is_an_error_at_once_until_it_would_not(
         let asked = leases.try_acquire("report", &Owner::named("jane"), MINUTE).await;
         let Err(AcquireError::Engine(error)) = &asked else { panic!("{asked:?}") };
         assert!(matches!(error, Error::Evicts { policy } if policy == "allkeys-lru"));
-        let text =
-            "Redis: the server would throw leases away: set its maxmemory-policy to noeviction (it is allkeys-lru)";
+        let text = "Redis: the server would evict leases: set its maxmemory-policy to noeviction (it is allkeys-lru)";
         assert_eq!(error.to_string(), text);
-        // Leases have no time to live, so that this one has nothing to throw away.
+        // Leases have no time to live, so with this policy none can be evicted.
         let () = server.ask(&["CONFIG", "SET", "maxmemory-policy", "volatile-lru"]);
         while let Err(error) = leases.engine().init().await {
             assert!(matches!(error, Error::Evicts { .. }), "{error:?}");
@@ -548,7 +548,7 @@ fn a_server_that_would_throw_leases_away_is_an_error_at_once_until_it_would_not(
 }
 
 #[test]
-fn a_server_without_memory_grants_nothing_and_releases() {
+fn a_server_that_is_out_of_memory_releases_and_grants_nothing() {
     at_desk(|desk| async move {
         let Desk { here, there, jane, joe, server, .. } = &*desk;
         let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
@@ -557,17 +557,17 @@ fn a_server_without_memory_grants_nothing_and_releases() {
         let refused = there.try_acquire("other", joe, MINUTE).await;
         assert!(is_refused(&refused, "OOM"), "{refused:?}");
         assert!(matches!(here.renew(&grant).await, Err(RenewError::Engine(Error::Refused { .. }))));
-        assert_eq!(desk.kept(), [2; 3]);
+        assert_eq!(desk.stored(), [2; 3]);
         here.release(&grant).await.unwrap();
         assert_eq!(here.release_all(jane).await.unwrap(), 1);
-        assert_eq!(desk.kept(), [0; 3]);
+        assert_eq!(desk.stored(), [0; 3]);
         let () = server.ask(&["CONFIG", "SET", "maxmemory", "0"]);
         there.try_acquire("report", joe, MINUTE).await.unwrap();
     });
 }
 
 #[test]
-fn a_server_that_comes_back_without_memory_releases() {
+fn a_server_that_restarts_out_of_memory_releases() {
     at_desk_with(settings().timeout(5 * SECOND), |desk| async move {
         let Desk { here, there, jane, joe, server, .. } = &*desk;
         let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
@@ -582,15 +582,15 @@ fn a_server_that_comes_back_without_memory_releases() {
         let refused = there.try_acquire("other", joe, MINUTE).await;
         assert!(is_refused(&refused, "OOM"), "{refused:?}");
         assert_eq!(there.release_all(jane).await.unwrap(), 1);
-        // That it was started anew is noticed when there is room to write it down.
+        // The restart is noticed once there is memory to record it.
         let () = server.ask(&["CONFIG", "SET", "maxmemory", "0"]);
         assert!(is_quarantined(&there.try_acquire("other", joe, MINUTE).await));
     });
 }
 
-/// Keys of other programs where the namespace's should be, of another type or another meaning.
+/// Another program has written values of another type, or with another meaning, to the namespace's keys.
 #[test]
-fn what_is_no_lease_is_refused_and_nothing_is_changed() {
+fn a_foreign_value_is_an_error_and_stays() {
     at_desk(|desk| async move {
         let Desk { here, jane, server, .. } = &*desk;
         for key in [ENDS, OWNED] {
@@ -609,7 +609,7 @@ fn what_is_no_lease_is_refused_and_nothing_is_changed() {
         let text = error.to_string();
         assert!(
             text.starts_with("Redis: the server refused the command: ERR")
-                && text.contains("what is kept there is no lease"),
+                && text.contains("the value that is stored for the resource is not a lease"),
             "{text}"
         );
         assert!(matches!(here.release_as("report", jane).await, Err(ReleaseError::Engine(Error::Refused { .. }))));
@@ -623,7 +623,7 @@ fn what_is_no_lease_is_refused_and_nothing_is_changed() {
 }
 
 #[test]
-fn a_lease_that_cannot_be_read_stops_nobody_else() {
+fn a_lease_that_cannot_be_read_does_not_affect_other_leases() {
     at_desk(|desk| async move {
         let Desk { here, there, jane, joe, server, .. } = &*desk;
         let (a, form) = (Resource::from("a"), Resource::from("form"));
@@ -666,7 +666,7 @@ fn a_lease_that_cannot_be_read_stops_nobody_else() {
 }
 
 #[test]
-fn what_is_refused_has_ended_nothing() {
+fn a_refused_release_ends_no_lease() {
     at_desk(|desk| async move {
         let Desk { here, there, jane, joe, server, .. } = &*desk;
         let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
@@ -682,15 +682,15 @@ fn what_is_refused_has_ended_nothing() {
             assert!(is_refused(&refused, "WRONGTYPE"), "{key}: {refused:?}");
             let () = server.ask(&["RENAME", "aside", key]);
         }
-        // Nor has what could not be granted left anything.
-        assert_eq!(desk.kept()[2], 1);
+        // The refused acquires have left no entry.
+        assert_eq!(desk.stored()[2], 1);
         here.release(&grant).await.unwrap();
-        assert_eq!(desk.kept(), [0; 3]);
+        assert_eq!(desk.stored(), [0; 3]);
     });
 }
 
 #[test]
-fn who_may_not_tell_others_ends_nothing_that_they_wait_for() {
+fn a_user_that_may_not_publish_cannot_end_a_lease_with_waiters() {
     at_desk(|desk| async move {
         let Desk { here, jane, joe, server, .. } = &*desk;
         let () = server.ask(&["ACL", "SETUSER", "secretary", "on", ">secret", "~*", "&*", "+@all", "-publish"]);
@@ -713,7 +713,7 @@ fn who_may_not_tell_others_ends_nothing_that_they_wait_for() {
 }
 
 #[test]
-fn a_namespace_of_another_version_is_left_alone() {
+fn a_namespace_of_another_version_stays_as_it_is() {
     at_desk(|desk| async move {
         let Desk { here, there, jane, joe, server, .. } = &*desk;
         here.try_acquire("report", jane, SECOND).await.unwrap();
@@ -731,7 +731,7 @@ fn a_namespace_of_another_version_is_left_alone() {
                 assert!(matches!(swept, Err(LookError::Engine(Error::Refused { .. }))), "{meta}: {swept:?}");
             }
             assert_eq!(server.ask::<String>(&["HGET", LEASES, "meta"]), meta);
-            assert_eq!(desk.kept(), [1; 3], "{meta}");
+            assert_eq!(desk.stored(), [1; 3], "{meta}");
         }
         let () = server.ask(&["HSET", LEASES, "meta", &known]);
         there.try_acquire("other", joe, MINUTE).await.unwrap();
@@ -739,7 +739,7 @@ fn a_namespace_of_another_version_is_left_alone() {
 }
 
 #[test]
-fn scripts_that_the_server_does_not_know_are_told_again() {
+fn scripts_that_the_server_does_not_know_are_sent_again() {
     at_desk(|desk| async move {
         let Desk { here, jane, server, .. } = &*desk;
         for _ in 0..3 {
@@ -751,9 +751,9 @@ fn scripts_that_the_server_does_not_know_are_told_again() {
     });
 }
 
-/// What the crate's page says that it needs.
+/// The rights are those that the crate's page lists.
 #[test]
-fn a_user_needs_few_rights() {
+fn a_user_needs_only_the_listed_rights() {
     const RIGHTS: &str = "on >secret ~{keylatch:desk}:* &{keylatch:desk}:* +info +subscribe +publish +eval +evalsha +time +hget +hmget \
         +hset +hdel +hlen +del +zadd +zrem +zscore +zrangebyscore +zrangebylex";
     let server = Server::start();
@@ -774,7 +774,7 @@ fn a_user_needs_few_rights() {
         leases.release_expired().await.unwrap();
         assert_eq!(leases.owned_by(grant.owner()).await.unwrap().len(), 1);
         assert_eq!(leases.release_all(grant.owner()).await.unwrap(), 1);
-        // And may do no harm to others.
+        // Without its keys the user is denied.
         let () = server.ask(&["ACL", "SETUSER", "secretary", "resetkeys"]);
         let refused = leases.try_acquire("report", &jane, MINUTE).await;
         assert!(matches!(refused, Err(AcquireError::Engine(Error::Denied { .. }))), "{refused:?}");
@@ -783,16 +783,16 @@ fn a_user_needs_few_rights() {
     });
 }
 
-/// It does not take up the time of the operation: nothing changes while that waits.
+/// The operation does not wait for its timeout, because waiting changes nothing.
 #[test]
-fn who_is_not_let_in_is_told_at_once_and_why() {
+fn a_denied_user_is_an_error_at_once_with_the_reason() {
     let server = Server::start();
     on_tokio(async {
         let () = server.ask(&["ACL", "SETUSER", "secretary", "on", ">secret", "~*", "&*", "+@all"]);
         let () = server.ask(&["ACL", "SETUSER", "visitor", "on", ">secret", "~*", "&*", "-@all", "+hello", "+client"]);
         for (user, password, code) in [("secretary", "wrong", "WRONGPASS"), ("visitor", "secret", "NOPERM")] {
             let url = format!("redis://{user}:{password}@{}", server.address());
-            // Far longer than a test may take.
+            // This timeout is far longer than a test may take.
             let options = options().timeout(Duration::from_secs(600));
             let leases = Leases::with_engine(options.connect(redis::Client::open(url).unwrap()));
             let denied = leases.try_acquire("report", &Owner::named("jane"), MINUTE).await.unwrap_err();
@@ -804,12 +804,12 @@ fn who_is_not_let_in_is_told_at_once_and_why() {
 }
 
 #[test]
-fn a_replica_is_not_the_one_that_decides() {
+fn an_engine_leaves_a_replica() {
     at_desk_with(settings().timeout(SECOND), |desk| async move {
         let Desk { here, jane, server, .. } = &*desk;
         let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
         let () = server.ask(&["REPLICAOF", "127.0.0.1", "1"]);
-        // The connection is there, and of no use any more: another one might lead elsewhere.
+        // The connection is open but useless: the next one might lead to the primary.
         while !matches!(here.release(&grant).await, Err(ReleaseError::Engine(Error::Unconnected { .. }))) {
             sleep(millis(10)).await;
         }
@@ -820,10 +820,10 @@ fn a_replica_is_not_the_one_that_decides() {
     });
 }
 
-/// A replica is promoted, grants, and the first server is a primary again before it has taken over what the other had: it was not started
-/// anew, and knows nothing of that.
+/// A replica is promoted and grants leases. Then the first server becomes a primary again, before it has received the
+/// other's data: it was not restarted, and does not know these leases.
 #[test]
-fn a_primary_that_was_a_replica_for_a_while_grants_nothing_until_all_is_over() {
+fn a_primary_that_was_a_replica_for_a_while_is_quarantined() {
     let other = Server::start();
     on_tokio(async {
         let desk = trusting_desk().await;
@@ -837,7 +837,7 @@ fn a_primary_that_was_a_replica_for_a_while_grants_nothing_until_all_is_over() {
         while !told(&other, "master_link_status:up") {
             sleep(millis(20)).await;
         }
-        // That there is a replica now is no reason, though the history of the data has another name.
+        // A new replica causes no quarantine, although the history of the data has another name.
         let mut last = there.try_acquire("other", joe, MINUTE).await.unwrap();
         while !told(&other, &format!("master_repl_offset:{}", offset(server))) {
             sleep(millis(20)).await;
@@ -847,17 +847,21 @@ fn a_primary_that_was_a_replica_for_a_while_grants_nothing_until_all_is_over() {
         others.engine().init().await.unwrap();
         let granted = others.try_acquire("door", joe, MINUTE).await.unwrap();
         assert!(granted.token() > last.token());
-        // There and back at once, before it takes over what the other has: the connections go on.
+        // The server follows the other one, and becomes a primary again before it receives its data: connections stay
+        // open.
         let mut there_and_back = redis::pipe();
         there_and_back.atomic().cmd("REPLICAOF").arg("127.0.0.1").arg(other.address().port());
         there_and_back.cmd("REPLICAOF").arg("NO").arg("ONE");
         let () = there_and_back.query(&mut server.client().get_connection().unwrap()).unwrap();
         assert!(told(server, "role:master"));
-        assert!(is_quarantined(&here.try_acquire("door", jane, MINUTE).await), "joe has it");
+        assert!(
+            is_quarantined(&here.try_acquire("door", jane, MINUTE).await),
+            "the server granted Joe's lease to Jane"
+        );
         assert!(is_quarantined(&there.try_acquire("other", joe, MINUTE).fresh_token().await));
         here.renew(&before).await.unwrap();
         here.release(&before).await.unwrap();
-        // Once.
+        // There is only one quarantine.
         here.engine().init().await.unwrap();
         for _ in 0..3 {
             let next = there.try_acquire("other", joe, MINUTE).fresh_token().await.unwrap();
@@ -873,9 +877,9 @@ fn offset(server: &Server) -> u64 {
     offset.unwrap().parse().unwrap()
 }
 
-/// The last replica is gone for long, and then the history of the data has another name: nobody was promoted.
+/// When the last replica has been gone for long, the history of the data gets another name without a promotion.
 #[test]
-fn a_primary_whose_last_replica_is_gone_grants_on() {
+fn a_primary_whose_last_replica_is_gone_still_grants() {
     let other = Server::start();
     at_desk_with(settings().quarantine(LATE), |desk| async move {
         let Desk { here, jane, server, .. } = &*desk;
@@ -908,9 +912,9 @@ fn an_unreachable_server_is_an_error_in_time_that_contains_no_password() {
     });
 }
 
-/// Again and again, while four owners in two processes take turns.
+/// Each fault is inflicted again and again, while four owners in two processes take turns.
 #[test]
-fn whatever_is_done_to_the_server_one_has_it_and_all_go_on() {
+fn one_owner_at_a_time_has_the_lease_whatever_is_done_to_the_server() {
     const TTL: Duration = Duration::from_secs(1);
     const OFTEN: Duration = Duration::from_millis(50);
     let ways: [(Duration, &[&[&str]]); 5] = [
@@ -941,7 +945,7 @@ fn dropped_requests_leave_no_connection() {
     });
 }
 
-// --- The driver ----------------------------------------------------------------------------------------------------------
+// --- The driver -----------------------------------------------------------------------------------------------------
 
 #[test]
 fn an_engine_without_a_driver_is_stopped() {
@@ -952,9 +956,9 @@ fn an_engine_without_a_driver_is_stopped() {
     });
 }
 
-/// The last that it says, and its end, are seen at once.
+/// The driver sees the last answer and the end of the connection in the same poll.
 #[test]
-fn a_connection_that_ends_with_the_answer_that_opens_it_is_made_again() {
+fn a_connection_that_ends_with_the_answer_that_opens_it_is_replaced() {
     use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};
 
     async fn request(stream: &mut BufReader<DuplexStream>) -> Vec<String> {
@@ -972,7 +976,7 @@ fn a_connection_that_ends_with_the_answer_that_opens_it_is_made_again() {
         words
     }
 
-    /// A server until somebody asks a script of it, and it answers.
+    /// Answers as a server, up to the first script; then closes the connection.
     async fn serve(stream: DuplexStream, answers: Arc<AtomicUsize>) {
         let mut stream = BufReader::new(stream);
         loop {
@@ -992,7 +996,7 @@ fn a_connection_that_ends_with_the_answer_that_opens_it_is_made_again() {
         }
     }
 
-    // Of one thread, so that nobody looks between the answer and the end.
+    // With one thread, the driver does not run between the answer and the end.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let answers = Arc::new(AtomicUsize::new(0));
@@ -1008,13 +1012,14 @@ fn a_connection_that_ends_with_the_answer_that_opens_it_is_made_again() {
             }
         };
         let mut driver = std::pin::pin!(driver);
-        let both = futures_lite::future::or(answered, async { panic!("it ends: {:?}", driver.as_mut().await) });
-        tokio::time::timeout(20 * SECOND, both).await.expect("it dials again");
+        let both =
+            futures_lite::future::or(answered, async { panic!("the driver ended: {:?}", driver.as_mut().await) });
+        tokio::time::timeout(20 * SECOND, both).await.expect("the driver does not connect again");
         drop(engine);
     });
 }
 
-/// No runtime of tokio's is needed, and calls may block.
+/// The engine needs no tokio runtime, and its calls may block.
 #[test]
 fn the_engine_runs_on_another_runtime() {
     use tokio_util::compat::FuturesAsyncReadCompatExt;
@@ -1049,9 +1054,9 @@ fn the_driver_of_a_dropped_engine_ends_although_the_server_is_silent() {
     on_tokio(cases::the_driver_of_a_dropped_engine_ends_although_the_server_is_silent(&server, connect));
 }
 
-/// Late, what it was asked may be done.
+/// A release may be carried out late.
 #[test]
-fn what_a_token_names_is_released_late_and_nothing_else() {
+fn a_late_release_with_a_token_ends_only_that_tenure() {
     at_desk(|desk| async move {
         let engine = desk.here.engine();
         let report = Resource::from("report");

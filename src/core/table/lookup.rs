@@ -58,7 +58,7 @@ impl Join {
         if self == Join::Claim { Unit::Claim } else { Unit::Hold(access) }
     }
 
-    /// Returns the unit with which the entry has been made.
+    /// Returns the outcome for an entry that has just been made with this unit.
     #[inline]
     fn made<K, V: Payload>(self, unit: UnitOf<K, V>) -> Joined<K, V> {
         if self == Join::Claim { Joined::Claim(unit) } else { Joined::Hold(unit) }
@@ -69,13 +69,13 @@ impl Join {
 pub(crate) trait Source<K, V: Payload> {
     fn join(&mut self, core: &Core<K, V>, join: Join, access: Access) -> Joined<K, V>;
 
-    /// Takes the key for a new entry, if that is possible under the shard lock. The caller must use it.
+    /// Gives the key for a new entry, if that is possible under the shard lock. The caller must use the key.
     fn give(&mut self) -> Option<K> {
         None
     }
 }
 
-/// A borrowed key and its tag. The entry is looked up, and made if there is none.
+/// A borrowed key and its tag. The entry is looked up, and made if it does not exist.
 pub(crate) struct Key<'q, Q: ?Sized> {
     pub(super) tag: Tag,
     pub(super) key: &'q Q,
@@ -87,7 +87,7 @@ impl<'q, Q: ?Sized + Hash> Key<'q, Q> {
         Key { tag: Tag::of(hasher.hash_one(key)), key }
     }
 
-    /// Makes it for a key whose tag is known.
+    /// Makes the source for a key whose tag is known.
     #[inline]
     pub(crate) fn tagged(tag: Tag, key: &'q Q) -> Self {
         Key { tag, key }
@@ -142,10 +142,10 @@ impl<K, Q: ?Sized + Equivalent<K>> Ask<K> for Key<'_, Q> {
     }
 }
 
-/// An owned key, which moves into the entry if that is made.
+/// An owned key, which moves into the entry if the entry is made.
 pub(crate) struct OwnedKey<K> {
     tag: Tag,
-    /// `None` when it has moved into the entry.
+    /// The key; `None` after it has moved into the entry.
     key: Option<K>,
 }
 
@@ -178,7 +178,7 @@ impl<K: Eq, V: Payload> Source<K, V> for OwnedKey<K> {
     }
 }
 
-/// An entry of which the caller has, and keeps, a unit.
+/// An entry of which the caller has a unit, and keeps it.
 impl<K, V: Payload> Source<K, V> for Live<'_, K, V> {
     #[inline]
     fn join(&mut self, core: &Core<K, V>, join: Join, access: Access) -> Joined<K, V> {
@@ -199,7 +199,7 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// A hold if that is possible at once, else a claim.
+    /// Returns a hold if that is possible at once, else a claim.
     ///
     /// # Panics
     /// If the entry has [`MAX_UNITS`] units.
@@ -307,7 +307,7 @@ impl<K, V: Payload> Core<K, V> {
         });
         if made.is_some() {
             core::mem::forget(lent); // it is empty, but the compiler does not know that
-        } // otherwise the unused key is dropped, which may panic, while no other value would be leaked by that
+        } // otherwise dropping it drops the unused key, which may panic; nothing else would be leaked by that
         made
     }
 
@@ -384,6 +384,22 @@ impl<K, V: Payload> Core<K, V> {
         })
     }
 
+    /// Returns a claim of an existing entry; `None` if there is no entry.
+    ///
+    /// # Panics
+    /// If the entry has [`MAX_UNITS`] units.
+    #[inline]
+    pub(crate) fn find_claim(&self, key: &impl Ask<K>) -> Option<Claim<K, V>> {
+        let joined = self.shard(key.tag()).with(|shard| {
+            let entry = shard.find(key.tag(), |other| key.is(other))?;
+            Some(Join::Claim.entry(Access::Exclusive, entry, self.rules()))
+        });
+        match joined? {
+            Joined::Hold(unit) | Joined::Claim(unit) => Some(unit.into_claim()),
+            Joined::Refused | Joined::Full => full(),
+        }
+    }
+
     /// Adds slots to a shard, and returns one of them.
     #[cold]
     fn more(&self, tag: Tag) -> Spare<K, V> {
@@ -416,5 +432,7 @@ impl<K, V: Payload> Drop for Lent<'_, K, V> {
 #[cold]
 #[inline(never)]
 pub(in crate::core) fn full() -> ! {
-    panic!("keylatch: too many holders or waiters for one key or latch: it can have at most {MAX_UNITS}")
+    panic!(
+        "keylatch: too many users (holders, waiters, handles, unfinished futures) of one key or latch: at most {MAX_UNITS}"
+    )
 }

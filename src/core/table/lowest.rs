@@ -10,10 +10,10 @@ pub(super) struct Lowest<const SETS: usize> {
     filled: Vec<Row<SETS>>,
 }
 
-/// Bits for each set.
+/// A row: bits for each set.
 type Row<const SETS: usize> = [usize; SETS];
 
-/// The number of bits.
+/// The number of bits in a row.
 const BITS: u32 = usize::BITS;
 
 /// The number of rows for which memory is kept.
@@ -45,7 +45,7 @@ impl<const SETS: usize> Lowest<SETS> {
 
     #[cold]
     fn grow(&mut self, row: usize) {
-        // The first row alone, for a microcontroller; then twice as many.
+        // The first row is allocated alone, for a microcontroller; then the capacity doubles.
         if self.rows.is_empty() {
             self.rows.reserve_exact(row + 1);
         }

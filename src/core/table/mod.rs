@@ -1,4 +1,4 @@
-//! The table layer: which entry a key has, and how entries are made and retired.
+//! The table layer: the entry of each key, and how entries are made and retired.
 //!
 //! ```text
 //! lookup   finds the entry of a key, or makes it         shard lock; between two looks a key that owns memory is made
@@ -46,18 +46,19 @@ pub(super) use self::lookup::full;
 pub(crate) use self::lookup::{Ask, Key, OwnedKey, Source};
 pub(crate) use self::observer::Observer;
 pub(crate) use self::payload::Payload;
-pub(crate) use self::slot::{Claim, Hold, Live, TypedAccess};
+pub(crate) use self::slot::{Claim, ClaimIn, CoreRef, EntryTypes, Hold, HoldIn, Live, TypedAccess};
 pub(crate) use self::tag::Tag;
 pub(crate) use self::value::Valued;
 pub(crate) use self::values::Busy;
 pub(crate) use self::visit::Ending;
 
 use self::shard::Shard;
+use self::slot::IsCore;
 
 /// The settings of a table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Config {
-    /// A power of two.
+    /// The number of shards, a power of two.
     pub(crate) shards: usize,
     pub(crate) capacity: usize,
     /// The number of free entries to keep in all, if it was set.
@@ -89,9 +90,11 @@ pub struct Core<K, V: Payload> {
 pub(crate) struct Identity {
     /// The number of the table, which is unique. (On 32 bits it repeats after four billion tables.)
     table: usize,
-    /// The address of the entry. That of a forgotten hold may be reused after its table is dropped.
+    /// The address of the entry. The address of a forgotten hold may be reused after its table is dropped.
     address: usize,
 }
+
+impl<K, V: Payload> IsCore<K, V> for Core<K, V> {}
 
 type PaddedShard<K, V> = CachePadded<Lock<Shard<K, V>>>;
 
@@ -102,6 +105,8 @@ impl<K, V: Payload> core::panic::UnwindSafe for Claim<K, V> {}
 impl<K, V: Payload> core::panic::RefUnwindSafe for Claim<K, V> {}
 impl<K, V: Payload, M> core::panic::UnwindSafe for Hold<K, V, M> {}
 impl<K, V: Payload, M> core::panic::RefUnwindSafe for Hold<K, V, M> {}
+impl<R> core::panic::UnwindSafe for CoreRef<'_, R> {}
+impl<R> core::panic::RefUnwindSafe for CoreRef<'_, R> {}
 
 /// The number of free entries that a shard keeps by default.
 const SPARES_PER_SHARD: usize = 64;
@@ -221,7 +226,7 @@ impl<K, V: Payload> Core<K, V> {
 
 #[cfg(target_has_atomic = "ptr")]
 fn next_number() -> usize {
-    // Not part of a protocol, so the model checkers need not see it.
+    // The counter is not part of a protocol, so the model checkers need not see it.
     use core::sync::atomic::{AtomicUsize, Ordering};
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)

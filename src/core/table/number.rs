@@ -1,6 +1,6 @@
 //! The numbers of slots.
 
-/// A slot's number in its shard: that of its chunk, and its index in the chunk.
+/// A slot's number in its shard: its chunk's number, and its index in the chunk.
 #[derive(Clone, Copy)]
 pub(super) struct Number(pub(super) u32);
 

@@ -9,14 +9,14 @@ use crate::wait_event::{WaitEvent, WaitId, WaitMode, WaitPhase};
 
 /// User code that is called when a wait begins and when it ends, with no internal lock held.
 pub(crate) struct Observer<K> {
-    /// The number of the last wait. Not part of a protocol, so it is no checker's atomic.
+    /// The number of the last wait. It is not part of a protocol, so it is not a checker's atomic.
     last: AtomicU32,
     call: Box<Call<K>>,
 }
 
 type Call<K> = dyn Fn(&WaitEvent<'_, K>) + Send + Sync;
 
-// It is only called while the table is consistent.
+// The observer is only called while the table is consistent.
 impl<K> core::panic::UnwindSafe for Observer<K> {}
 impl<K> core::panic::RefUnwindSafe for Observer<K> {}
 

@@ -65,15 +65,15 @@ pub trait Payload: Sized {
         }
     }
 
-    /// Returns whether there is a value. Exact for a caller that has a hold, or has the shard lock of an entry without
-    /// holders; otherwise a snapshot.
+    /// Returns whether there is a value. The answer is exact for a caller that has a hold, or has the shard lock of an
+    /// entry without holders; otherwise it is a snapshot.
     #[inline(always)]
     fn is_present(marks: &Self::Marks) -> bool {
         Self::marks(marks).is_some_and(Marks::is_present)
     }
 
-    /// Sets whether there is a value. The caller has exclusive use of the entry. If `sole`, it found that out under the
-    /// shard lock, and a plain store suffices.
+    /// Sets whether there is a value. The caller has exclusive use of the entry. If `sole`, it established that under
+    /// the shard lock, and a plain store suffices.
     #[inline(always)]
     fn set_present(marks: &Self::Marks, present: bool, sole: bool) {
         if let Some(marks) = Self::marks(marks) {
@@ -89,7 +89,7 @@ pub trait Payload: Sized {
         }
     }
 
-    /// Counts a new handle, or a dropped one.
+    /// Counts a new handle (`comes`), or a dropped one.
     #[inline(always)]
     fn note_handle(marks: &Self::Marks, comes: bool) {
         if let Some(marks) = Self::marks(marks) {
@@ -107,7 +107,7 @@ pub trait Payload: Sized {
 impl Payload for () {
     const VALUES: bool = false;
 
-    /// Uninhabited, so that an optional value takes no space, and its checks are optimised away.
+    /// `Infallible` is uninhabited, so that an optional value takes no space, and its checks are optimised away.
     type Value = Infallible;
     type Marks = ();
     type Kept = ();

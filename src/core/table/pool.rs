@@ -15,7 +15,7 @@ use super::slot::{Chunk, Live, SlotIndex, SlotRef, Spare};
 pub(super) struct Pool<K, V: Payload> {
     /// The chunks by number. The last place is in use.
     chunks: Vec<Option<Chunk<K, V>>>,
-    /// The [sets](VACANT) of their numbers.
+    /// The [sets](VACANT) of chunk numbers.
     numbers: Lowest<3>,
     /// The number of free slots, over all chunks.
     free: u32,
@@ -64,7 +64,7 @@ impl<K, V: Payload> Pool<K, V> {
         self.free += chunk.free();
         let id = self.numbers.first(VACANT).unwrap_or(self.chunks.len() as u32);
         if id as usize == self.chunks.len() {
-            // Twice the room, but from one on, and not from four: on a microcontroller there may never be more.
+            // Doubles the capacity, starting at one rather than four: a microcontroller may never need more.
             if self.chunks.len() == self.chunks.capacity() {
                 self.chunks.reserve_exact(self.chunks.len().max(1));
             }
@@ -76,7 +76,7 @@ impl<K, V: Payload> Pool<K, V> {
         Ok(())
     }
 
-    /// The number of free slots.
+    /// Returns the number of free slots.
     #[inline]
     pub(super) fn free(&self) -> u32 {
         self.free
@@ -89,8 +89,8 @@ impl<K, V: Payload> Pool<K, V> {
         self.change(id, |chunk| chunk.take(id))
     }
 
-    /// Returns the slot's chunk if it is idle and there are enough free slots without it, `kept` of them and one beside
-    /// the pool. The caller drops it outside the lock, because it may contain old keys.
+    /// Returns the slot's chunk if all of its slots are free, and enough slots are free without it: `kept` of them in
+    /// the pool, and one beside it. The caller drops the chunk outside the lock, because it may contain old keys.
     pub(super) fn put(&mut self, spare: Spare<K, V>, kept: u32) -> Option<Chunk<K, V>> {
         let id = spare.chunk();
         self.change(id, |chunk| chunk.put(spare));
@@ -133,7 +133,7 @@ impl<K, V: Payload> Pool<K, V> {
         }
     }
 
-    /// The number of free slots that have an old key.
+    /// Returns the number of free slots that have an old key.
     pub(super) fn keyed(&self) -> u32 {
         self.keyed
     }

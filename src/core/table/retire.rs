@@ -37,10 +37,10 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Releases a hold of a call that holds several entries: it wakes and drops nothing yet, and leaves the waiters to
+    /// Releases a hold of a call that holds several entries. Wakes and drops nothing yet, and leaves the waiters to
     /// wake in `batch`. The returned claim keeps the entry until the caller has released all holds, woken all waiters,
-    /// and [withdraws](Core::withdraw) it. There is no claim if nothing would be dropped with this user, or if the
-    /// entry has [`MAX_UNITS`] units, whose owners then retire it.
+    /// and [withdraws](Core::withdraw) the claim. There is no claim if nothing would be dropped with this user, or if
+    /// the entry has [`MAX_UNITS`] units, whose owners then retire it.
     #[inline]
     pub(crate) fn unlock<M: TypedAccess>(
         &self,
@@ -74,6 +74,7 @@ impl<K, V: Payload> Core<K, V> {
     }
 
     /// Returns the address that a leaving user needs if it sweeps by itself: after it has left it asks what is [to
+    /// Returns the address that a leaving user needs if it sweeps by itself: after it has left, it asks what is [to
     /// sweep](Core::to_sweep), and it [sweeps](Core::sweep_now) last of all.
     #[inline]
     fn entry_address(&self, entry: Live<'_, K, V>) -> Option<EntryAddress> {
@@ -163,7 +164,7 @@ impl<K, V: Payload> Core<K, V> {
     /// Cancels a request: gives up its claim, its position in the queue, and a hold that it was already granted, which
     /// passes to the next waiter.
     pub(crate) fn cancel<M: TypedAccess>(&self, claim: Claim<K, V>, mode: M, ticket: Ticket) {
-        // Dropped after the batch: it sweeps once the wakers have run.
+        // The guard is dropped after the batch, so it sweeps once the wakers have run.
         let _sweeping = self.sweeping(claim.live());
         let mut batch = WakeBatch::default();
         match self.leave_queue(claim.live(), ticket, &mut batch) {
@@ -173,7 +174,7 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Removes the entry with its last unit. Fails if it has other units by now.
+    /// Removes the entry with its last unit. Fails if the entry has other units by now.
     #[inline]
     fn retire(&self, last: UnitOf<K, V>, sole: Word) -> Result<(), UnitOf<K, V>> {
         let tag = Tag::from_bits(last.live().state().tag());
@@ -208,7 +209,7 @@ pub(super) struct Dead<K, V: Payload> {
 }
 
 /// See [`Core::sweeping`].
-#[must_use = "it is for the end of the step"]
+#[must_use = "bind it: it works when it is dropped at the end of the step"]
 pub(crate) struct Sweeping<'a, K, V: Payload> {
     core: &'a Core<K, V>,
     left: Option<EntryAddress>,

@@ -1,4 +1,4 @@
-//! The shards: how an entry is found, made and removed.
+//! The shards: finding, making and removing entries.
 
 use alloc::vec::Vec;
 
@@ -7,7 +7,7 @@ use hashbrown::HashTable;
 use super::number::SLOTS;
 use super::payload::Payload;
 use super::pool::Pool;
-use super::slot::{Chunk, Live, SlotIndex, SlotRef, Spare, UnitOf};
+use super::slot::{Chunk, Claim, Live, SlotIndex, SlotRef, Spare, UnitOf, Unshared};
 use super::tag::Tag;
 use crate::core::wait::word::{Unit, Word};
 
@@ -21,7 +21,7 @@ pub(super) struct Shard<K, V: Payload> {
     rest: HashTable<SlotIndex>,
     /// The slot that was freed last, for quick reuse.
     hot: Option<Spare<K, V>>,
-    /// Whether there may be one.
+    /// Whether `hot` may be used.
     keeps_hot: bool,
     pool: Pool<K, V>,
     /// The state kept for the entries' payloads.
@@ -82,7 +82,14 @@ impl<K, V: Payload> Shard<K, V> {
         self.rest.find(tag.bucket_hash(), is_it).map(|slot_index| self.pool.look(slot_index))
     }
 
-    /// Makes an entry of a spare slot that has its key already. The caller has seen, under the same lock, that the key has none.
+    /// Gives up a claim of an entry of this shard, if only the value's own claim keeps the entry besides.
+    #[inline]
+    pub(super) fn unshared(&self, claim: Claim<K, V>) -> Result<Unshared<'_, K, V>, Claim<K, V>> {
+        claim.into_unshared()
+    }
+
+    /// Makes an entry of a spare slot that already contains the entry's key. The caller has seen, under the same lock,
+    /// that the key has no entry.
     #[inline]
     pub(super) fn insert(&mut self, tag: Tag, spare: Spare<K, V>, unit: Unit) -> UnitOf<K, V> {
         let published = spare.publish_kept(tag.bits(), unit, &mut self.kept);
@@ -126,7 +133,7 @@ impl<K, V: Payload> Shard<K, V> {
         });
     }
 
-    /// Removes an entry with its last unit, if the word is `sole`. Fails if it has other units by now.
+    /// Removes an entry with its last unit, if the word is `sole`. Fails if the entry has other units by now.
     #[inline]
     pub(super) fn retire(&mut self, unit: UnitOf<K, V>, sole: Word) -> Result<Spare<K, V>, UnitOf<K, V>> {
         let last = unit.last(sole)?;
@@ -145,8 +152,9 @@ impl<K, V: Payload> Shard<K, V> {
         let found = self.rest.find_entry(tag_of(last).bucket_hash(), |slot_index| self.pool.look(slot_index).is(last));
         let (slot_index, _) = found.ok()?.remove();
         let slot_ref = self.pool.recall(slot_index);
-        // A table has up to 16/7 buckets for each that it was asked for: with less than 4 it would try again and again. The buckets are
-        // counted, because removed entries lower the capacity without freeing memory.
+        // A table has up to 16/7 buckets for each entry of the requested capacity: if it shrank with fewer than 4, it
+        // would try again and again. The buckets are counted, because removed entries lower the capacity without
+        // freeing memory.
         let buckets = self.rest.num_buckets();
         if buckets > self.rest_kept().saturating_mul(4) && self.rest.len() < buckets / 8 {
             self.shrink_rest();
@@ -176,7 +184,8 @@ impl<K, V: Payload> Shard<K, V> {
         self.hot.is_some()
     }
 
-    /// Returns whether that slot still has an old key that must be dropped.
+    /// Returns whether the slot that [`take_spare`](Self::take_spare) would return next still has an old key, which must
+    /// be dropped.
     #[inline]
     pub(super) fn next_is_keyed(&self) -> bool {
         self.hot.as_ref().is_some_and(Spare::has_old_key)
@@ -194,8 +203,8 @@ impl<K, V: Payload> Shard<K, V> {
         spare
     }
 
-    /// Slots are reused where that lets chunks be given back if so many are free: more than are kept for reuse, and more than a quarter
-    /// of those in use.
+    /// Decides the order in which slots are reused. If more slots are free than are kept for reuse, and more than a
+    /// quarter of those in use, the order is one that lets chunks be freed.
     fn look_at_pool(&mut self) {
         let free = self.pool.free();
         let is_sparse = free >= self.spares_kept && 4 * free as usize >= self.len();
@@ -225,7 +234,7 @@ impl<K, V: Payload> Shard<K, V> {
 
     /// Returns whether a slot that is freed now may keep its key.
     pub(super) fn keeps_keys(&self) -> bool {
-        // `hot` has one, if it is there.
+        // The slot in `hot`, if there is one, has an old key.
         self.pool.keyed() + u32::from(self.hot.is_some()) < self.spares_kept
     }
 

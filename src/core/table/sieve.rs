@@ -13,34 +13,35 @@ use crate::core::slab::NONE;
 
 /// The slots that have a value, by number, in order of insertion.
 pub(super) struct Sieve {
-    /// Of each chunk's slots, by its number; those that have been needed.
+    /// The links of each chunk's slots, by the chunk's number. Allocated when a slot of the chunk first gets a value.
     links: Vec<Option<Box<Links>>>,
     head: u32,
     tail: u32,
-    /// The slot at the hand; `NONE` for the tail.
+    /// The slot at the hand; `NONE` if the hand is at the tail.
     hand: u32,
     len: usize,
-    /// The number of chunks for which it keeps its memory.
+    /// The number of chunks for which the sieve keeps its memory.
     kept: usize,
 }
 
 type Links = [Link; SLOTS];
 
-/// The neighbours: the slot inserted next, and the one inserted before; the slot's own number where there is none.
+/// The neighbours of a slot: the slot inserted next, and the one inserted before. A slot without such a neighbour has
+/// its own number there.
 #[derive(Clone, Copy)]
 struct Link {
     newer: u32,
     older: u32,
 }
 
-/// A sieve keeps room for this many chunks.
+/// The number of chunks for which a sieve always keeps room.
 const KEPT: usize = 4;
 
 /// The link of a slot that is not in the order.
 const OUT: Link = Link { newer: NONE, older: NONE };
 
 impl Sieve {
-    /// One that holds `capacity` slots before anything is allocated.
+    /// Creates a sieve that holds `capacity` slots before anything else is allocated.
     pub(super) fn with_capacity(capacity: usize) -> Self {
         let chunks = capacity.div_ceil(SLOTS);
         let links = (0..chunks).map(|_| Some(Box::new([OUT; SLOTS]))).collect();
@@ -159,7 +160,7 @@ mod tests {
         (0..(CHUNKS * SLOTS) as u32).for_each(|number| sieve.push(number));
         let chunks = |sieve: &Sieve| sieve.links.iter().flatten().count();
         assert_eq!(chunks(&sieve), CHUNKS);
-        // From the front, but for the last chunk; then that.
+        // All chunks but the last are forgotten from the front; then the last.
         for chunk in 0..CHUNKS {
             (0..SLOTS).for_each(|slot| sieve.remove((chunk * SLOTS + slot) as u32));
             sieve.forget_chunk(chunk, if chunk + 1 < CHUNKS { CHUNKS } else { 0 });
@@ -171,11 +172,11 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list in order, whose hand is a position.
+        /// Compares the sieve with a list in order, whose hand is a position.
         #[test]
         fn every_operation_agrees_with_a_model_of_a_list(steps in prop::collection::vec((0..4u8, 0..12u32), 0..200)) {
             let mut sieve = Sieve::with_capacity(0);
-            // Oldest first; the hand is the number that it is at.
+            // The list is ordered from the oldest; the hand is the number at which it stands.
             let (mut list, mut hand) = (Vec::<u32>::new(), None::<u32>);
             for (step, number) in steps {
                 let place = list.iter().position(|&other| other == number);

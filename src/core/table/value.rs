@@ -9,7 +9,7 @@ use crate::sync::{AtomicU32, Ordering};
 /// The payload of a map: an entry has a value of type `T`, or none.
 ///
 /// `pub` because sealed traits name it; other crates cannot.
-#[allow(unreachable_pub, missing_debug_implementations)] // there are none
+#[allow(unreachable_pub, missing_debug_implementations)] // there is no value of this type
 pub struct Valued<T>(PhantomData<T>);
 
 /// The state of an entry's value that can be read without a hold.
@@ -21,9 +21,10 @@ pub struct Valued<T>(PhantomData<T>);
 /// | 2 to 7 | the number of handles of the entry; 63 means 63 or more |
 /// | 8 to 31 | the high bits of the version, the low ones of which are `low` |
 ///
-/// The version is that of the last value, even if that has been removed: so later versions continue from it. The
-/// version and `PRESENT` change only by a caller with exclusive use of the entry, and `PRESENT` only under the shard
-/// lock; the other bits may change at any time. The entry's word, or the shard lock, orders accesses of the version.
+/// The version is that of the last value, even if that value has been removed, so later versions continue from it. Only
+/// a caller with exclusive use of the entry changes the version and `PRESENT`, and it changes `PRESENT` only under the
+/// shard lock; the other bits may change at any time. The entry's word, or the shard lock, orders accesses of the
+/// version.
 #[allow(unreachable_pub, missing_debug_implementations)]
 pub struct Marks {
     low: AtomicU32,
@@ -43,24 +44,24 @@ pub struct Kept {
     high_water: u64,
     /// The number of values.
     pub(super) values: usize,
-    /// Where their number is bounded.
+    /// The bound on the number of values, if there is one.
     pub(super) bound: Option<Box<Bound>>,
 }
 
 /// The state of a shard whose number of values is bounded.
 ///
-/// Each value is either in the sieve or *parked*, because its entry is in use, or was when the sieve's hand visited it.
-/// (The number of parked values is the difference.) The last user of a parked value puts it into the sieve. So each use
+/// Each value is either in the sieve or *parked*: its entry is in use, or was in use when the sieve's hand last reached it.
+/// (The number of parked values is [`Kept::values`] minus the length of the sieve.) The last user of a parked value puts it into the sieve. So each use
 /// costs a constant number of steps, however many values are in use.
 pub(super) struct Bound {
     pub(super) most: usize,
     pub(super) sieve: Sieve,
-    /// Whether the table's [`Excess`] says so of the shard.
+    /// Whether the table's [`Excess`] contains the shard.
     exceeds: bool,
 }
 
-/// The shards of a table that have parked values, or too many values: a release in another shard need not sweep. Empty
-/// if values are not bounded.
+/// The shards of a table that have parked values, or too many values. A release in any other shard need not sweep.
+/// Empty if values are not bounded.
 #[allow(unreachable_pub, missing_debug_implementations)]
 pub struct Excess(Box<[AtomicU32]>);
 
@@ -77,7 +78,7 @@ impl Marks {
         self.high.store(((kept.high_water >> u32::BITS) as u32) << VERSION_SHIFT, Ordering::Relaxed);
     }
 
-    /// Whether there is a value.
+    /// Returns whether there is a value.
     #[inline]
     pub(super) fn is_present(&self) -> bool {
         self.high.load(Ordering::Relaxed) & PRESENT != 0
@@ -152,7 +153,7 @@ impl Excess {
         Excess((0..if is_bounded { shards } else { 0 }).map(|_| AtomicU32::new(0)).collect())
     }
 
-    /// Whether the table's values are bounded.
+    /// Returns whether the table's values are bounded.
     #[inline]
     pub(super) fn is_bounded(&self) -> bool {
         !self.0.is_empty()

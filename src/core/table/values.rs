@@ -1,4 +1,4 @@
-//! Values of entries: stored, taken out, looked at, and evicted.
+//! Values of entries: storing, taking, reading and evicting them.
 
 use alloc::vec::Vec;
 use core::convert::Infallible;
@@ -8,7 +8,7 @@ use super::lookup::{Ask, OwnedKey, Source};
 use super::payload::Payload;
 use super::retire::Dead;
 use super::shard::Shard;
-use super::slot::{Claim, Hold, Live, TypedAccess};
+use super::slot::{Claim, Hold, Live, TypedAccess, Unshared};
 use super::tag::Tag;
 use super::value::{Kept, Marks, Valued};
 use crate::core::wait::word::{Unit, Word};
@@ -16,7 +16,7 @@ use crate::core::wait::{Access, Holds, ReleaseFor, WakeBatch};
 use crate::panics::Panics;
 use crate::sync::give_way;
 
-/// The entry is in use, or needs an allocation, so the caller has to acquire it.
+/// The error of a call whose entry is in use, or needs an allocation: the caller has to acquire the key.
 #[derive(Debug)]
 pub(crate) struct Busy<T>(pub(crate) T);
 
@@ -57,7 +57,7 @@ impl<K, T> Core<K, Valued<T>> {
         self.shard(tag).with(|shard| {
             let claim = hold.live().claim_for_value();
             hold.store(value, claim);
-            // It is in use, so in a bounded table it is parked.
+            // The value is in use, so in a bounded table it is parked.
             shard.kept.values += 1;
             self.note_excess(shard, tag);
         });
@@ -79,7 +79,7 @@ impl<K, T> Core<K, Valued<T>> {
         Some(value)
     }
 
-    /// The value, to be changed.
+    /// Returns the value, to be changed.
     #[inline]
     pub(crate) fn value_mut<'h, M: TypedAccess>(&self, hold: &'h mut Hold<K, Valued<T>, M>) -> Option<&'h mut T> {
         if Valued::<T>::is_present(hold.live().marks()) {
@@ -88,7 +88,7 @@ impl<K, T> Core<K, Valued<T>> {
         hold.value_mut()
     }
 
-    /// Uses up this many versions.
+    /// Leaves this many versions unused.
     pub(crate) fn skip_versions<M: TypedAccess>(&self, hold: &mut Hold<K, Valued<T>, M>, versions: u64) {
         assert!(hold.mode().access() == Access::Exclusive, "versions are used up by an exclusive hold");
         hold.live().marks().renew(versions);
@@ -102,13 +102,13 @@ impl<K, T> Live<'_, K, Valued<T>> {
         self.has_value().then(|| self.marks().version())
     }
 
-    /// Returns the version of the last value, even if that has been removed. The caller has a hold.
+    /// Returns the version of the last value, even if that value has been removed. The caller has a hold.
     #[inline]
     pub(crate) fn last_version(self) -> u64 {
         self.marks().version()
     }
 
-    /// Whether there is a value, at a glance.
+    /// Returns whether there is a value. The answer is a snapshot.
     #[inline]
     pub(crate) fn has_value(self) -> bool {
         Valued::<T>::is_present(self.marks())
@@ -117,15 +117,29 @@ impl<K, T> Live<'_, K, Valued<T>> {
 
 /// Operations of a caller without a hold: under the shard lock an unshared entry can be used as with an exclusive hold.
 impl<K, T> Core<K, Valued<T>> {
-    /// Looks at the value of a key. `look` runs under the shard lock.
+    /// Reads the value of a key. `look` runs under the shard lock.
     #[inline]
     pub(crate) fn peek<R>(&self, key: &impl Ask<K>, look: impl FnOnce(&T) -> R) -> Result<Option<R>, Busy<()>> {
         self.shard(key.tag()).with(|shard| {
             let Some(entry) = shard.find(key.tag(), |other| key.is(other)) else { return Ok(None) };
             let Some(unshared) = entry.unshared() else { return Err(Busy(())) };
-            Valued::<T>::note_use(entry.marks());
-            Ok(Some(look(unshared.value())))
+            Ok(Some(look_at(&unshared, look)))
         })
+    }
+
+    /// Looks at the value of an entry by a claim, which is given up. `look` runs under the shard lock.
+    #[inline]
+    pub(crate) fn peek_by<R>(
+        &self,
+        claim: Claim<K, Valued<T>>,
+        look: impl FnOnce(&T) -> R,
+    ) -> Result<R, Busy<Claim<K, Valued<T>>>> {
+        let (tag, address) = (tag_of(claim.live()), claim.live().address());
+        let seen = self.shard(tag).with(|shard| {
+            let unshared = shard.unshared(claim)?;
+            Ok(look_at(&unshared, look))
+        });
+        self.sweep_after(seen, tag, address)
     }
 
     /// Stores a value and returns the old one.
@@ -141,9 +155,7 @@ impl<K, T> Core<K, Valued<T>> {
             if let Some(entry) = shard.find(tag, |other| key.is(other)) {
                 let mut entry = entry.unshared()?;
                 address = entry.live().address();
-                entry.live().marks().renew(1);
-                Valued::<T>::note_use(entry.live().marks());
-                return Some(Some(core::mem::replace(entry.value_mut(), value.take()?)));
+                return Some(Some(write_over(&mut entry, value.take()?)));
             }
             if !shard.has_spare() || shard.next_is_keyed() {
                 return None;
@@ -174,6 +186,28 @@ impl<K, T> Core<K, Valued<T>> {
         }
     }
 
+    /// Replaces the value of an entry by a claim, which is given up, and returns the old value.
+    #[inline]
+    #[allow(clippy::type_complexity)] // an alias would hide more than it tells
+    pub(crate) fn insert_by(&self, claim: Claim<K, Valued<T>>, value: T) -> Result<T, Busy<(Claim<K, Valued<T>>, T)>> {
+        let (tag, address) = (tag_of(claim.live()), claim.live().address());
+        let old = self.shard(tag).with(|shard| match shard.unshared(claim) {
+            Ok(mut entry) => Ok(write_over(&mut entry, value)),
+            Err(claim) => Err((claim, value)),
+        });
+        self.sweep_after(old, tag, address)
+    }
+
+    /// Evicts excess values, if the claim of the entry at this address has been given up.
+    #[inline]
+    fn sweep_after<R, E>(&self, left: Result<R, E>, tag: Tag, address: usize) -> Result<R, Busy<E>> {
+        if left.is_ok() && self.exceeds(tag) {
+            // If the drop of an evicted value panics, the result is still dropped.
+            self.sweep(tag, address);
+        }
+        left.map_err(Busy)
+    }
+
     /// Takes the value of a key out.
     #[inline]
     pub(crate) fn remove_at_once(&self, key: &impl Ask<K>) -> Result<Option<T>, Busy<()>> {
@@ -190,6 +224,35 @@ impl<K, T> Core<K, Valued<T>> {
         drop(dead);
         removed
     }
+
+    /// Takes the value of an entry out by a claim, which is given up.
+    #[inline]
+    pub(crate) fn remove_by(&self, claim: Claim<K, Valued<T>>) -> Result<T, Busy<Claim<K, Valued<T>>>> {
+        let (tag, address) = (tag_of(claim.live()), claim.live().address());
+        let mut dead = Dead::default();
+        let removed = self.shard(tag).with(|shard| {
+            let (value, claim) = shard.unshared(claim).map_err(Busy)?.take();
+            self.retire_valued(shard, tag, address, claim, &mut dead);
+            Ok(value)
+        });
+        // If the drop of the key panics, the value is still dropped.
+        drop(dead);
+        removed
+    }
+}
+
+#[inline]
+fn look_at<K, T, R>(entry: &Unshared<'_, K, Valued<T>>, look: impl FnOnce(&T) -> R) -> R {
+    Valued::<T>::note_use(entry.live().marks());
+    look(entry.value())
+}
+
+/// Replaces the value and returns the old one.
+#[inline]
+fn write_over<K, T>(entry: &mut Unshared<'_, K, Valued<T>>, value: T) -> T {
+    entry.live().marks().renew(1);
+    Valued::<T>::note_use(entry.live().marks());
+    core::mem::replace(entry.value_mut(), value)
 }
 
 /// The bound.
@@ -204,7 +267,7 @@ impl<K, V: Payload> Core<K, V> {
         self.note_excess(shard, tag);
     }
 
-    /// Says whether there is something to sweep in the shard, which is that of this tag.
+    /// Records whether there is something to sweep in this shard, whose entries include one with this tag.
     #[inline]
     fn note_excess(&self, shard: &mut Shard<K, V>, tag: Tag) {
         if let (Some(kept), Some(excess)) = (V::keeps(&mut shard.kept), V::excess(&self.excess)) {
@@ -212,7 +275,7 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// An entry whose value is gone dies with the claim that the value had, and no other unit.
+    /// Retires an entry whose value has been removed, if the value's claim is its only unit.
     fn retire_valued(
         &self,
         shard: &mut Shard<K, V>,
@@ -260,17 +323,17 @@ impl<K, V: Payload> Core<K, V> {
         })
     }
 
-    /// Returns an unused value to the order.
+    /// Puts an unused value back into the sieve.
     fn unpark(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) {
         let Some((entry, number)) = shard.find_at(tag, address) else { return };
-        // A user that leaves after this check comes here, too.
+        // A user that leaves after this check calls this function, too.
         let idle = V::is_present(entry.marks()) && !is_used(entry, entry.state().word());
         if let Some(kept) = V::keeps(&mut shard.kept).filter(|_| idle) {
             kept.unpark(number);
         }
     }
 
-    /// Evicts a value other than this one, if there are too many. Examines only a few values.
+    /// Evicts a value other than this one, if there are too many values. Examines only a few values.
     fn evict(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) -> Eviction<K, V> {
         let not = shard.find_at(tag, address).map(|(_, number)| number);
         for _ in 0..LOOKED_AT {
@@ -278,7 +341,7 @@ impl<K, V: Payload> Core<K, V> {
             let Some(number) = next(shard) else { return Eviction::Nothing };
             let Some(entry) = shard.look_at(number) else { unreachable!("an entry with a value is live") };
             let (tag, address) = (tag_of(entry), entry.address());
-            // Changes nothing, but a user that leaves after this exchange sees that there is something to sweep.
+            // This exchange changes nothing, but a user that leaves after it sees that there is something to sweep.
             let Ok(word) = entry.state().update(Ok::<_, Infallible>);
             if is_used(entry, word) {
                 V::keeps(&mut shard.kept).into_iter().for_each(|kept| kept.park(number));
@@ -304,8 +367,8 @@ impl<K, V: Payload> Core<K, V> {
             let Some((value, claim)) = hold.take() else { unreachable!("it has a value") };
             dead.value = Some(value);
             self.uncount(shard, tag, address);
-            // Released while the shard is still locked, so that no request finds the key held. The value's claim is
-            // still a unit.
+            // The hold is released while the shard is still locked, so that no request finds the key held. The value's
+            // claim is still a unit.
             let mut batch = WakeBatch::default();
             self.leave_into(hold.into_unit(), Access::Exclusive, ReleaseFor::Anybody, &mut batch);
             return Eviction::Done((dead, Some((claim, batch))));
@@ -345,21 +408,21 @@ impl Kept {
         }
     }
 
-    /// Returns a value to the order, because it is no longer in use.
+    /// Puts a value back into the sieve, because it is no longer in use.
     fn unpark(&mut self, number: u32) {
         if let Some(bound) = &mut self.bound {
             bound.sieve.push(number);
         }
     }
 
-    /// Parks a value that is in use when its turn comes.
+    /// Parks a value that is in use when the hand reaches it.
     fn park(&mut self, number: u32) {
         if let Some(bound) = &mut self.bound {
             bound.sieve.remove(number);
         }
     }
 
-    /// Returns the value whose turn it is, other than `not`, if there are too many.
+    /// Returns the value to evict next, other than `not`, if there are too many values.
     fn next(&mut self, not: Option<u32>) -> Option<u32> {
         let bound = self.bound.as_mut().filter(|bound| self.values > bound.most)?;
         let number = bound.sieve.hand()?;
@@ -385,7 +448,7 @@ impl<K, T> Core<K, Valued<T>> {
         self.shards.iter().map(|shard| shard.with(|shard| shard.kept.values)).sum()
     }
 
-    /// Whether a key has one, locked or not.
+    /// Returns whether a key has a value, locked or not.
     pub(crate) fn contains(&self, key: &impl Ask<K>) -> bool {
         self.shard(key.tag())
             .with(|shard| shard.find(key.tag(), |other| key.is(other)).is_some_and(|entry| entry.has_value()))

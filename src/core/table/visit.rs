@@ -17,7 +17,7 @@ use crate::wait_event::{WaitId, WaitPhase};
 const LOOKED_AT: u32 = 256;
 
 impl<K, V: Payload> Core<K, V> {
-    /// The number of live entries, added up shard by shard.
+    /// Returns the number of live entries, added up shard by shard.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.with(|shard| shard.len())).sum()
     }
@@ -44,7 +44,8 @@ impl<K, V: Payload> Core<K, V> {
         );
     }
 
-    /// Visits the live entries that are `picked`, under the shard lock, shard by shard, outside the locks.
+    /// Calls `pick` for each live entry, under the shard lock, and claims those that it picks; calls `visit` for them
+    /// outside the locks. Proceeds shard by shard.
     ///
     /// # Panics
     /// If an entry has [`MAX_UNITS`](crate::core::MAX_UNITS) units.
@@ -105,7 +106,7 @@ impl<K, V: Payload> Core<K, V> {
     }
 }
 
-/// A wait that has been given up, and whose end has not been reported.
+/// A wait that has been given up and whose end has not been reported.
 pub(crate) struct Ending<'a, K, V: Payload> {
     visit: Visit<'a, K, V>,
     want: Want,

@@ -1,5 +1,5 @@
-//! The wait layer: how a request enters an entry, waits for it, and leaves it to the waiters. It knows no keys: all that it needs of an
-//! entry is its [`State`].
+//! The wait layer: how a request enters an entry, waits for it, and leaves it to the waiters. It knows no keys: it
+//! needs only the [`State`] of an entry.
 //!
 //! Every way in and every way out is a step of one machine:
 //!
@@ -57,17 +57,17 @@ pub(super) struct WaitQueues<Q = SharedQueues> {
     rules: Rules,
 }
 
-/// A receipt: the word counts the requester's claim as the hold that was wanted, or its upgradable hold as an exclusive one.
+/// A receipt: the word now counts the requester's claim as the wanted hold, or its upgradable hold as an exclusive one.
 #[must_use = "an acquired hold must become a guard, or be released"]
 pub(crate) struct Entered(());
 
-/// Whether a request might acquire without queueing. A snapshot, and no promise.
+/// Whether a request might acquire without queueing. The answer is a snapshot, and no promise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for threads that spin
 pub(crate) enum Contention {
-    /// It could enter now.
+    /// The request could enter now.
     Free,
-    /// It is kept out, and could enter when the holders change.
+    /// The request is kept out, and could enter when the holders change.
     Held,
     /// The policy admits no request that has not queued.
     MustQueue,
@@ -84,14 +84,14 @@ pub(crate) struct Snapshot {
 /// The answer to a holder that wants to leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Left {
-    /// Its unit is given up; the entry may be gone.
+    /// The holder's unit is given up; the entry may be gone.
     Gone,
-    /// It has the last unit of the entry, which may only be given up under the shard lock.
+    /// The holder has the last unit of the entry, which may only be given up under the shard lock.
     Last,
 }
 
-/// A resource that a step needs, and that cannot be made under the queue lock, because that takes an allocation or user
-/// code.
+/// A resource that a step needs, and that cannot be made under the queue lock, because making it takes an allocation or
+/// user code.
 enum Needs {
     /// Room for this many wakers in the batch.
     Room(usize),
@@ -263,7 +263,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         let holds = state.word().holds();
         if holds.allow(want, self.rules.limit()) {
             self.room_for_wakers(queue_shard, state, *ticket, holds.after(want), Cause::QueueChanged, batch)?;
-            // The head takes a free hold. A waiter behind it is a newcomer to it.
+            // The head takes a free hold. A waiter behind the head counts as a newcomer.
             if queue_shard.queues().is_head(queue, *ticket) || self.may_bypass(queue_shard, state, holds, want) {
                 batch.old = queue_shard.queues().remove(queue, core::mem::replace(ticket, Ticket::NONE));
                 self.admit(
@@ -295,7 +295,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         state.update(|word| Ok(word.admit(holds.after(want), state.spends(want.claims()), true))).map(drop)
     }
 
-    /// Whether the policy lets a newcomer pass the waiters. An upgrade is not a newcomer.
+    /// Returns whether the policy lets a newcomer pass the waiters. An upgrade is not a newcomer.
     fn may_bypass(&self, queue_shard: &mut H, state: &impl Waited<QueueShard = H>, holds: Holds, want: Want) -> bool {
         match want {
             Want::Hold(access) => {
@@ -388,14 +388,14 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         }
     }
 
-    /// Leaves a hold to the waiters. Returns `false` if there are none any more.
+    /// Leaves a hold to the waiters. Returns `false` if there are no waiters any more.
     #[inline(never)]
     pub(super) fn hand_over(&self, state: &impl Waited<QueueShard = H>, access: Access, whom: ReleaseFor) -> bool {
         // Wakers run after the hold is given up.
         self.hand_over_into(state, access, whom, &mut WakeBatch::default())
     }
 
-    /// Leaves a hold to the waiters, and the wakers in `batch`.
+    /// Leaves a hold to the waiters, and their wakers in `batch`.
     pub(super) fn hand_over_into(
         &self,
         state: &impl Waited<QueueShard = H>,

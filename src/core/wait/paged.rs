@@ -14,16 +14,16 @@ pub(super) struct Paged<T> {
 
 /// A list of the far pages that have a free place. Empty pages, which have no memory, come last.
 struct OpenPages {
-    /// Neighbours, by page.
+    /// The neighbours of each page.
     links: Vec<[u32; 2]>,
-    /// The first page of the list and the last.
+    /// The first and the last page of the list.
     ends: [u32; 2],
 }
 
 /// The number of values in a page.
 const PAGE: u32 = 64;
 
-/// The two directions of the list.
+/// The indices of the two ends of the list, in `OpenPages::ends`; also of the two neighbours of a page, in its links.
 const FIRST: usize = 0;
 const LAST: usize = 1;
 
@@ -43,7 +43,7 @@ impl<T> Paged<T> {
         if index < PAGE { self.near.delete(index) } else { self.delete_far(index) }
     }
 
-    // Out of line, so that the common access to the first page is short.
+    // These are out of line, so that the common access to the first page is short.
 
     #[cold]
     #[inline(never)]

@@ -5,7 +5,7 @@ use super::queue::{Queued, Queues, SharedQueues, Ticket};
 
 /// A waiter's place. It can be read without the entry, which may no longer exist if the waiter has been forgotten.
 ///
-/// It is valid until its waiter takes a granted hold or gives up.
+/// The place is valid until its waiter takes a granted hold or gives up.
 pub(crate) struct Place {
     queues: SharedQueues,
     lock: u32,
@@ -18,7 +18,7 @@ pub(crate) struct Place {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PlaceState {
     Waits,
-    /// It has been granted its hold, and has not taken it yet.
+    /// The waiter has been granted its hold, and has not taken it yet.
     Granted,
 }
 
@@ -43,8 +43,8 @@ impl Place {
         if queues.state(self.ticket) == WaitState::Granted { PlaceState::Granted } else { PlaceState::Waits }
     }
 
-    /// Calls `see` with all waiters, in the order of the queue, an upgrade first; with none if the waiter itself no
-    /// longer waits. Returns whether a writer holds the key.
+    /// Calls `see` with all waiters, in the order of the queue, an upgrade first. Calls it with no waiters if the
+    /// waiter of this place no longer waits. Returns whether a writer holds the key.
     pub(crate) fn look(&self, see: impl FnMut(Queued)) -> bool {
         self.queues[self.lock as usize]
             .with(|queues| self.state_in(queues) == PlaceState::Waits && queues.show(self.queue, &self.rules, see))

@@ -1,4 +1,5 @@
-//! The rules of the policies, and every number in them: how often a waiter may be passed, and when it must be granted its hold.
+//! The rules of the policies, and every number in them: how many times a waiter may be passed, and when it must be
+//! granted its hold.
 //!
 //! Nothing here knows of queues: a [`Standing`] is the history of one waiter. No clock is involved.
 
@@ -12,7 +13,7 @@ pub(crate) struct Rules {
     pub(crate) counted: CountKind,
 }
 
-/// The kind of holds that a word counts: a table has readers, or it has permits.
+/// The kind of holds that a word counts: those of readers, or permits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CountKind {
     Readers,
@@ -38,19 +39,19 @@ pub(crate) enum Presence {
 pub(super) struct Standing {
     pub(super) state: WaitState,
     pub(super) presence: Presence,
-    /// The number of times that it was woken and did not get the hold.
+    /// The number of times that the waiter was woken and did not get the hold.
     failed_wakeups: u8,
-    /// The number of later requests that passed it while it was at the head: before it was woken, and after.
+    /// The number of later requests that passed the waiter while it was at the head: before it was woken, and after.
     passed: [u16; 2],
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WaitState {
-    /// It is in the queue, and has not been woken since its last poll.
+    /// The waiter is in the queue, and has not been woken since its last poll.
     Asleep,
-    /// It is in the queue, and has been woken: the key was left open for it.
+    /// The waiter is in the queue, and has been woken: the key was left open for it.
     Woken,
-    /// It has been granted its hold; it is in no queue.
+    /// The waiter has been granted its hold; it is in no queue.
     Granted,
 }
 
@@ -93,12 +94,12 @@ impl Standing {
         self.presence != Presence::Task
     }
 
-    /// Returns whether it is a task that has been woken, and may never poll.
+    /// Returns whether this is a task that has been woken and may never poll.
     pub(super) fn is_idle(&self) -> bool {
         self.is_woken() && !self.is_thread()
     }
 
-    /// Returns whether it was woken before without getting in.
+    /// Returns whether the waiter was woken before without getting in.
     pub(super) fn has_retried(&self) -> bool {
         self.failed_wakeups > 0
     }
@@ -112,19 +113,20 @@ impl Standing {
         self.presence = presence;
     }
 
-    /// Records that a later request passes it.
+    /// Records that a later request passes the waiter.
     pub(super) fn is_passed(&mut self) {
         let passed = &mut self.passed[usize::from(self.is_woken())];
         *passed = passed.wrapping_add(1); // wraps for a task that is passed without a bound
     }
 
-    /// Returns whether a later request passed it before it was woken: then others may have queued because of it.
+    /// Returns whether a later request passed the waiter before it was woken: then others may have queued because of
+    /// it.
     pub(super) fn was_passed_asleep(&self) -> bool {
         let [absent, _] = self.passed;
         absent > 0
     }
 
-    /// Returns whether it is granted a freed hold at once, before any newcomer.
+    /// Returns whether the waiter is granted a freed hold at once, before any newcomer.
     #[inline]
     pub(super) fn takes_hand_off(&self) -> bool {
         self.is_spinning() || self.failed_wakeups >= MAX_FAILED_WAKEUPS
@@ -132,8 +134,8 @@ impl Standing {
 
     /// Returns whether a release that finds this head already woken wakes the next waiter, too.
     ///
-    /// A task may never poll, and those behind it must not wait for it. A thread does poll, and so do waiters that have
-    /// just been admitted: then it is enough to wake a further waiter now and then.
+    /// A task may never poll, and the waiters behind it must not depend on it. A thread does poll, and so do waiters
+    /// that have just been admitted: then it is enough to wake a further waiter now and then.
     pub(super) fn lets_wake_the_next(&self, others_come: bool) -> bool {
         let [_, passed] = self.passed;
         !(self.is_thread() || others_come) || passed > 0 && passed % PASSES_TO_WAKE_ONE_MORE == 0
@@ -141,7 +143,7 @@ impl Standing {
 }
 
 impl Rules {
-    /// The number of permits of a key.
+    /// Returns the number of permits of a key.
     #[inline]
     pub(crate) fn limit(&self) -> usize {
         match self.counted {
@@ -178,14 +180,14 @@ impl Rules {
         }
     }
 
-    /// Returns whether free holds are [handed off](Standing::takes_hand_off) at any position in the queue, and a writer
-    /// that leaves begins a readers' phase.
+    /// Returns whether the policy [hands over](Standing::takes_hand_off) free holds at any position in the queue. Under
+    /// the same policies a departing writer begins a readers' phase.
     #[inline]
     pub(crate) fn hands_over(&self) -> bool {
         matches!(self.fairness, Fairness::Adaptive | Fairness::Bounded(_))
     }
 
-    /// Returns whether holds are not reserved for a task that may never poll, where that is possible.
+    /// Returns whether the policy reserves no hold for a task that may never poll, where that is possible.
     #[inline]
     pub(crate) fn keeps_nothing_for_the_idle(&self) -> bool {
         self.fairness == Fairness::Adaptive
@@ -201,12 +203,12 @@ impl Rules {
 /// The recipient of a released hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReleaseFor {
-    /// The request that the policy admits, or else the first.
+    /// The request that the policy admits, or else the first request.
     Anybody,
     /// A waiter: no newcomer gets in before it.
     Waiter,
-    /// A waiter, after a waiter that had been granted the hold has given up. It does not go to a waiter that was woken
-    /// and has not polled since.
+    /// The next waiter, because a waiter that had been granted the hold gave it up. (Under `Adaptive` nothing is reserved
+    /// if the head is a task that was woken and has not polled since: then as `Anybody`.)
     NextWaiter,
 }
 
@@ -219,8 +221,8 @@ pub(crate) enum Cause {
     Released,
     /// A writer has left.
     WriterLeft,
-    /// A hold was released to waiters: the first that can get in must get in before any newcomer. If permits were
-    /// released, the first waiters in order, for as many permits.
+    /// A hold was released for waiters: the first that can get in must get in before any newcomer. If permits were
+    /// released, this applies to the first waiters in order, for as many permits.
     Fair { writer_left: bool, passed_on: bool, permits: u32 },
 }
 
@@ -242,7 +244,7 @@ impl Cause {
         matches!(self, Cause::WriterLeft | Cause::Fair { writer_left: true, .. }) && rules.hands_over()
     }
 
-    /// The number of permits kept for the waiters.
+    /// Returns the number of permits kept for the waiters.
     pub(super) fn kept(self) -> u32 {
         if let Cause::Fair { permits, .. } = self { permits } else { 0 }
     }

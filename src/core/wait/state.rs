@@ -23,13 +23,13 @@ pub(in crate::core) trait Waited {
     /// Returns a number whose low bits choose the queue lock.
     fn number(&self) -> u32;
 
-    /// Returns the index of its queue. The word must be `QUEUED`.
+    /// Returns the index of the lock's queue. The word must be `QUEUED`.
     fn queue(&self, queue_shard: &mut Self::QueueShard) -> u32;
 
-    /// Sets the index of its queue.
+    /// Sets the index of the lock's queue.
     fn set_queue(&self, queue_shard: &mut Self::QueueShard, queue: u32);
 
-    /// Forgets its queue, which has been removed.
+    /// Forgets the lock's queue, which has been removed.
     #[inline]
     fn forget_queue(&self, queue_shard: &mut Self::QueueShard) {
         let _ = queue_shard;
@@ -92,7 +92,7 @@ impl State {
 
     /// Returns whether the word is `sole`.
     ///
-    /// Acquire: all uses of the key by users that have left come before its drop.
+    /// The load is an acquire: what former users did with the key happens before the caller drops the key.
     #[inline]
     pub(in crate::core) fn is_sole(&self, sole: Word) -> bool {
         self.word.load(Ordering::Acquire) == sole.bits()

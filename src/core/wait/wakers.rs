@@ -44,7 +44,7 @@ impl WakeBatch {
         self.wake(next);
     }
 
-    /// Whether `count` more wakers fit without an allocation.
+    /// Returns whether `count` more wakers fit without an allocation.
     #[inline]
     pub(super) fn fits(&self, count: usize) -> bool {
         let [first, second] = &self.wakers;

@@ -34,7 +34,7 @@ use core::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(unreachable_pub)]
 pub enum Access {
-    /// Keeps all others out: a mutex, a writer.
+    /// Keeps all others out: the access of a mutex's holder, or of a writer.
     Exclusive,
     /// Keeps writers out.
     Shared,
@@ -54,7 +54,7 @@ pub(crate) enum Want {
 }
 
 impl Want {
-    /// The number of claims that are given up for it.
+    /// Returns the number of claims that are given up for the wanted access.
     #[inline]
     pub(crate) const fn claims(self) -> usize {
         match self {
@@ -64,7 +64,7 @@ impl Want {
     }
 }
 
-/// The unit that the word counts a user as.
+/// The unit as which the word counts a user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unit {
     Claim,
@@ -74,7 +74,7 @@ pub(crate) enum Unit {
 /// The reason why a move is not possible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
-    /// An incompatible hold.
+    /// There is an incompatible hold.
     Held,
     /// The hold would be compatible, but there are waiters: the queue decides.
     Queued,
@@ -98,7 +98,7 @@ const CLAIM_ONE: usize = 1 << (FLAGS + FIELD);
 const FIELD_MAX: usize = (1 << FIELD) - 1;
 const COUNT: usize = FIELD_MAX << FLAGS;
 const CLAIMS: usize = FIELD_MAX << (FLAGS + FIELD);
-/// Without these bits, the upper half of each field, an entry is far from full.
+/// The upper half of each field: without any of these bits, an entry is far from full.
 const CROWDED: usize = (COUNT | CLAIMS) & !((COUNT_ONE | CLAIM_ONE) * ((1 << (FIELD / 2)) - 1));
 const HOLDS: usize = WRITER | UPGRADABLE | COUNT;
 
@@ -121,7 +121,7 @@ impl Unit {
     }
 }
 
-/// The holds of a word, apart from it, with which the queue decides which waiters to admit.
+/// The holds that a word counts, taken out of it. The queue uses them to decide which waiters to admit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Holds(usize);
 
@@ -182,9 +182,9 @@ impl Holds {
 }
 
 impl Word {
-    /// A slot that serves no key and keeps none.
+    /// The word of a slot that serves no key and keeps none.
     pub(crate) const DEAD: Word = Word(DEAD);
-    /// A slot that serves no key, but still owns an initialised one.
+    /// The word of a slot that serves no key, but still owns an initialised one.
     pub(crate) const DEAD_KEYED: Word = Word(DEAD | QUEUED);
 
     #[inline]
@@ -295,7 +295,7 @@ impl Word {
     pub(crate) const fn enqueue(self, want: Want, claims: usize, limit: usize) -> Result<Word, Refusal> {
         match self.enter(want, claims, limit) {
             Err(Refusal::Held) if !self.is_queued() => Ok(Word(self.0 | QUEUED)),
-            // Others wait already: their queue decides.
+            // There are waiters already: their queue decides.
             Err(_) => Err(Refusal::Queued),
             entered => entered,
         }

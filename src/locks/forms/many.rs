@@ -18,9 +18,10 @@ macro_rules! many {
         asked with [$($asked:tt)+],
         // For the examples: a table of strings, and a `try_` call that the operation on "a" excludes.
         new = $new:literal, excludes = $excludes:literal,
-        // The lists of keys, each with the mode in which its keys are acquired; and the lists in the examples.
+        // The key arguments of the call, each with the mode in which its keys are acquired; `given` is the arguments in
+        // the examples.
         lists [$($keys:ident: $mode:expr),+], given = $given:literal,
-        // The operation's summary without a full stop; the way in which each form waits follows. And the rest of its
+        // The operation's summary without a full stop, which the way that each form waits follows; and the rest of its
         // docs.
         #[doc = $does:literal]
         $(#[doc = $more:literal])*
@@ -35,7 +36,7 @@ macro_rules! many {
             ///
             $(#[doc = $more])*
             ///
-            /// Such calls on one table never wait for each other in a circle, in whatever order they name their keys,
+            /// Such calls on one table never wait for each other in a cycle, in whatever order they name their keys,
             /// because each acquires them in the table's own order. Keys need no `Ord`. A key that is named twice is
             /// acquired once. (A caller that already holds a key and requests more can still deadlock.) The
             /// [policy](crate::Fairness) applies to each key as in single calls.
@@ -74,7 +75,7 @@ macro_rules! many {
             #[doc = concat!("As ", "[`", stringify!($lock), "`](Self::", stringify!($lock), "), but returns `None`, and holds")]
             /// no key, if one of the keys cannot be acquired at once.
             ///
-            /// It waits for no holder; at most it waits for calls that hold an internal lock for a few dozen
+            /// It waits for no holder; at most it waits for calls that hold an internal lock, usually for a few dozen
             /// instructions.
             ///
             /// Free keys are acquired while the list is read: so the list's iterator must not wait for keys of this

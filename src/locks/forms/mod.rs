@@ -27,11 +27,11 @@ macro_rules! forms {
         asked with [$($asked:tt)+],
         // For the examples: a table of strings, and a `try_` call that excludes this operation.
         new = $new:literal, excludes = $excludes:literal,
-        // The summary of the guard without a full stop; its reference to the table follows. Empty if another operation
-        // defines it.
+        // The summary of the guard without a full stop, which its reference to the table follows. Empty if another
+        // operation defines the guard.
         $(#[doc = $held:literal])?
         guards $Guard:ident, $GuardArc:ident, futures $Future:ident, $FutureArc:ident,
-        // The operation's summary without a full stop; the way in which each form waits follows. And the rest of its
+        // The operation's summary without a full stop, which the way that each form waits follows; and the rest of its
         // docs.
         #[doc = $does:literal]
         $(#[doc = $more:literal])*

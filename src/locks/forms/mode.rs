@@ -1,6 +1,6 @@
 //! The mode that an operation requests: the table's only mode of that type, or a number of permits.
 //!
-//! The requested mode. `$permits` is the number of permits of each key.
+//! Makes the requested mode. `$permits` is the number of permits of each key.
 macro_rules! mode {
     ($permits:expr, []) => {
         $crate::mode::sealed::ModeInside::ONE

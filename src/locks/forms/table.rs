@@ -165,6 +165,7 @@ macro_rules! lock_table {
 
         impl<K, S> $crate::plumbing::Table for $Table<K, S> {
             type Key = K;
+            type Types = $crate::plumbing::TypesOf<$Kind, K, S>;
         }
 
         impl<K, S> $crate::plumbing::sealed::TableInside<K> for $Table<K, S> {

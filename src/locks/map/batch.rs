@@ -20,7 +20,7 @@ use crate::plumbing::{TablePtr, TableRef};
 /// Several changes of a [`LockMap`] that are made together, or not at all.
 ///
 /// A batch collects steps, and locks nothing before it is committed. The commit locks all keys, in the map's own order
-/// (so batches and the calls with `_many` in their names never wait for each other in a circle); a key that is only
+/// (so batches and the calls with `_many` in their names never wait for each other in a cycle); a key that is only
 /// checked is locked for reading. Then it checks the conditions, in the order in which the steps were added, and makes
 /// the changes only if all conditions hold. A condition sees the effect of the steps before it on its key.
 ///
@@ -86,7 +86,7 @@ struct Plan {
 }
 
 struct Planned {
-    /// The first step with this key.
+    /// The index of the first step with this key.
     step: usize,
     writes: bool,
 }
@@ -94,7 +94,7 @@ struct Planned {
 /// The effect of the steps on a key, while they are executed.
 #[derive(Clone, Copy)]
 struct Draft {
-    /// The index of its guard, among those of the writers or of the readers.
+    /// The index of the key's guard, among those of the writers or of the readers.
     guard: usize,
     before: Option<u64>,
     now: Option<u64>,
@@ -398,7 +398,7 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
     }
 }
 
-/// The keys of a batch, which are released together: the checked keys with the written ones.
+/// The keys of a batch, which are released together: the checked keys and the written ones.
 struct Held<P: TablePtr>(ReadWriteGuards<P>);
 
 impl<P: TablePtr> Drop for Held<P> {

@@ -1,4 +1,5 @@
-//! The operations of a single call, which locks the key for its length.
+//! Operations that lock a key only while the call runs, such as `get` and `insert`; and `get_or_insert_with`, which
+//! returns a reader's guard.
 
 use core::convert::Infallible;
 use core::future::Future;
@@ -7,64 +8,42 @@ use core::mem::needs_drop;
 
 use equivalent::Equivalent;
 
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
+use super::find::ByKey;
+use super::find::{Find, FindOrMake, Map};
 use super::version::{AddOrUpdate, Conflict, Version};
 use super::{LockMap, MapReadGuard};
 use crate::acquire::manner::{Awaiting, Manner};
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::acquire::manner::{Blocking, run};
 use crate::acquire::request::Request;
-use crate::core::{Ask, Busy, OwnedKey, Source, Valued};
 use crate::guard::Guard;
 use crate::key::ToKey;
-use crate::mode::{Exclusive, Mode, Shared, Upgradable};
+use crate::mode::{Exclusive, Shared, Upgradable};
 use crate::plumbing::TableRef;
 use crate::plumbing::sealed::TablePtrInside as _;
 
-type Map<'a, K, V, S> = TableRef<'a, LockMap<K, V, S>>;
-
-/// The operations, generic over the manner of waiting and over the form of the key. They drop their remaining arguments
+/// The operations, generic over the manner of waiting and over the way to the entry. They drop their remaining arguments
 /// and guards explicitly before they return: if such a drop panics, the result is dropped while unwinding, and not
 /// leaked.
 ///
-/// They are methods of the reference, not of the map, because they do not need the hasher to be `Sync`. The key
-/// argument is in a block of its own, so that a waiting future does not keep it. The block has no value, because its
-/// value would be leaked if the drop of the key panicked.
+/// They are methods of the reference, not of the map, because they do not need the hasher to be `Sync`. They use up the
+/// way to the entry before they wait, so that a waiting future does not keep a key.
 impl<'a, K, V, S> Map<'a, K, V, S> {
-    /// Returns a guard of an existing entry, or a request for it; `None` if the key has no entry.
-    #[inline]
-    fn find<M: Mode>(self, key: &impl Ask<K>, mode: M) -> Option<Result<Guard<Self, M>, Request<Self, M>>> {
-        Some(match self.core().find_hold(key, mode)? {
-            Ok(hold) => Ok(Guard::new(self, hold)),
-            Err(claim) => Err(Request::new(self, claim, mode)),
-        })
-    }
-
-    /// Returns a guard of a new entry, or a request for an existing one.
-    #[inline]
-    fn make<M: Mode>(
-        self,
-        key: &mut impl Source<K, Valued<V>>,
-        mode: M,
-    ) -> Result<Guard<Self, Exclusive>, Request<Self, M>> {
-        match self.core().make_or_claim(key, Exclusive::NEW) {
-            Ok(hold) => Ok(Guard::new(self, hold)),
-            Err(claim) => Err(Request::new(self, claim, mode)),
-        }
-    }
-
-    async fn get_as(self, key: impl Ask<K>, manner: impl Manner) -> Option<V>
+    async fn get_as(self, entry: impl Find<'a, K, V, S>, manner: impl Manner) -> Option<V>
     where
         V: Clone,
     {
         let found;
         {
-            let key = key;
+            let mut entry = entry;
             if !needs_drop::<V>() {
-                if let Ok(seen) = self.core().peek(&key, V::clone) {
-                    return seen;
-                }
+                entry = match entry.peek(self, V::clone) {
+                    Ok(seen) => return seen,
+                    Err(entry) => entry,
+                };
             }
-            found = self.find(&key, Shared::NEW);
+            found = entry.find(self, Shared::NEW).ok();
         }
         let guard = match found? {
             Ok(guard) => guard,
@@ -75,18 +54,14 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
         value
     }
 
-    async fn insert_as(self, key: impl Ask<K> + Source<K, Valued<V>>, value: V, manner: impl Manner) -> Option<V> {
+    async fn insert_as(self, entry: impl FindOrMake<'a, K, V, S>, value: V, manner: impl Manner) -> Option<V> {
         let (kept, made);
-        {
-            let mut key = key;
-            kept = match self.core().insert_at_once(&mut key, value) {
-                Ok(old) => {
-                    drop(key);
-                    return old;
-                }
-                Err(Busy(value)) => value,
-            };
-            made = self.make(&mut key, Exclusive::NEW);
+        match entry.insert(self, value) {
+            Ok(old) => return old,
+            Err((entry, value)) => {
+                kept = value;
+                made = entry.make(self, Exclusive::NEW);
+            }
         }
         let mut guard = match made {
             Ok(guard) => guard,
@@ -97,18 +72,11 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
         old
     }
 
-    async fn remove_as(self, key: impl Ask<K>, manner: impl Manner) -> Option<V> {
-        let found;
-        {
-            let key = key;
-            found = match self.core().remove_at_once(&key) {
-                Ok(removed) => {
-                    drop(key);
-                    return removed;
-                }
-                Err(Busy(())) => self.find(&key, Exclusive::NEW),
-            };
-        }
+    async fn remove_as(self, entry: impl Find<'a, K, V, S>, manner: impl Manner) -> Option<V> {
+        let found = match entry.remove(self) {
+            Ok(removed) => return removed,
+            Err(entry) => entry.find(self, Exclusive::NEW).ok(),
+        };
         let mut guard = match found? {
             Ok(guard) => guard,
             Err(request) => manner.acquire(request).await,
@@ -120,19 +88,15 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
 
     async fn get_or_try_insert_as<E, F: Future<Output = Result<V, E>>>(
         self,
-        key: impl Ask<K> + Source<K, Valued<V>>,
+        entry: impl FindOrMake<'a, K, V, S>,
         init: impl FnOnce() -> F,
         manner: impl Manner,
     ) -> Result<MapReadGuard<'a, K, V, S>, E> {
-        let found;
-        {
-            let mut key = key;
-            // Calls that find a value share the key.
-            found = match self.find(&key, Shared::NEW) {
-                Some(reader) => Err(reader),
-                None => self.make(&mut key, Shared::NEW).map_err(Err),
-            };
-        }
+        // Calls that find a value share the key.
+        let found = match entry.find(self, Shared::NEW) {
+            Ok(reader) => Err(reader),
+            Err(entry) => entry.make(self, Shared::NEW).map_err(Err),
+        };
         let mut writer = match found {
             Ok(writer) => writer,
             Err(reader) => {
@@ -144,8 +108,8 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
                     drop(init);
                     return Ok(reader);
                 }
-                // One caller at a time, beside readers: when the first has stored its value and continues as a reader,
-                // the others get in and find the value.
+                // Only one caller at a time computes the value, beside readers. When it has stored the value and
+                // continues as a reader, the others get in and find the value.
                 let claim = self.core().claim(&mut reader.live());
                 let request = Request::new(self, claim, Upgradable::NEW);
                 drop(reader);
@@ -173,18 +137,14 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
 
     async fn add_or_update_as(
         self,
-        key: impl Ask<K> + Source<K, Valued<V>>,
+        entry: impl FindOrMake<'a, K, V, S>,
         value: V,
         manner: impl Manner,
     ) -> AddOrUpdate<V>
     where
         V: PartialEq,
     {
-        let made;
-        {
-            let mut key = key;
-            made = self.make(&mut key, Upgradable::NEW);
-        }
+        let made = entry.make(self, Upgradable::NEW);
         let mut writer = match made {
             Ok(writer) => writer,
             Err(request) => {
@@ -205,15 +165,11 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
     /// Locks the key for writing, if the value has this version. Fails with the version found.
     async fn write_if(
         self,
-        key: impl Ask<K>,
+        entry: impl Find<'a, K, V, S>,
         version: Version,
         manner: impl Manner,
     ) -> Result<Guard<Self, Exclusive>, Option<Version>> {
-        let found;
-        {
-            let key = key;
-            found = self.find(&key, Upgradable::NEW);
-        }
+        let found = entry.find(self, Upgradable::NEW).ok();
         let reader = match found {
             None => return Err(None),
             Some(Ok(reader)) => reader,
@@ -229,12 +185,12 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
 
     async fn update_if_as(
         self,
-        key: impl Ask<K>,
+        entry: impl Find<'a, K, V, S>,
         version: Version,
         value: V,
         manner: impl Manner,
     ) -> Result<Version, Conflict<V>> {
-        match self.write_if(key, version, manner).await {
+        match self.write_if(entry, version, manner).await {
             Ok(mut writer) => {
                 let old = writer.insert(value);
                 let version = writer.version().expect("a value that has just been stored has a version");
@@ -246,8 +202,13 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
         }
     }
 
-    async fn remove_if_as(self, key: impl Ask<K>, version: Version, manner: impl Manner) -> Result<V, Conflict<()>> {
-        match self.write_if(key, version, manner).await {
+    async fn remove_if_as(
+        self,
+        entry: impl Find<'a, K, V, S>,
+        version: Version,
+        manner: impl Manner,
+    ) -> Result<V, Conflict<()>> {
+        match self.write_if(entry, version, manner).await {
             Ok(mut writer) => {
                 let removed = writer.remove();
                 drop(writer);
@@ -258,11 +219,19 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
     }
 }
 
-impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
-    /// Copies the key for a future, which must not borrow it.
-    fn owned<Q: ?Sized + Hash + ToKey<K>>(&self, key: &Q) -> OwnedKey<K> {
-        self.key(key).owned()
-    }
+/// The sentences of the docs that say when the future of a call finds its entry.
+macro_rules! found_when {
+    (by_claim) => {
+        "This call hashes the key and finds its entry, so the future neither borrows nor copies the key. The request starts \
+         at the first poll. A key that has no entry at the call has no value for the future, even if another call stores one \
+         before the first poll. If the key has an entry, the future keeps it in the map until it finishes, but not its \
+         value."
+    };
+    (by_claim_or_key) => {
+        "This call hashes the key, and copies it only if it has no entry or owns nothing, so the future does not borrow it. \
+         The request starts at the first poll. A future that has not copied the key keeps the entry in the map until it \
+         finishes, but not its value."
+    };
 }
 
 /// Defines an operation of a single call, as a future and blocking.
@@ -272,17 +241,17 @@ macro_rules! one_call {
         #[doc = $does:literal]
         $(#[doc = $more:literal])*
         async $call:ident, blocking $call_blocking:ident by $call_as:ident ($($argument:ident: $Argument:ty),*) -> $Output:ty $(, errors $errors:literal)?
-        where [$($bound:tt)*], asked with [$($asked:tt)+],
+        where [$($bound:tt)*], found $by:ident, asked with [$($asked:tt)+],
         // For the examples: the lines before the call, its arguments, and its result.
         example = [$($before:literal),*], $arguments:literal, $gives:literal;
     )+) => {
-        /// Operations of a single call, which locks the key for its length.
+        /// Operations that lock a key only while the call runs.
         impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {$(
             #[doc = concat!($does, ".")]
             ///
             $(#[doc = $more])*
             ///
-            /// This call hashes and copies the key, so the future does not borrow it. The request starts at the first poll.
+            #[doc = found_when!($by)]
             ///
             $(
                 /// # Errors
@@ -309,10 +278,10 @@ macro_rules! one_call {
                 $($argument: $Argument,)*
             ) -> impl Future<Output = $Output> + use<'a, Q, K, V, S>
             where
-                Q: ?Sized + Hash + Equivalent<K> + ToKey<K>,
+                Q: $($asked)+,
                 $($bound)*
             {
-                TableRef::new(self).$call_as(self.owned(key), $($argument,)* Awaiting)
+                TableRef::new(self).$call_as(self.$by(key), $($argument,)* Awaiting)
             }
 
             #[doc = concat!($does, ", blocking the thread while it waits.")]
@@ -344,7 +313,7 @@ macro_rules! one_call {
                 Q: $($asked)+,
                 $($bound)*
             {
-                run(TableRef::new(self).$call_as(self.key(key), $($argument,)* Blocking))
+                run(TableRef::new(self).$call_as(ByKey(self.key(key)), $($argument,)* Blocking))
             }
         )+}
     };
@@ -355,26 +324,26 @@ one_call! {
     /// To read the value without cloning it, use [`read`](Self::read). A `V` that owns nothing (for which
     /// [`needs_drop`](core::mem::needs_drop) is false) may be cloned under an internal lock, so its `clone` must not use the map.
     async get, blocking get_blocking by get_as() -> Option<V>
-    where [V: Clone,], asked with [?Sized + Hash + Equivalent<K>],
+    where [V: Clone,], found by_claim, asked with [?Sized + Hash + Equivalent<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);"], "\"a\"", ", Some(7)";
 
     /// Stores a value for a key and returns the old one
     ///
     async insert, blocking insert_blocking by insert_as(value: V) -> Option<V>
-    where [], asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    where [], found by_claim_or_key, asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);"], "\"a\", 8", ", Some(7)";
 
     /// Removes a key's value and returns it
     ///
     async remove, blocking remove_blocking by remove_as() -> Option<V>
-    where [], asked with [?Sized + Hash + Equivalent<K>],
+    where [], found by_claim, asked with [?Sized + Hash + Equivalent<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);"], "\"a\"", ", Some(7)";
 
     /// Stores a value for a key, unless the key has an equal value
     /// The key is locked for [upgradable reading](Self::upgradable_read) until the values have been compared: so an
     /// unchanged value keeps no plain readers out.
     async add_or_update, blocking add_or_update_blocking by add_or_update_as(value: V) -> AddOrUpdate<V>
-    where [V: PartialEq,], asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    where [V: PartialEq,], found by_claim_or_key, asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);"], "\"a\", 8", ", keylatch::AddOrUpdate::Updated(7)";
 
     /// Stores a value for a key, if its present value has this version, and returns the new version
@@ -382,7 +351,7 @@ one_call! {
     /// [upgradable reading](Self::upgradable_read) until the version has been compared: so a conflict keeps no plain
     /// readers out.
     async update_if, blocking update_if_blocking by update_if_as(version: Version, value: V) -> Result<Version, Conflict<V>>, errors "If the value has another version, or the key has no value."
-    where [], asked with [?Sized + Hash + Equivalent<K>],
+    where [], found by_claim, asked with [?Sized + Hash + Equivalent<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);", "let seen = map.try_read(\"a\").unwrap().version().unwrap();"],
     "\"a\", seen, 8", ".unwrap(), map.try_read(\"a\").unwrap().version().unwrap()";
 
@@ -390,12 +359,12 @@ one_call! {
     /// Otherwise nothing changes. The key is locked for [upgradable reading](Self::upgradable_read) until the version has
     /// been compared: so a conflict keeps no plain readers out.
     async remove_if, blocking remove_if_blocking by remove_if_as(version: Version) -> Result<V, Conflict<()>>, errors "If the value has another version, or the key has no value."
-    where [], asked with [?Sized + Hash + Equivalent<K>],
+    where [], found by_claim, asked with [?Sized + Hash + Equivalent<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);", "let seen = map.try_read(\"a\").unwrap().version().unwrap();"],
     "\"a\", seen", ".unwrap(), 7";
 }
 
-/// Look, compute, store: once for each key.
+/// Computing a missing value once per key.
 impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// Returns a reader's guard of a key that has a value; if there is none, `init` makes it.
     ///
@@ -407,7 +376,9 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// `init` returns a future (`async || …`); for the [blocking form](Self::get_or_insert_with_blocking) it returns
     /// the value. It must not request the same key, which would wait for ever. It may use other keys.
     ///
-    /// This call hashes and copies the key, so the future does not borrow it. The request starts at the first poll.
+    /// This call hashes the key, and copies it only if it has no entry or owns nothing, so the future does not borrow it.
+    /// The request starts at the first poll. A future that has not copied the key keeps the entry in the map until it
+    /// finishes, but not its value.
     ///
     /// # Cancel safety
     /// The future can be dropped at any moment. If it had not finished, it has changed nothing.
@@ -433,7 +404,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
         I: FnOnce() -> F,
         F: Future<Output = V>,
     {
-        let (map, key) = (TableRef::new(self), self.owned(key));
+        let (map, key) = (TableRef::new(self), self.by_claim_or_key(key));
         async move {
             let init = async || Ok(init().await);
             always(map.get_or_try_insert_as(key, init, Awaiting).await)
@@ -472,7 +443,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
         I: FnOnce() -> F,
         F: Future<Output = Result<V, E>>,
     {
-        TableRef::new(self).get_or_try_insert_as(self.owned(key), init, Awaiting)
+        TableRef::new(self).get_or_try_insert_as(self.by_claim_or_key(key), init, Awaiting)
     }
 
     /// Returns a reader's guard of a key that has a value; if there is none, `init` makes it. It blocks the thread
@@ -535,7 +506,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     where
         Q: ?Sized + Hash + Equivalent<K> + ToKey<K>,
     {
-        run(TableRef::new(self).get_or_try_insert_as(self.key(key), || core::future::ready(init()), Blocking))
+        run(TableRef::new(self).get_or_try_insert_as(ByKey(self.key(key)), || core::future::ready(init()), Blocking))
     }
 }
 

@@ -70,7 +70,7 @@ impl<K, V, S> LockMap<K, V, S> {
     }
 
     /// Returns the number of keys that have an entry: keys that have a value, are held or waited for, or are kept by a
-    /// handle or an unfinished lock future. It is as exact as [`len`](Self::len).
+    /// handle or an unfinished future. It is as exact as [`len`](Self::len).
     ///
     /// # Examples
     /// See [`len`](Self::len).

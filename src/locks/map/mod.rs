@@ -10,11 +10,12 @@ use crate::builder::DefaultHashBuilder;
 use crate::core::{Core, Valued};
 use crate::key::ToKey;
 use crate::mode::{Exclusive, ReadOrWrite, Shared};
-use crate::plumbing::{Kind, Map, ReaderWriter, Table, TableRef, sealed};
+use crate::plumbing::{Kind, Map, ReaderWriter, Table, TableRef, TypesOf, sealed};
 
 mod batch;
 mod bound;
 mod calls;
+mod find;
 pub(crate) mod guard;
 mod looking;
 mod version;
@@ -151,6 +152,7 @@ impl<K, V, S> sealed::Assembled<K, S> for LockMap<K, V, S> {
 
 impl<K, V, S> Table for LockMap<K, V, S> {
     type Key = K;
+    type Types = TypesOf<MapKind<V>, K, S>;
 }
 
 impl<K, V, S> ReaderWriter for LockMap<K, V, S> {}

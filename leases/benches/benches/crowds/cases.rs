@@ -35,7 +35,7 @@ pub fn run<S: Subject>(case: &Case<'_>) -> Result<(), Error> {
         if case.is_asked_for("many processes") {
             many_processes::<S>(case, &running).await?;
         }
-        if case.is_asked_for("hand-over") {
+        if case.is_asked_for("hand-off") {
             hand_over::<S>(case, &running).await?;
         }
         if case.is_asked_for("take-over") {
@@ -115,8 +115,8 @@ async fn one_process<S: Subject>(case: &Case<'_>, running: &Running) -> Result<(
     let times = hand_overs(crowd.visits(), false);
     let figures = [
         ("wait", count.to_string()),
-        ("acquires for each hand-over", per(after.acquires - before.acquires, count)),
-        ("requests for each hand-over", per(after.all - before.all, count)),
+        ("acquires for each hand-off", per(after.acquires - before.acquires, count)),
+        ("requests for each hand-off", per(after.all - before.all, count)),
         ("p50, ms", millis(&times, 50.0)),
         ("p99, ms", millis(&times, 99.0)),
         ("connections", connections),
@@ -174,8 +174,8 @@ async fn many_processes<S: Subject>(case: &Case<'_>, running: &Running) -> Resul
     let times = hand_overs(visits(&mut workers)?, false);
     let figures = [
         ("processes × waiting in each", format!("{processes} × {each}")),
-        ("acquires for each hand-over", per(end.counts.acquires - after.counts.acquires, count)),
-        ("requests for each hand-over", per(end.counts.all - after.counts.all, count)),
+        ("acquires for each hand-off", per(end.counts.acquires - after.counts.acquires, count)),
+        ("requests for each hand-off", per(end.counts.all - after.counts.all, count)),
         ("p50, ms", millis(&times, 50.0)),
         ("p99, ms", millis(&times, 99.0)),
         ("requests of each process in a second in which nothing happens", number(idle)),
@@ -185,11 +185,11 @@ async fn many_processes<S: Subject>(case: &Case<'_>, running: &Running) -> Resul
     Ok(())
 }
 
-/// Measures hand-overs among processes. Each process has one waiter, which asks again a while after it has held the resource.
+/// Measures hand-offs among processes. Each process has one waiter, which asks again a while after it has held the resource.
 async fn hand_over<S: Subject>(case: &Case<'_>, running: &Running) -> Result<(), Error> {
     let mut figures = vec![];
     for &processes in case.scale.pairs {
-        let namespace = format!("hand-over {processes}");
+        let namespace = format!("hand-off {processes}");
         let mut workers = Worker::start_all::<S>(processes, &running.address, &namespace)?;
         for worker in &mut workers {
             worker.tell("crowd 1 20 5")?;
@@ -201,7 +201,7 @@ async fn hand_over<S: Subject>(case: &Case<'_>, running: &Running) -> Result<(),
         }
     }
     let figures: Vec<_> = figures.iter().map(|(measure, value)| (measure.as_str(), value.clone())).collect();
-    case.note(S::NAME, "hand-over", &figures);
+    case.note(S::NAME, "hand-off", &figures);
     Ok(())
 }
 

@@ -4,7 +4,7 @@
 //! script `figures` of this package makes all of these files, and runs this program. An engine without a file is left out.
 //!
 //! A table of the page stands between `<!-- table: NAME -->` and `<!-- end -->`. NAME is a case of `crowds`; or `facts`, which is a
-//! sentence; or `cycles` or `hand-overs`, which are the tables of the engines' benches.
+//! sentence; or `cycles` or `hand-offs`, which are the tables of the engines' benches.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,7 +16,7 @@ use keylatch_lease_benches::figures::Figures;
 
 /// The first columns of the tables in the engines' benches, by which the tables are recognised.
 const CYCLES: &str = "acquire + release";
-const HAND_OVERS: &str = "hand-over to one who waits";
+const HAND_OVERS: &str = "hand-off to a waiter";
 
 fn main() -> io::Result<()> {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -26,13 +26,13 @@ fn main() -> io::Result<()> {
 
     let charts = docs.join("charts");
     fs::write(charts.join("leases-cycles.svg"), cycles(&engines).svg())?;
-    fs::write(charts.join("leases-hand-over.svg"), hand_overs(&engines, &figures).svg())?;
+    fs::write(charts.join("leases-hand-off.svg"), hand_overs(&engines, &figures).svg())?;
 
     let page = docs.join("leases.md");
     let filled = fill_tables(&fs::read_to_string(&page)?, |name| match name {
         "facts" => figures.facts(),
         "cycles" => printed(&engines, CYCLES),
-        "hand-overs" => printed(&engines, HAND_OVERS),
+        "hand-offs" => printed(&engines, HAND_OVERS),
         case => figures.table(case),
     });
     fs::write(page, filled)
@@ -118,7 +118,7 @@ fn cycles(engines: &[Printed]) -> Chart {
     Chart { title: "Acquire and release: cycles in a second (more is better)".to_owned(), panels }
 }
 
-/// Draws the hand-overs between two connections, with the peers, and those among processes.
+/// Draws the hand-offs between two connections, with the peers, and those among processes.
 fn hand_overs(engines: &[Printed], figures: &Figures) -> Chart {
     let mut panels = vec![];
     for engine in engines {
@@ -131,7 +131,7 @@ fn hand_overs(engines: &[Printed], figures: &Figures) -> Chart {
         let bars = table.rows.iter().enumerate().filter_map(bar).collect();
         panels.push(Panel { title: format!("{}: between two connections", engine.engine), bars, notes: vec![] });
     }
-    const CASE: &str = "hand-over";
+    const CASE: &str = "hand-off";
     for processes in [2, 64] {
         let value = |engine: &str, p: u32| {
             figures.value(engine, CASE, &format!("{processes} processes: p{p}, ms"))?.parse().ok()
@@ -160,7 +160,7 @@ mod tests {
     fn what_a_bench_has_printed_is_read() {
         let text = "\n| acquire + release | clients | each takes | cycles/s |\n| --- | ---: | ---: | ---: |\n\
             | lease | 1 | p50 12 µs, p99 34 µs | 567 |\n| floor | 1 | p50 1 µs, p99 2 µs | 890 |\n\n\
-            | hand-over to one who waits | takes |\n| --- | ---: |\n| lease | p50 12 µs, p99 34 µs |\n";
+            | hand-off to a waiter | takes |\n| --- | ---: |\n| lease | p50 12 µs, p99 34 µs |\n";
         let engines = [Printed { engine: "x".to_owned(), tables: tables(text) }];
         let chart = cycles(&engines);
         assert_eq!(chart.panels[0].bars.iter().map(|bar| bar.length).collect::<Vec<_>>(), [567.0, 890.0]);

@@ -42,7 +42,7 @@ fn resources() -> [Resource; 2] {
     [Resource::new("a", "bc"), Resource::new("ab", "c")]
 }
 
-/// With leases that never expire, each holder is alone.
+/// Leases never expire, and each holder is alone.
 #[test]
 fn a_crowd_and_a_resource() {
     explore(|| {
@@ -51,7 +51,7 @@ fn a_crowd_and_a_resource() {
             .map(|n| {
                 let (table, shared) = (table.clone(), Arc::clone(&shared));
                 spawn(async move {
-                    // The last two tasks are one owner, which does not exclude itself: so they do not write.
+                    // The last two tasks are one owner, which does not exclude itself. So they do not write.
                     let owner = Owner::named(["a", "b", "c", "d", "d"][n]);
                     for _ in 0..2 {
                         after(random(3)).await;
@@ -100,7 +100,7 @@ struct Crowd {
 impl Crowd {
     fn saw(&self, r: usize, grant: &Grant, before: u64) {
         let token = grant.token().get();
-        // A token that was seen before the call is not greater than the call's.
+        // The call's token is not smaller than any that was seen before the call.
         assert!(token >= before, "{token} after {before}");
         assert!(grant.is_resumed() || token > before, "{token} twice");
         self.tokens.saw(r, token);
@@ -176,7 +176,7 @@ impl Crowd {
     }
 }
 
-/// While time passes, no request waits for ever, and each holder has the greatest token.
+/// Time passes. No request waits for ever, and each holder has the greatest token.
 #[test]
 fn a_crowd_while_time_passes() {
     explore(|| {

@@ -72,7 +72,7 @@ impl Table {
         self.leases.try_acquire_now("r", &owner(name), expiry).unwrap()
     }
 
-    /// Waits for the lease, writes what it protects, and releases it. The lease never expires, so that it protects the write.
+    /// Waits for the lease, writes the value that it protects, and releases it. The lease never expires, so it protects the write.
     fn visit(&self, name: &str, shared: &Shared) -> u64 {
         let grant = block_on(self.leases.acquire("r", &owner(name), Expiry::Never)).unwrap();
         assert!(!grant.is_resumed());
@@ -216,7 +216,7 @@ fn a_release_and_a_waiter_that_gives_up_meet_a_second_waiter() {
     });
 }
 
-/// The same with the end of the lease instead of a release.
+/// The same, except that the lease expires instead of being released.
 #[test]
 fn the_end_and_a_waiter_that_gives_up_meet_a_second_waiter() {
     explore(|| {
@@ -313,7 +313,7 @@ fn a_renewal_meets_a_look_at_the_end() {
     });
 }
 
-/// The same with a waiter.
+/// The same, except that a waiter is served.
 #[test]
 fn a_renewal_meets_a_tick_that_serves() {
     explore(|| {
@@ -342,7 +342,7 @@ fn a_renewal_meets_a_tick_that_serves() {
     });
 }
 
-/// All leases of an owner are released as of one instant: a concurrent acquire is either before it and released, or after it.
+/// All leases of an owner are released at one instant: a concurrent acquire happens either before it, and is released, or after it.
 #[test]
 fn a_release_of_all_meets_an_acquire() {
     explore(|| {
@@ -419,7 +419,7 @@ fn two_requests_of_one_owner_enter_together() {
     });
 }
 
-/// One of the two gives up, and the other still gets the lease.
+/// One of two requests of an owner gives up, and the other still gets the lease.
 #[test]
 fn one_of_two_requests_of_one_owner_gives_up() {
     explore(|| {
@@ -461,7 +461,7 @@ fn a_renewal_from_the_owners_list_meets_a_served_request_that_gives_up() {
     });
 }
 
-/// Counts wake-ups.
+/// A waker that counts its wake-ups.
 #[derive(Default)]
 struct Bell(core::sync::atomic::AtomicUsize);
 
@@ -471,7 +471,7 @@ impl std::task::Wake for Bell {
     }
 }
 
-/// Under a checker one call attends to due work at a time, and other calls leave theirs to it.
+/// Under a checker only one call processes due work at a time, and other calls leave theirs to it.
 #[test]
 fn a_tick_meets_a_later_one() {
     explore(|| {
@@ -528,7 +528,7 @@ fn a_try_meets_a_served_request_of_its_owner_that_gives_up() {
     });
 }
 
-/// Two holds of one owner do not enter together.
+/// Two holds of one owner exclude each other.
 #[test]
 fn two_holds_of_one_owner_wait_for_each_other() {
     explore(|| {
@@ -539,7 +539,7 @@ fn two_holds_of_one_owner_wait_for_each_other() {
             let token = held.token();
             match held.check() {
                 Ok(checked) => assert_eq!(checked, token),
-                // The other hold took the tenure over from its own owner without waiting. It may have finished already.
+                // The other hold of the same owner took the tenure over without waiting. That hold may have finished already.
                 Err(lost) => assert!(matches!(lost, Lost::TakenOver | Lost::Released)),
             }
             token
@@ -620,7 +620,7 @@ fn a_stale_release_meets_the_next_holder() {
     });
 }
 
-/// A task that waits for the loss of a lease is woken, in whatever thread it is.
+/// Checks that a task that waits for the loss of a lease is woken, in whatever thread it is.
 fn loss(lose: impl Fn(&Table) + Send + Sync + 'static, expected: Lost) {
     explore(move || {
         let table = table();
@@ -702,7 +702,7 @@ fn the_drop_of_a_held_meets_a_renewal_that_is_due() {
     });
 }
 
-/// The lease is renewed in time or it has expired, and both threads see the same.
+/// Either the lease is renewed in time or it has expired, and both threads see the same.
 #[test]
 fn a_renewal_that_is_due_meets_the_end() {
     explore(|| {
@@ -727,7 +727,7 @@ fn a_renewal_that_is_due_meets_the_end() {
     });
 }
 
-/// The engine in memory, used like an engine elsewhere.
+/// The engine in memory, used like an engine in another process.
 struct Far(Memory<Time>);
 
 impl Engine for Far {
@@ -791,7 +791,7 @@ fn renewed(leases: &Arc<Leases<Far>>, resource: &str) -> (Held<'static, Far>, Re
     (held, renewal)
 }
 
-/// One of the two renewals takes the other tenure along, and both are renewed.
+/// One of the two renewals includes the other tenure in its request, and both are renewed.
 #[test]
 fn two_renewals_that_are_due_meet() {
     explore(|| {
@@ -812,9 +812,9 @@ fn two_renewals_that_are_due_meet() {
     });
 }
 
-/// A tenure that is taken along may be dropped before the answer; it is then not leased any more.
+/// A tenure that is included in another's request may be dropped before the answer; then it is no longer leased.
 #[test]
-fn a_renewal_meets_the_drop_of_a_tenure_that_is_taken_along() {
+fn a_renewal_meets_the_drop_of_a_tenure_that_it_includes() {
     explore(|| {
         let (leases, clock) = far();
         let (first, mut renews) = renewed(&leases, "r");
@@ -830,7 +830,7 @@ fn a_renewal_meets_the_drop_of_a_tenure_that_is_taken_along() {
     });
 }
 
-/// A tenure that is taken along sees the same as the engine, however late the answer is.
+/// A tenure that is included in another's request agrees with the engine, however late the answer is.
 #[test]
 fn a_renewal_of_another_meets_the_end() {
     explore(|| {

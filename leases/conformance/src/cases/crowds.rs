@@ -131,7 +131,7 @@ pub(super) async fn many_waiters_in_one_process_are_served<F: Fixture>(trial: &T
     }
     ensure!(trial, 9, most <= 1, "{most} requests for one resource were under way at the same time");
     let each = requests.div_ceil(WAITERS as u64);
-    ensure!(trial, 9, each <= REQUESTS, "{requests} requests to the engine for {WAITERS} hand-overs");
+    ensure!(trial, 9, each <= REQUESTS, "{requests} requests to the engine for {WAITERS} hand-offs");
     ensure!(trial, 9, here.status(form).await?.is_none(), "the resource is held in the end");
     Ok(())
 }

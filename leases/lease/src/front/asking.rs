@@ -1,4 +1,4 @@
-//! Acquiring and renewing: the questions to the engine.
+//! Acquiring and renewing: the requests to the engine.
 
 use alloc::{sync::Arc, vec::Vec};
 use core::{future::Future, time::Duration};
@@ -14,7 +14,8 @@ use crate::{
 };
 
 impl<E: Engine> Leases<E> {
-    /// Serves the waiters, asks the engine, and asks again if the answer was lost. The flag says whether an answer was lost.
+    /// Serves the waiters, sends a request to the engine, and sends it again if the answer was lost. The flag in the result says whether an
+    /// answer was lost.
     #[inline]
     pub(super) async fn ask<T, F>(
         &self,
@@ -83,7 +84,7 @@ impl<E: Engine> Leases<E> {
         let question = || self.engine.acquire(ask);
         let (mut answer, was_lost) = self.ask_with(Some(resource), at, is_promised, &question).await?;
         match &mut answer {
-            // The lost answer may have been a grant. If it was not, another request of this owner has the lease.
+            // The lost answer may have been a grant. If it was not, another request of this owner has acquired the lease.
             Answer::Busy { owner: other, .. } if was_lost && want == Want::New && other == owner => {
                 let (record, _) = self.ask(Some(resource), at, &|| self.engine.look(resource, at)).await?;
                 let began_since = |held_for: Duration| held_for <= self.engine.now().saturating_sub(at);
@@ -106,14 +107,14 @@ impl<E: Engine> Leases<E> {
 
     /// Requests a lease without waiting for it.
     ///
-    /// Usually that takes one question to the engine. A request with a custom policy, or behind waiters, first asks whether its owner has the
-    /// lease already.
+    /// Usually that takes one request to the engine. A request with a custom policy, or behind waiters, first asks whether its owner has
+    /// the lease already.
     #[inline]
     pub(crate) async fn attempt(&self, request: &Request, turn: Turn) -> Result<Asked, AcquireError<E::Error>> {
         request.check()?;
         let Request { resource, expiry, is_fresh, .. } = request;
         let as_it_comes = request.want(turn);
-        // An engine elsewhere does not know the line of this process: its waiters go first.
+        // An engine on a server does not know the line of this process: its waiters go first.
         let is_behind = !E::LOCAL && turn == Turn::Outside && self.first_in_line(resource).is_some();
         let mut question = match expiry.term() {
             Some(term) if !is_behind => (as_it_comes, Some(term)),
@@ -198,22 +199,22 @@ impl<E: Engine> Leases<E> {
         }
     }
 
-    /// Extends a lease, or only looks at it if there is no term. Returns its end, or how it was lost. The tenures in `along` are renewed in the
+    /// Extends a lease, or only looks at it if there is no term. Returns its end, or how it was lost. The tenures in `batched` are renewed in the
     /// same request.
     #[inline]
     pub(super) async fn extend(
         &self,
         held: &Grant,
         term: Option<Term>,
-        along: &[Arc<Tenure>],
+        batched: &[Arc<Tenure>],
     ) -> Result<Result<Option<Duration>, Lost>, E::Error> {
         let Grant { resource, owner, token, .. } = held;
         let _tidier = Tidier(&self.engine);
         let at = self.engine.now();
         let renewal = Renewal { resource, owner, token: *token, term, left: Left::Nothing };
         let renew = || async {
-            if !along.is_empty() {
-                return self.extend_together(renewal.clone(), along, at).await;
+            if !batched.is_empty() {
+                return self.extend_together(renewal.clone(), batched, at).await;
             }
             let mut batch = [renewal.clone()];
             self.engine.renew(&mut batch, at).await?;
@@ -224,15 +225,15 @@ impl<E: Engine> Leases<E> {
         Ok(Ok(self.new_end(held.end, remaining, at)))
     }
 
-    /// Extends a lease and the tenures in `along`, and updates those of them that were extended.
+    /// Extends a lease and the tenures in `batched`, and updates those of them that were extended.
     #[cold]
     pub(super) async fn extend_together(
         &self,
         first: Renewal<'_>,
-        along: &[Arc<Tenure>],
+        batched: &[Arc<Tenure>],
         at: Duration,
     ) -> Result<Left, Fail<E::Error>> {
-        let grants: Vec<Grant> = along.iter().map(|tenure| tenure.state.lock().grant.clone()).collect();
+        let grants: Vec<Grant> = batched.iter().map(|tenure| tenure.state.lock().grant.clone()).collect();
         let others = grants.iter().map(|grant| Renewal {
             resource: &grant.resource,
             owner: &grant.owner,
@@ -242,7 +243,7 @@ impl<E: Engine> Leases<E> {
         });
         let mut batch: Vec<Renewal<'_>> = core::iter::once(first).chain(others).collect();
         self.engine.renew(&mut batch, at).await?;
-        for ((renewal, grant), tenure) in batch[1..].iter().zip(&grants).zip(along) {
+        for ((renewal, grant), tenure) in batch[1..].iter().zip(&grants).zip(batched) {
             if let Some(remaining) = remaining(renewal.left) {
                 tenure.renewed(self.new_end(grant.end, remaining, at), at, Some(self.engine.now()));
             }
@@ -261,8 +262,8 @@ impl<E: Engine> Leases<E> {
         if E::LOCAL {
             return Some(end);
         }
-        // The end that this process knows may be later than the new one, which is one percent earlier than the engine's; but it must not
-        // be later than the engine's.
+        // The known end may be later than the new one, which is one percent earlier than the engine's. But it must not be later than the
+        // engine's end.
         let latest = remaining.and_then(|left| self.engine.now().checked_add(left));
         let known = known.into_iter().chain(latest).min();
         Some(known.map_or(end, |known| known.max(end)))

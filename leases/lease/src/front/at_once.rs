@@ -1,7 +1,8 @@
 //! The calls that an engine in this process answers at once.
 //!
-//! The most common calls take this path when nobody waits or watches: they call the engine without a future around it. They return `None`
-//! if the engine has not said yes. Nothing has been done then, or only what may be done again, and the caller takes the general path.
+//! The most common calls take this path when there are no waiters and watches: they call the engine without a future around the call. They
+//! return `None` if the engine has not agreed. Then nothing has been done, or only steps that may be repeated, and the caller takes the
+//! general path.
 
 use core::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Releasing, looking, and what a lost lease means.
+//! Releasing and looking up, and the consequences of a lost lease.
 
 use alloc::sync::Arc;
 use core::time::Duration;
@@ -15,7 +15,7 @@ impl<E: Engine> Leases<E> {
     /// Returns how a tenure ended.
     pub(crate) async fn lost(&self, grant: &Grant) -> Lost {
         let _tidier = Tidier(&self.engine);
-        // Read again: the engine may have seen a later time than the caller when it said that the tenure has ended.
+        // The clock is read again: the engine may have seen a later time than the caller when it answered that the tenure has ended.
         let at = self.engine.now();
         if grant.end.is_some_and(|end| end <= at) {
             return Lost::Expired;
@@ -23,17 +23,18 @@ impl<E: Engine> Leases<E> {
         match self.ask(Some(&grant.resource), at, &|| self.engine.look(&grant.resource, at)).await {
             Ok((Some(_), _)) => Lost::TakenOver,
             Ok((None, _)) => Lost::Released,
-            // The engine has said that the tenure has ended, and does not say how.
+            // The engine has answered that the tenure has ended, but does not say how.
             Err(_) => Lost::EngineForgot,
         }
     }
 
-    /// Renews a lease and returns its new end. The tenures in `along` are renewed with it: see [`tenure`](crate::tenure).
+    /// Renews a lease and returns its new end. The tenures in `batched` are renewed in the same request: see
+    /// [`tenure`](crate::tenure).
     #[inline]
     pub(crate) async fn renewed(
         &self,
         grant: &Grant,
-        along: &[Arc<Tenure>],
+        batched: &[Arc<Tenure>],
     ) -> Result<Option<Duration>, RenewError<E::Error>> {
         grant.resource.check()?;
         grant.owner.check()?;
@@ -43,11 +44,11 @@ impl<E: Engine> Leases<E> {
             _ => None,
         };
         loop {
-            let end = self.extend(grant, term, along).await.map_err(RenewError::Engine)?.map_err(RenewError::Lost)?;
+            let end = self.extend(grant, term, batched).await.map_err(RenewError::Engine)?.map_err(RenewError::Lost)?;
             if term.is_some() {
                 return Ok(end);
             }
-            // The policy is asked only now: it is not asked about a lease that is lost.
+            // The policy is asked only now, so that it is not asked about a lease that is lost.
             let Some(policy) = policy.take() else {
                 return Err(RenewError::NotRenewable { resource: grant.resource.clone() });
             };
@@ -96,12 +97,12 @@ impl<E: Engine> Leases<E> {
         match released {
             Ok((Gone::NotHeld, false)) => self.found_free(resource),
             Ok((Gone::NotOwner(_), false)) => {}
-            // The lost answer may have been a yes.
+            // The lost answer may have been positive.
             _ => self.ended(resource, at),
         }
         match released.map_err(ReleaseError::Engine)? {
             (Gone::Released, _) => {}
-            // The lost answer was a yes: no other call can have ended this tenure.
+            // The lost answer was positive: no other call can have ended this tenure.
             (_, true) if token.is_some() => {}
             (Gone::NotHeld, _) => return Err(ReleaseError::NotHeld { resource: resource.clone() }),
             (Gone::NotOwner(owner), _) => return Err(ReleaseError::NotOwner { resource: resource.clone(), owner }),
@@ -172,7 +173,7 @@ impl<E: Engine> Leases<E> {
         Ok(owned.into_iter().map(grant).collect())
     }
 
-    /// Returns the end of this tenure, or how it was lost. With an engine elsewhere, as far as is known without asking it.
+    /// Returns the end of this tenure, or how it was lost. With an engine on a server, the result is what is known without a request.
     pub(crate) fn check(&self, grant: &Grant) -> Result<Option<Duration>, Lost> {
         if let Some(end) = self.extended_at_once(grant, None) {
             return Ok(end);
@@ -202,7 +203,7 @@ impl<E: Engine> Leases<E> {
         let _tidier = Tidier(&self.engine);
         panics::each([true, false], |is_first| match is_first {
             true if E::LOCAL => {
-                // If the lease is lost, there is nothing to do.
+                // If the lease is lost, there is nothing to release.
                 let release = || self.engine.release(resource, owner, Some(token), at);
                 let _ = at_once(self.ask(Some(resource), at, &release));
             }

@@ -1,4 +1,4 @@
-//! The front end: what is the same for all engines.
+//! The front end: everything that is the same for all engines.
 //!
 //! Each call reads the clock, asks the engine, and wakes the waiters and watchers that its outcome concerns. The call that frees a
 //! resource, or finds it free, serves the waiters: before a call looks at a resource that has waiters, it *settles* their line, so that no
@@ -9,9 +9,9 @@
 //! waiter is missed: it registers before it asks the engine, and a call that frees a resource looks for waiters after it has freed it. So one
 //! of the two sees the other.
 //!
-//! A waiter that is served has the lease before it is polled, and may be dropped before it learns of it. The tenure then ends, unless
-//! another request of its owner has learned of it. Only the engine can decide this atomically, so its record says whether the owner knows:
-//! see [`Engine::abandon`].
+//! A waiter that is served has the lease before it is polled, and may be dropped before it learns of the lease. The tenure then ends,
+//! unless another request of its owner has learned of it. Only the engine can decide this atomically, so its record says whether the owner
+//! knows of the tenure: see [`Engine::abandon`].
 
 mod asking;
 mod at_once;
@@ -57,9 +57,9 @@ macro_rules! leases {
             pub(crate) engine: E,
             pub(crate) is_real_time: bool,
             wait_list: Mutex<Box<WaitList>>,
-            /// The leases to be renewed, on an engine elsewhere.
+            /// The leases to be renewed, with an engine on a server.
             renewal_queue: Mutex<RenewalQueue>,
-            /// The tenures whose holders should check that they still exist, on an engine elsewhere.
+            /// The tenures whose holders should check that they still exist, with an engine on a server.
             doubts: Arc<Doubts>,
             /// A summary of the wait list that is read without its lock.
             attendance: Arc<Attendance>,
@@ -121,7 +121,7 @@ impl LeaseStatus {
     }
 }
 
-/// The number of times a request is sent when its answers are lost.
+/// The number of times that a request is sent while its answers are lost.
 const TRIES: u32 = 3;
 
 /// The number of expired leases that are removed at a time.
@@ -134,7 +134,7 @@ pub(crate) struct Request {
     pub(crate) owner: Owner,
     pub(crate) expiry: Expiry,
     pub(crate) is_fresh: bool,
-    /// Whether the request fails if its own owner has the lease. Only for requests that do not wait.
+    /// Whether the request fails even if its own owner has the lease. Set only for requests that do not wait.
     pub(crate) is_new: bool,
 }
 
@@ -182,7 +182,7 @@ struct Question {
     is_resumed: bool,
 }
 
-/// The answer to a [`Question`].
+/// The answer to a [`Question`]: the term that the policy grants.
 struct Prepared {
     serial: u64,
     is_resumed: bool,
@@ -255,7 +255,7 @@ impl<E: Engine> Drop for Attending<'_, E> {
     }
 }
 
-/// Lets the engine drop its leftovers at the end of a call, even if the call panics.
+/// Lets the engine drop what it has postponed at the end of a call, even if the call panics.
 pub(crate) struct Tidier<'a, E: Engine>(&'a E);
 
 impl<E: Engine> Drop for Tidier<'_, E> {
@@ -266,7 +266,8 @@ impl<E: Engine> Drop for Tidier<'_, E> {
     }
 }
 
-/// A call that may end a tenure of an engine in this process. If the call panics after that, waiters and watchers are notified on drop.
+/// The guard of a call that may end a tenure of an engine in this process. If the call panics after that, waiters and watchers are notified
+/// on drop.
 pub(crate) struct Ending<'a, E: Engine> {
     leases: &'a Leases<E>,
     resource: &'a Resource,
@@ -279,7 +280,7 @@ impl<'a, E: Engine> Ending<'a, E> {
         Ending { leases, resource, at, is_over: !E::LOCAL }
     }
 
-    /// Ends the guard: the call has not panicked, and notifies waiters and watchers itself.
+    /// Disarms the guard: the call has finished without a panic, and notifies waiters and watchers itself.
     fn over(mut self) {
         self.is_over = true;
     }
@@ -293,7 +294,7 @@ impl<E: Engine> Drop for Ending<'_, E> {
     }
 }
 
-/// Converts a custom policy's answer to a term. `None` and a zero duration both mean no.
+/// Converts a custom policy's answer to a term. `None` and a zero duration both mean a refusal.
 fn as_term(answer: Option<Duration>) -> Option<Term> {
     answer.filter(|left| !left.is_zero()).map(|left| Term { idle: Some(left), total: None })
 }

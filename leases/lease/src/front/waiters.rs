@@ -1,4 +1,4 @@
-//! The calls' use of the wait list: serving waiters, and notifying waiters and watchers.
+//! The use of the wait list by the calls: serving waiters, and notifying waiters and watchers.
 
 use core::time::Duration;
 
@@ -36,7 +36,7 @@ impl<E: Engine> Leases<E> {
         self.settled_with(None, resource, at, operation)
     }
 
-    /// Does the same with the answer of a policy that has been asked.
+    /// Does the same as [`settled`](Self::settled), with the answer of a policy that has been asked.
     pub(super) fn settled_with<R>(
         &self,
         mut prepared: Option<Prepared>,
@@ -58,13 +58,13 @@ impl<E: Engine> Leases<E> {
             match settled {
                 Ok(Some(result)) => break result,
                 Ok(None) => unreachable!("the loop ends when the operation has run"),
-                // A policy that panics says no: otherwise its request would keep all others waiting.
+                // A policy that panics refuses: otherwise its request would keep all others waiting.
                 Err(Question { serial, policy, held_for, is_resumed }) => {
                     let answered = Prepared { serial, is_resumed, answer: None };
                     let mut asking = Asking { leases: self, resource, at, answered: Some(answered) };
                     asking.answer(panics.catch(|| policy.remaining(held_for)).flatten());
                     panics.catch(|| drop(policy));
-                    // The tenure counts from the moment at which its policy has answered, however long that took.
+                    // The tenure begins when its policy has answered, however long that took.
                     at = panics.catch(|| self.engine.now()).map_or(at, |now| now.max(at));
                     prepared = asking.answered.take();
                 }
@@ -77,7 +77,7 @@ impl<E: Engine> Leases<E> {
     }
 
     /// Serves the waiters in line as far as the resource is free, or returns the policy that must be asked first. Requests that joined the
-    /// line after `since` may not know when to look, because a policy was being asked when they came.
+    /// line after `since` may not know when to check again, because a policy was being asked when they joined.
     fn settle(
         &self,
         wait_list: &mut WaitList,
@@ -125,7 +125,7 @@ impl<E: Engine> Leases<E> {
         None
     }
 
-    /// Notes that nobody in line can be served before `end`, and wakes the waiters whose timers do not fit.
+    /// Notes that no request in line can be served before `end`, and wakes the waiters whose timers do not fit.
     fn put_off(
         &self,
         wait_list: &mut WaitList,
@@ -193,7 +193,7 @@ impl<E: Engine> Leases<E> {
         });
     }
 
-    /// Sends the first in line to an engine elsewhere that has said that the resource is free.
+    /// Makes the first in line send a request, because an engine on a server has answered that the resource is free.
     pub(super) fn found_free(&self, resource: &Resource) {
         if !E::LOCAL && self.is_attended(resource) {
             self.with_wait_list(|wait_list, deferred| {

@@ -108,7 +108,7 @@ macro_rules! held {
             _subscription: Option<Subscription<'a, E>>,
             tenure: Arc<Tenure>,
             ttl: Duration,
-            /// Whether the drop must not release the lease, because it was released or became a [`Grant`].
+            /// Whether the drop must leave the lease alone, because it was released or became a [`Grant`].
             is_left: bool,
             /// Whether a release has begun.
             is_releasing: bool,
@@ -401,7 +401,7 @@ impl<'a, E: Engine> Held<'a, E> {
     /// let grant = held.into_grant();
     /// assert!(leases.release_now(&grant).is_ok());
     /// ```
-    #[must_use = "without it the lease can be released by its owner's name only"]
+    #[must_use = "if the grant is dropped, the lease stays, and can be released only by its owner's name"]
     pub fn into_grant(mut self) -> Grant {
         self.leave();
         self.tenure.state.lock().grant.clone()
@@ -433,16 +433,16 @@ impl<E: Engine> fmt::Debug for Held<'_, E> {
     }
 }
 
-/// Another tenure's request that includes this tenure. This tenure waits a little for it before it sends a request of its own.
+/// The wait of a tenure for a request of another tenure that includes it. The tenure waits a little before it sends a request of its own.
 struct Ride {
-    /// The number of such requests since the last renewal; 0 if there was none.
+    /// The number of requests that have included this tenure since its last renewal.
     number: u32,
     /// The time until which this tenure waits for the request; zero if it does not wait.
     until: Duration,
 }
 
 impl Ride {
-    /// Waits longer for the second request than for the first, because the engine may be slow, and for no further ones.
+    /// Waits longer for the second such request than for the first, because the engine may be slow, and does not wait for a third.
     fn new(number: u32, due: Option<Duration>, moment: Duration) -> Self {
         let until = match (number, due) {
             (1 | 2, Some(due)) => due.saturating_add(moment * number),
@@ -468,11 +468,11 @@ impl<'a, E: Engine> Slot<'a, E> {
         tenure: &Arc<Tenure>,
         due: Option<Duration>,
         renewed: Duration,
-        is_along: bool,
+        is_batched: bool,
     ) -> Self {
         // A request to an engine in this process is so cheap that renewals need not share one.
         let due = due.filter(|_| !E::LOCAL);
-        let place = due.map(|due| leases.renewal_queue().enter(due, tenure, renewed, is_along));
+        let place = due.map(|due| leases.renewal_queue().enter(due, tenure, renewed, is_batched));
         Slot { leases, place }
     }
 
@@ -484,7 +484,7 @@ impl<'a, E: Engine> Slot<'a, E> {
     }
 
     /// Takes the tenures to renew together with this one out of the queue, among those due within `moment`.
-    fn along(leases: &Leases<E>, one: &Arc<Tenure>, moment: Duration, refusals: u32) -> Vec<Arc<Tenure>> {
+    fn batched(leases: &Leases<E>, one: &Arc<Tenure>, moment: Duration, refusals: u32) -> Vec<Arc<Tenure>> {
         if E::LOCAL {
             return Vec::new();
         }

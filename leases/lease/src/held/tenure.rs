@@ -39,10 +39,10 @@ impl Tenure {
                     }
                     return Ok(end);
                 }
-                // The `Held` was released or dropped since the state was read.
+                // The `Held` has been released or dropped since the state was read.
                 (Err(_), Some(over)) => return Err(over),
                 (Err(lost), None) if E::LOCAL => return Err(lost),
-                // The lease was renewed since the state was read.
+                // The lease has been renewed since the state was read.
                 (Err(_), None) if state.grant.end != grant.end => {}
                 (Err(lost), None) => {
                     state.over = Some(lost);
@@ -56,7 +56,7 @@ impl Tenure {
         self.state.lock().over
     }
 
-    /// Waits until the lease is lost, and returns how.
+    /// Waits until the lease is lost, and returns how it was lost.
     pub(super) async fn lost<E: Engine>(&self, leases: &Leases<E>) -> Lost {
         loop {
             let end = match self.check(leases) {
@@ -109,7 +109,7 @@ impl Tenure {
             let (grant, renewed, due) = {
                 let state = self.state.lock();
                 let due = match failed {
-                    // The engine may answer the next request. There is time for several before the end.
+                    // The engine may answer the next request. There is time for several requests before the end.
                     Some(asked) if asked > state.renewed => asked.checked_add(moment),
                     _ => state.renewed.checked_add(pause),
                 };
@@ -130,11 +130,11 @@ impl Tenure {
                 }
                 state.refusals
             };
-            let along = Slot::along(leases, self, moment, refusals);
+            let batched = Slot::batched(leases, self, moment, refusals);
             let asked = leases.engine().now();
             // The lease may expire while the engine does not answer.
             let answer = {
-                let mut renewing = pin!(leases.renewed(&grant, &along));
+                let mut renewing = pin!(leases.renewed(&grant, &batched));
                 let mut losing = pin!(self.lost(leases));
                 poll_fn(|cx| {
                     // An engine in this process answers on the first poll. The answer of a server may come too late, so check the loss first.
@@ -165,7 +165,7 @@ impl Tenure {
                 Ok(Err(_)) => {
                     failed = Some(asked);
                     let now = leases.engine().now();
-                    along.iter().chain([self]).for_each(|tenure| tenure.not_renewed(asked, now));
+                    batched.iter().chain([self]).for_each(|tenure| tenure.not_renewed(asked, now));
                 }
             }
             if leases.engine().now() >= asked.saturating_add(moment) {

@@ -13,13 +13,13 @@ use crate::{
     wheel::{Links, Nodes, Wheel},
 };
 
-/// The policies of users, which must be dropped where no lock is held.
+/// The policies of users, which must be dropped with no lock held.
 pub(super) type Dead = Vec<Arc<dyn ExpiryPolicy>>;
 
-/// No owner, or no neighbour in an owner's list.
+/// Stands for no owner, or for no neighbour in an owner's list.
 const NONE: u32 = u32::MAX;
 
-/// The owner knows of the tenure.
+/// Says that the owner knows of the tenure.
 const KNOWN: u32 = u32::MAX;
 
 pub(super) struct Lease {
@@ -29,7 +29,7 @@ pub(super) struct Lease {
     pub(super) owner: u32,
     pub(super) token: Token,
     pub(super) start: Duration,
-    /// `None`: it never ends.
+    /// The end of the lease; `None` if it never ends.
     pub(super) end: Option<Duration>,
     pub(super) expiry: Expiry,
     /// The number of waiters that were handed this tenure and have not fetched it; `KNOWN` once its owner knows of it.
@@ -69,12 +69,12 @@ pub(super) struct Book {
     pub(super) by_resource: Index,
     pub(super) holders: Slab<Holder>,
     pub(super) by_owner: Index,
-    /// The owner of the latest request. It is kept even if it has no lease, as its next request may come soon.
+    /// The owner of the latest request. Its entry is kept even without a lease, because its next request may come soon.
     pub(super) recent: u32,
     pub(super) wheel: Wheel,
     pub(super) dead: Dead,
     /// Whether a call is dropping the policies in `dead`.
-    pub(super) is_burying: bool,
+    pub(super) is_dropping_policies: bool,
 }
 
 impl Nodes for Slab<Lease> {
@@ -102,7 +102,7 @@ impl Book {
             recent: NONE,
             wheel: Wheel::new(),
             dead: Dead::new(),
-            is_burying: false,
+            is_dropping_policies: false,
         }
     }
 
@@ -371,12 +371,13 @@ impl Book {
     }
 }
 
-/// The time that tokens stand for, in microseconds since 1970: the system's time when the table was created, continued by a monotonic clock.
+/// The clock to which tokens are bound, in microseconds since 1970: the system's time when the table was created, continued by a monotonic
+/// clock.
 ///
-/// A token that is greater than the time could be greater than the first token of the next process, if that starts soon enough. Usually tokens
-/// are far behind the time, and the clock is read once in very many tenures.
+/// A token greater than the clock's time could be greater than the first token of the next process, if that process starts soon enough.
+/// Usually tokens are far behind the time, and the clock is read once in very many tenures.
 pub(super) struct TokenClock {
-    /// A time that has passed: the latest that was read.
+    /// The latest time that was read from the clock; it is not in the future.
     passed: u64,
     #[cfg(feature = "std")]
     start: (u64, std::time::Instant),
@@ -407,7 +408,7 @@ impl TokenClock {
     }
 }
 
-/// Without the system's time, tokens are only counted.
+/// Without the system's time, tokens are merely counted.
 #[cfg(not(feature = "std"))]
 impl TokenClock {
     pub(super) fn new() -> Self {

@@ -114,7 +114,7 @@ impl<C: Clock> Memory<C> {
         operation(book) // last, so that its result is built in place
     }
 
-    // These three are compiled once, outside of their futures, which are then short wherever they are inlined.
+    // These three are compiled once, outside of their futures, so that the futures are short wherever they are inlined.
 
     #[inline(never)]
     fn acquire_at_once(&self, ask: &Ask<'_>) -> Answer {
@@ -134,7 +134,7 @@ impl<C: Clock> Memory<C> {
     /// Removes up to `limit` expired leases.
     fn sweep(&self, limit: usize, at: Duration) -> usize {
         let mut swept = 0;
-        let mut gone = Vec::with_capacity(BATCH.min(limit)); // as above
+        let mut gone = Vec::with_capacity(BATCH.min(limit)); // its memory is freed after the lock has been released
         while swept < limit {
             self.book.give_way();
             gone.clear();
@@ -163,7 +163,7 @@ impl<C: Clock> Memory<C> {
         self.book.lock().records.len()
     }
 
-    /// Returns the time of the clock at which the next lease expires.
+    /// Returns the time, by the clock, at which the next lease expires.
     pub(crate) fn next_end(&self) -> Option<Duration> {
         let mut book = self.book.lock();
         let Book { wheel, records, .. } = &mut **book;
@@ -207,15 +207,15 @@ impl<C: Clock> Engine for Memory<C> {
 
     fn tidy(&self) {
         if self.dead.load(Relaxed) > 0 {
-            // The drop of a policy may call the table, which comes here again. That call leaves the rest to this one, so that the calls are
-            // not nested, however many policies there are.
-            if let Some(burial) = Burial::begin(self) {
+            // The drop of a policy may call the table, and that call arrives here, too. It leaves the rest to this call, so that the calls
+            // are not nested, however many policies there are.
+            if let Some(burial) = PolicyDropper::begin(self) {
                 panics::each(burial, drop);
             }
         }
     }
 
-    // Not `async`, which would move the request once more.
+    // Not `async`, which would move the request one more time.
     #[inline]
     fn acquire(&self, ask: Ask<'_>) -> impl Future<Output = Result<Answer, Fail<Infallible>>> + Send {
         poll_fn(move |_| Poll::Ready(Ok(self.acquire_at_once(&ask))))
@@ -237,7 +237,7 @@ impl<C: Clock> Engine for Memory<C> {
     }
 
     fn abandon(&self, resource: &Resource, _: &Owner, token: Token) {
-        // As of the latest instant that a call has seen: the clock is the user's, and may panic.
+        // The operation takes place at the latest instant that a call has seen, because the clock is the user's, and may panic.
         self.at(Duration::ZERO, |book| book.abandon(resource, token));
     }
 
@@ -258,26 +258,27 @@ impl<C: Clock> Engine for Memory<C> {
     }
 }
 
-/// An iterator over the policies to be dropped. One call at a time has it.
-struct Burial<'a, C> {
+/// An iterator over the policies to be dropped. Only one call at a time drops them: meanwhile [`begin`](PolicyDropper::begin) returns `None` to the
+/// others.
+struct PolicyDropper<'a, C> {
     memory: &'a Memory<C>,
     batch: Dead,
     is_over: bool,
 }
 
-impl<'a, C> Burial<'a, C> {
+impl<'a, C> PolicyDropper<'a, C> {
     /// Returns `None` if another call is dropping policies.
     fn begin(memory: &'a Memory<C>) -> Option<Self> {
         let mut book = memory.book.lock();
-        if core::mem::replace(&mut book.is_burying, true) {
+        if core::mem::replace(&mut book.is_dropping_policies, true) {
             return None;
         }
         drop(book);
-        Some(Burial { memory, batch: Dead::new(), is_over: false })
+        Some(PolicyDropper { memory, batch: Dead::new(), is_over: false })
     }
 }
 
-impl<C> Iterator for Burial<'_, C> {
+impl<C> Iterator for PolicyDropper<'_, C> {
     type Item = Arc<dyn ExpiryPolicy>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -286,7 +287,7 @@ impl<C> Iterator for Burial<'_, C> {
             self.memory.dead.store(0, Relaxed);
             self.batch = core::mem::take(&mut book.dead);
             if self.batch.is_empty() {
-                book.is_burying = false; // under the same lock, so that no policy is left behind
+                book.is_dropping_policies = false; // under the same lock, so that no policy is left behind
                 self.is_over = true;
             }
         }
@@ -294,11 +295,11 @@ impl<C> Iterator for Burial<'_, C> {
     }
 }
 
-impl<C> Drop for Burial<'_, C> {
+impl<C> Drop for PolicyDropper<'_, C> {
     fn drop(&mut self) {
         if !self.is_over {
             let mut book = self.memory.book.lock();
-            book.is_burying = false;
+            book.is_dropping_policies = false;
             book.dead.append(&mut self.batch);
             self.memory.dead.store(book.dead.len(), Relaxed);
         }
@@ -314,7 +315,7 @@ mod tests {
     #[test]
     fn a_token_is_not_given_before_its_time() {
         let memory = Memory::new(ManualClock::new());
-        // The state after very many tenures in a short time.
+        // This is the state after very many tenures in a short time.
         memory.book.lock().last += 3_000;
         let (resource, owner, expiry) = (Resource::from("r"), Owner::named("ann"), Expiry::Never);
         let term = expiry.term();

@@ -19,7 +19,7 @@ use crate::{
     deferred::Deferred,
     index::Index,
     slab::Slab,
-    sync::MOST_ATTENDING,
+    sync::MAX_WORKERS,
     wheel::{Links, Nodes, Wheel},
 };
 
@@ -58,7 +58,7 @@ pub(crate) struct Place {
     unfetched: usize,
     /// The first watch.
     watches: u32,
-    /// The earliest time at which the line has to be looked at.
+    /// The earliest time at which the line has to be processed.
     due: Option<Duration>,
     links: Links,
 }
@@ -92,7 +92,7 @@ impl Look {
         }
     }
 
-    /// Returns the time at which it becomes due, if it is not due already.
+    /// Returns the time at which the check becomes due, if it is not due already.
     pub(crate) fn time(self) -> Option<Duration> {
         match self {
             Look::At(at) => Some(at),
@@ -103,7 +103,7 @@ impl Look {
 
 /// A request that is waiting, or has been served.
 pub(crate) struct Wait {
-    /// Unique, unlike the request's number, which is used again.
+    /// A unique number, unlike the request's index, which is used again.
     pub(crate) serial: u64,
     place: u32,
     pub(crate) owner: Owner,
@@ -126,9 +126,9 @@ enum State {
 #[derive(Clone)]
 pub(crate) enum Outcome {
     Granted(Grant),
-    /// The policy said no.
+    /// The policy refused.
     Refused,
-    /// The request should ask the engine itself, out of turn.
+    /// The request should ask the engine by itself, out of turn.
     AskAlone,
 }
 
@@ -148,9 +148,9 @@ struct Watch {
 pub(crate) enum Due {
     /// The line of this resource must be settled, as of this time.
     At(Resource, Duration),
-    /// This step found none, but there may be more.
+    /// This step found no due work, but there may be more.
     More,
-    /// Nothing more is due: the call has stopped attending.
+    /// Nothing more is due: the call has stopped processing due work.
     Nothing,
 }
 
@@ -180,7 +180,7 @@ pub(crate) struct WaitList {
     places: Slab<Place>,
     by_resource: Index,
     waits: Slab<Wait>,
-    /// The first request of each owner in a line, of those that would resume a tenure.
+    /// For each owner in a line, the first of its requests that would resume a tenure.
     groups: Index,
     wheel: Wheel,
     watches: Slab<Watch>,
@@ -188,7 +188,7 @@ pub(crate) struct WaitList {
     serial: u64,
     /// Whether the engine is in this process, so that any call serves the waiters.
     is_local: bool,
-    /// The number of calls that attend to due work, and their time limit.
+    /// The number of calls that process due work, and the time up to which they do.
     attending: usize,
     attended_until: Duration,
 }
@@ -265,7 +265,7 @@ impl WaitList {
     }
 }
 
-/// Times.
+/// The methods for the times at which work is due.
 impl WaitList {
     /// Sets the time at which the waiters should check again.
     pub(crate) fn look(&mut self, place: u32, look: Look) {
@@ -275,23 +275,23 @@ impl WaitList {
 
     fn reschedule(&mut self, id: u32) {
         let place = &mut self.places[id];
-        // The next call attends to the waiters that should look now, unless another call already does.
+        // The next call serves the waiters that should check now, unless another call already does.
         let now = (self.is_local && place.look == Look::Now && place.asked.is_none()).then_some(Duration::ZERO);
         let look_at = place.look.time().or(now).filter(|_| place.waiting > 0);
         let old = core::mem::replace(&mut place.due, look_at);
         self.wheel.reschedule(&mut self.places, id, old);
     }
 
-    /// Notes that a call begins to attend to the work that is due by `now`. Returns `false` if enough other calls already do, which then attend
-    /// to this work, too.
+    /// Registers a call to process the work that is due at `now`. Returns `false` if [`MAX_WORKERS`] calls do so already: they process this
+    /// work, too.
     pub(crate) fn begin_attending(&mut self, now: Duration) -> bool {
         self.attended_until = self.attended_until.max(now);
-        let begins = self.attending < MOST_ATTENDING;
+        let begins = self.attending < MAX_WORKERS;
         self.attending += usize::from(begins);
         begins
     }
 
-    /// Notes that a call stops attending to due work.
+    /// Records that a call has stopped processing due work.
     pub(crate) fn end_attending(&mut self) {
         self.attending -= 1;
         if self.attending == 0 {
@@ -333,7 +333,7 @@ impl WaitList {
     }
 }
 
-/// The line of waiters.
+/// The methods for the line of waiters.
 impl WaitList {
     /// Adds a request at the end of the line.
     pub(crate) fn join(&mut self, resource: &Resource, owner: &Owner, expiry: &Expiry, is_fresh: bool) -> u32 {
@@ -368,15 +368,15 @@ impl WaitList {
         Some(self.places[place].line.first).filter(|&id| id != NONE)
     }
 
-    /// Notes that the policy of this request is about to be asked. `since` is the result of [`has_asked`](Self::has_asked) if another policy was
-    /// asked just before and the line was not put off in between.
+    /// Records that the policy of this request is about to be asked. If another policy was asked just before, and the line was not put off
+    /// since, `since` is the result of [`has_asked`](Self::has_asked).
     pub(crate) fn ask(&mut self, place: u32, serial: u64, since: Option<u64>) {
         self.places[place].asked = Some(Asked { serial, since: since.unwrap_or(self.serial) });
         self.reschedule(place);
     }
 
-    /// Notes that the policy of this request has been asked. Requests that joined the line in the meantime have greater serial numbers than
-    /// the result.
+    /// Records that the policy of this request has been asked. Requests that joined the line in the meantime have greater serial numbers
+    /// than the result.
     pub(crate) fn has_asked(&mut self, resource: &Resource, serial: u64) -> Option<u64> {
         let place = self.find(resource)?;
         self.places[place].asked.take_if(|asked| asked.serial == serial).map(|asked| asked.since)
@@ -479,8 +479,8 @@ impl WaitList {
             }
             _ => None,
         };
-        // The next in line takes over the duty to check. With an engine in this process that means only its timer: the call that frees the
-        // resource serves the next in line.
+        // The next in line is now the one that has to check. With an engine in this process only its timer matters: the call that frees the
+        // resource serves it.
         if was_first {
             if !self.is_local {
                 self.places[place].look = Look::Now;
@@ -504,7 +504,8 @@ impl WaitList {
         self.leave(id, deferred);
     }
 
-    /// Removes the first in line, whose engine has not answered. The others all ask at once: one after another, each would wait as long.
+    /// Removes the first in line, whose request the engine has not answered. All others ask at once: one after another, each would wait for
+    /// the full timeout.
     pub(crate) fn leave_unanswered(&mut self, id: u32, deferred: &mut Deferred) {
         let place = self.waits[id].place;
         while let Some(first) = self.first(place) {

@@ -5,7 +5,7 @@ use core::{task::Waker, time::Duration};
 use super::{NONE, Next, WaitList, Watch};
 use crate::{Resource, deferred::Deferred, wheel::Links};
 
-/// Watches.
+/// The methods for watches.
 impl WaitList {
     /// Wakes this task when a tenure of the resource has ended, and at `at` at the latest. Returns the number of the watch, which is `known` if
     /// that watch is replaced.

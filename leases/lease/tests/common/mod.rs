@@ -1,5 +1,5 @@
 //! Helpers that several tests share: leases on a clock that the test moves, polling by hand, and wakers that count.
-#![allow(dead_code, unreachable_pub)] // each test uses its part
+#![allow(dead_code, unreachable_pub)] // no test program uses all of it
 
 use std::convert::Infallible;
 use std::future::Future;

@@ -12,10 +12,10 @@ use crate::{
     record::{Message, Tenure},
 };
 
-/// The outcome of an acquire where there is a tenure already.
+/// The outcome of an acquire of a resource that has a tenure.
 enum Instead {
     Answer(Answer),
-    /// Another tenure may begin behind this message, and ends the present one.
+    /// Another tenure may begin after this message, and ends the present one.
     Begins {
         behind: u64,
         frees: Option<(u64, Lost)>,
@@ -24,10 +24,11 @@ enum Instead {
     Changed,
 }
 
-/// The outcome of a first message.
+/// The outcome of the first message of a tenure.
 enum Begun {
     Answer(Answer),
-    /// It was stored at this place, and does not count: something was forgotten meanwhile.
+    /// The message was stored with this sequence, but does not count, because a tenure with a greater token was swept
+    /// in between.
     Void(u64),
     /// Another message came first.
     Changed,
@@ -63,7 +64,8 @@ impl Session {
         }
     }
 
-    /// What is probably the last message of the resource: as it is remembered, or none, if that will be found out by writing behind it.
+    /// Returns the probable last message of the resource: the remembered one, or none. A wrong guess is detected when
+    /// the next message is stored.
     async fn likely(&self, ask: &Ask<'_>) -> Result<Last, Error> {
         let Ask { resource, want, term, .. } = *ask;
         match self.memory.take(resource) {
@@ -73,19 +75,20 @@ impl Session {
             {
                 Ok(Last::held(sequence, tenure))
             }
-            // Mostly there is none. If there is, it is asked for.
+            // Usually there is no message. If there is one, it is read later.
             None if want != Want::Mine => Ok(Last::free(0, 0)),
             _ => self.last(resource).await,
         }
     }
 
-    /// Answers an acquire by the tenure that the last message tells of, unless another tenure is to begin.
+    /// Answers an acquire with the tenure of the last message, unless another tenure may begin.
     async fn instead_of(&self, ask: &Ask<'_>, tenure: Tenure, behind: u64) -> Result<Instead, Fail<Error>> {
         let Ask { resource, want, term, .. } = *ask;
         let is_mine = tenure.owner == ask.owner.id();
-        // It may have been released, and another tenure with a greater token may have begun, in what was forgotten.
+        // The stream may have forgotten that the tenure was released, and that another one with a greater token began.
         let is_in_doubt = is_mine && tenure.token <= self.marked().await.map_err(not_done)?.doubt;
-        // Its holders do not know that it is taken over; and those that wait for its end may have less to wait for.
+        // The holders of the tenure do not know that it is taken over; and its waiters may have to wait for a shorter
+        // time.
         let taken_over = Instead::Begins { behind, frees: Some((tenure.token, Lost::TakenOver)) };
         match (want, term) {
             (Want::Fresh, _) if is_mine => Ok(taken_over),
@@ -119,7 +122,7 @@ impl Session {
         }
     }
 
-    /// Puts the first message of a tenure behind the last one of the resource.
+    /// Stores the first message of a tenure after the last one of the resource.
     async fn begin(
         &self,
         ask: &Ask<'_>,
@@ -137,7 +140,7 @@ impl Session {
         if !self.stands(token).await.map_err(Fail::Unknown)? {
             return Ok(Begun::Void(sequence));
         }
-        // As of the time at which it was stored, whenever that was.
+        // The times are relative to the time at which the message was stored, which is not known.
         let Some(tenure) = message.tenure(0) else { return Ok(Begun::Answer(Answer::Free)) };
         let known = Known::Held {
             sequence,

@@ -19,7 +19,7 @@ impl Session {
         let Put::Stored(put) = self.put(subject.clone(), None, Vec::new(), None, None).await? else {
             return Err(Error::Closed);
         };
-        // It may be another's, and later, by now.
+        // The message may have been replaced by a later one of another program.
         let raw = self.message(&serde_json::json!({ "last_by_subj": subject })).await?;
         let raw = raw.filter(|raw| raw.sequence >= put).ok_or(Error::Closed)?;
         let reading = Reading { sequence: raw.sequence, time: stored_at(&raw), from, to: self.clock.now() };
@@ -51,13 +51,14 @@ impl Session {
         }
     }
 
-    /// Whether it is known, without asking, that the tenure has ended.
+    /// Returns whether it is certain, without a request, that the tenure has ended.
     pub(super) fn is_surely_over(&self, tenure: &Tenure, sequence: u64) -> bool {
         let now = self.time.now(self.clock.now());
         tenure.end != NEVER && now.and_then(|now| now.is_past(tenure.end, sequence)) == Some(true)
     }
 
-    /// Until when, by the clock of this process, something has surely not ended that lasts so long from `from` on at least.
+    /// Returns the time, by the clock of this process, until which a tenure has certainly not ended that lasts at least
+    /// `remaining` from `from` on.
     pub(super) fn sure(from: Duration, remaining: Option<Duration>) -> Duration {
         remaining.map_or(Duration::MAX, |left| from.saturating_add(left - left / 100))
     }

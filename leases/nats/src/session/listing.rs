@@ -11,7 +11,7 @@ use super::{Deleted, LANES, Last, Listed, PART, Put, Session, is_full, not_done,
 use crate::{error::Error, listing::Listing, record::NEVER, subjects::resource};
 
 impl Session {
-    /// The subjects of all resources that have a message.
+    /// Returns the subjects of all resources that have a message.
     pub(crate) async fn subjects(&self) -> Result<Vec<String>, Error> {
         let mut listing = Listing::default();
         loop {
@@ -24,13 +24,13 @@ impl Session {
         }
     }
 
-    /// The stream's.
+    /// Returns the last sequence of the stream.
     pub(super) async fn last_sequence(&self) -> Result<u64, Error> {
         let Listed { state, .. } = self.api("INFO", &serde_json::json!({})).await?;
         Ok(state.last_seq)
     }
 
-    /// The last messages of these, side by side. What others have written there is nobody's.
+    /// Reads the last messages of these subjects side by side. Messages of other programs are left out.
     pub(super) async fn all_of(&self, subjects: &[String]) -> Result<Vec<(Resource, Last)>, Error> {
         let each = subjects.iter().map(|subject| async move {
             let Some(resource) = resource(subject) else { return Ok(None) };
@@ -58,7 +58,8 @@ impl Session {
         Ok(owned)
     }
 
-    /// Adds the released leases, whatever the outcome of the rest.
+    /// Releases the owner's leases among these subjects. Adds those that were released to the list, even if others
+    /// fail.
     pub(crate) async fn release_all(
         &self,
         owner: &Owner,
@@ -83,12 +84,12 @@ impl Session {
         failed
     }
 
-    /// Deletes up to so many messages of what is free or has expired.
+    /// Deletes messages of free resources and expired leases, up to `limit`. Returns their number.
     pub(crate) async fn sweep_some(&self, subjects: &[String], limit: usize) -> Result<usize, Error> {
-        // The stream's last message is never deleted, so that a server that crashes knows its number.
+        // The stream's last message is never deleted, so that the server knows its sequence after a crash.
         let (now, newest) = match self.now_anew().await {
             Ok(now) => (now.earliest, now.sequence),
-            // There is no room for the time. Of what is free it makes no difference.
+            // There is no room to read the time. Free resources can be swept without it.
             Err(error) if is_full(&error) => (0, self.last_sequence().await?),
             Err(error) => return Err(error),
         };
@@ -100,7 +101,8 @@ impl Session {
             }
         }
         old.truncate(limit);
-        // Before they go: whoever is granted something meanwhile looks there. Without a mark nobody is.
+        // Record the greatest token before the messages are deleted, because a concurrent grant checks it. Without a
+        // mark there is no grant.
         let (greatest, is_marked) = (old.iter().map(|(token, _)| *token).max(), self.known_mark().is_some());
         if let Some(greatest) = greatest.filter(|_| is_marked) {
             self.change_mark(|mark| mark.swept = mark.swept.max(greatest)).await?;
@@ -108,7 +110,7 @@ impl Session {
         let each = old.into_iter().map(|(_, sequence)| async move {
             match self.api("MSG.DELETE", &serde_json::json!({ "seq": sequence, "no_erase": true })).await {
                 Ok(Deleted { success }) => Ok(usize::from(success)),
-                // Something came behind it meanwhile, and it is gone already.
+                // A later message has replaced it.
                 Err(Error::Refused { .. }) => Ok(0),
                 Err(error) => Err(error),
             }
@@ -116,7 +118,8 @@ impl Session {
         side_by_side(each.collect(), LANES).await.into_iter().sum()
     }
 
-    /// The driver's sweep, in parts. One process sweeps, the others see that it has.
+    /// Does the next part of the driver's sweep, and returns whether there is more. One process sweeps; the others see
+    /// that it did.
     pub(super) async fn sweep_part(&self, every: Duration) -> Result<bool, Error> {
         let mut part = self.take_unswept();
         if part.is_empty() && self.is_sweep_due(every).await? {
@@ -143,7 +146,8 @@ impl Session {
             Err(error) if is_full(&error) => return Ok(true),
             now => now?,
         };
-        // Half of the time, as nobody's timers are exact. A clock that was set back says nothing of when it was.
+        // Half of the interval is enough, because timers are not exact. The difference is absolute, because the clock
+        // may have been set back.
         let half = u64::try_from(every.as_nanos() / 2).unwrap_or(u64::MAX);
         if last.as_ref().is_some_and(|last| now.earliest.abs_diff(stored_at(last)) < half) {
             return Ok(false);

@@ -1,4 +1,4 @@
-//! The mark of a stream: which stream it is, and what may have been forgotten in it.
+//! The mark of a namespace: it identifies the stream, and limits what the stream may have forgotten.
 
 use std::{
     sync::{Arc, PoisonError},
@@ -12,8 +12,9 @@ use super::{ABOUT, Before, Place, Put, Session};
 use crate::{error::Error, mark::Mark, server_time::FRESH};
 
 impl Session {
-    /// Looks at the namespace's mark. If there is none, or it is not that of this stream, or the stream has gone back, something may have been
-    /// forgotten: then there is a new one, and nothing is granted until what was granted has ended.
+    /// Reads the namespace's mark. If it is missing or belongs to another stream, or if the stream has gone back to an
+    /// older copy, leases may have been forgotten: then this writes a new mark, and nothing is granted until all
+    /// earlier leases have ended.
     pub(super) async fn recall(&self, last: u64) -> Result<(), Error> {
         let (stream, run) = &self.origin;
         let Place { quarantine, trusts, before, .. } = &*self.place;
@@ -50,7 +51,7 @@ impl Session {
         *self.mark.lock().unwrap_or_else(PoisonError::into_inner) = Some(mark);
     }
 
-    /// The mark, and its sequence. Zero: there is none.
+    /// Reads the mark and its sequence, which is zero if there is none.
     pub(super) async fn find_mark(&self) -> Result<(u64, Option<Mark>), Error> {
         match self.message(&serde_json::json!({ "last_by_subj": self.place.subjects.mark() })).await? {
             None => Ok((0, None)),
@@ -61,7 +62,7 @@ impl Session {
         }
     }
 
-    /// Whether nobody else has written one meanwhile.
+    /// Writes a mark, unless another program has written one in between. Returns whether it was written.
     pub(super) async fn put_mark(&self, behind: u64, mark: &Mark) -> Result<bool, Error> {
         let put = self
             .put(self.place.subjects.mark(), Some(behind), mark.to_bytes(), None, (behind == 0).then_some(0))
@@ -69,13 +70,14 @@ impl Session {
         Ok(matches!(put, Put::Stored(_)))
     }
 
-    /// The stream is not what it was, and it is not known what became of a request: another connection is to look what has been forgotten.
+    /// Ends the connection, because the stream is not the one that it was. The next connection finds out what was
+    /// forgotten. Returns the error of a request whose outcome is not known.
     pub(super) fn is_another(&self) -> Error {
         self.end.bring();
         Error::Closed
     }
 
-    /// The mark as it is now, if nothing has been forgotten since it was first read.
+    /// Reads the mark. Fails, and ends the connection, if leases may have been forgotten since it was first read.
     pub(super) async fn same_mark(&self) -> Result<(u64, Mark), Error> {
         let (sequence, found) = self.find_mark().await?;
         match (found, self.known_mark()) {
@@ -84,7 +86,7 @@ impl Session {
         }
     }
 
-    /// Changes the mark, unless there is nothing to be changed.
+    /// Changes the mark, and writes it if it differs.
     pub(super) async fn change_mark(&self, change: impl Fn(&mut Mark)) -> Result<(), Error> {
         loop {
             let (behind, mark) = self.same_mark().await?;
@@ -97,24 +99,24 @@ impl Session {
         }
     }
 
-    /// Nothing has been forgotten that anybody still goes by.
+    /// Ends the quarantine.
     pub(crate) async fn end_quarantine(&self) -> Result<(), Error> {
         self.marked().await?;
         self.change_mark(|mark| mark.until = 0).await
     }
 
-    /// The mark as it was read last. If it could not be written because there was no room, that is tried again.
+    /// Returns the mark as it was last read. If it could not be written for lack of room, this tries again.
     pub(super) async fn marked(&self) -> Result<Mark, Error> {
         loop {
             if let Some(mark) = self.known_mark() {
                 return Ok(mark);
             }
-            // A rare path is boxed: it would make all futures large.
+            // This rare path is boxed: it would make all futures larger.
             Box::pin(async { self.recall(self.last_sequence().await?).await }).await?;
         }
     }
 
-    /// For how long nothing is granted, if that is so.
+    /// Returns the remaining time of the quarantine, if there is one.
     pub(super) async fn quarantined(&self) -> Result<Option<Duration>, Error> {
         match self.marked().await?.until {
             0 => Ok(None),
@@ -122,13 +124,13 @@ impl Session {
         }
     }
 
-    /// Somebody may have ended it meanwhile.
+    /// Returns the remaining time of the quarantine by the stored mark: another program may have ended the quarantine.
     pub(super) async fn quarantine_left(&self) -> Result<Option<Duration>, Error> {
         let (_, mut mark) = self.same_mark().await?;
         let now = self.now().await?.earliest;
         let left = Duration::from_nanos(mark.until.saturating_sub(now));
         if left > self.place.quarantine.saturating_add(FRESH) {
-            // The clock has been set back since.
+            // The server's clock was set back after the mark was written.
             let until = now.saturating_add(u64::try_from(self.place.quarantine.as_nanos()).unwrap_or(u64::MAX));
             self.change_mark(|mark| mark.until = mark.until.min(until)).await?;
             return Ok(Some(self.place.quarantine));
@@ -140,7 +142,7 @@ impl Session {
         Ok((!left.is_zero()).then_some(left))
     }
 
-    /// A token for a new tenure, greater than this one.
+    /// Returns a token for a new tenure, greater than `last`.
     pub(super) async fn next_token(&self, last: u64) -> Result<u64, Error> {
         let now = match self.time.about(self.clock.now(), ABOUT) {
             Some(now) => now,
@@ -149,8 +151,8 @@ impl Session {
         Ok(self.marked().await?.token(last, now.earliest))
     }
 
-    /// Looks, once a grant is stored, whether the namespace is still the one that was looked at before; and whether a tenure with a greater
-    /// token has come and gone meanwhile.
+    /// Checks, after a grant was stored, that the namespace's mark is unchanged. Returns whether the token is the
+    /// greatest: a tenure with a greater one may have begun, ended and been swept in between.
     pub(super) async fn stands(&self, token: u64) -> Result<bool, Error> {
         let (_, mark) = self.same_mark().await?;
         let is_greatest = token > mark.swept;

@@ -1,4 +1,4 @@
-//! Requests to the server, and the messages that hold leases.
+//! Requests to the server, and the messages that contain leases.
 
 use std::{pin::pin, sync::Arc};
 
@@ -24,7 +24,7 @@ impl Session {
         if keylatch_lease_remote::Session::is_closed(self) {
             return Err(Error::Unconnected { source: None });
         }
-        // The engine has timers of its own, so that it runs everywhere.
+        // The engine has its own timers, so that it runs on any runtime.
         let request = Request::new().headers(headers).payload(payload.into()).timeout(None);
         let asked = pin!(self.client.send_request(subject, request));
         let mut over = self.end.over.clone();
@@ -32,7 +32,7 @@ impl Session {
         match select(asked, over).await {
             Either::Left((Ok(answer), _)) => Ok(answer.payload.to_vec()),
             Either::Left((Err(error), _)) => match error.kind() {
-                // Nobody got it.
+                // No server received the request.
                 async_nats::RequestErrorKind::NoResponders => Err(Error::Unconnected { source: Some(Arc::new(error)) }),
                 _ => Err(Error::Closed),
             },
@@ -49,14 +49,14 @@ impl Session {
         }
     }
 
-    /// A question about the stream.
+    /// Sends a request about the stream to the API of JetStream.
     pub(super) async fn api<T: serde::de::DeserializeOwned>(
         &self,
         what: &str,
         about: &serde_json::Value,
     ) -> Result<T, Error> {
         let subject = format!("$JS.API.STREAM.{what}.{}", self.place.stream);
-        // In a box, or each step of each operation makes the futures of users larger.
+        // The future is boxed: otherwise each step of each operation would make the callers' futures larger.
         Self::read(&Box::pin(self.request(subject, HeaderMap::new(), about.to_string().into_bytes())).await?)
     }
 
@@ -72,8 +72,9 @@ impl Session {
         }
     }
 
-    /// Behind that one; zero: behind none; `None`: whatever there is.
-    /// `frees`: the tenure that is over by it, and how. `begins`: the token of the tenure that it begins, where it is the first of its subject.
+    /// Stores a message if the last one of its subject has the sequence `behind`; zero means that there is none, `None`
+    /// that any will do. `frees` is the tenure that the message ends, and how. `begins` is the token of the tenure that
+    /// it begins, if the message is the first of its subject.
     pub(super) async fn put(
         &self,
         subject: String,
@@ -106,7 +107,7 @@ impl Session {
                 Ok(Put::Stored(seq))
             }
             Err(Error::Refused { source }) if CHANGED.contains(&source.error_code().0) => Ok(Put::Changed),
-            // It is not known how far it got.
+            // It is not known how far the server got.
             Err(Error::Refused { source }) if source.code() >= 500 && !says_full(&source) => Err(Error::Closed),
             Err(error) => Err(error),
         }

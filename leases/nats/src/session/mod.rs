@@ -1,6 +1,7 @@
-//! A connection that is ready for use, and what is asked on it.
+//! A connection that is ready for use, and the requests that it sends.
 //!
-//! Whatever changes a lease is one message, that the server stores only if the last one of the resource is still the expected one.
+//! Every change of a lease is one message, which the server stores only if the last one of the resource is still the
+//! expected one.
 
 mod acquire;
 mod clock;
@@ -38,48 +39,51 @@ use crate::{
     subjects::{Subjects, resource},
 };
 
-/// The number of requests of one operation that are under way at a time.
+/// The greatest number of requests of one operation that run at the same time.
 const LANES: usize = 64;
 
-/// So many leases are looked at in one go, by what looks at all of them. Each go is an answer of its own: a connection on which there is one now and
-/// then is not given up.
+/// The number of leases that one part of an operation on all leases reads. Each part counts as an answer of its own, so
+/// that the connection is not given up during a long operation.
 pub(crate) const PART: usize = 2 * LANES;
 
-/// What a message has on it by which a tenure is over, and its resource may have come free, or will earlier than it was to: which tenure.
+/// The header of a message that ends a tenure: how, and its token. The resource may be free now, or will be earlier
+/// than expected.
 const FREED: &str = "Keylatch-Freed";
-/// What the first message of a resource says: the token of its tenure. Those before it are over. Of a mark: zero; there was none.
+/// The header of the first message of a resource: the token of its tenure. All earlier tenures have ended. On a mark it
+/// is zero, and means that there was no mark.
 const BEGINS: &str = "Keylatch-Begins";
 /// The error of a stream that is full.
 const FULL: u64 = 10077;
 
-/// How old a reading of the server's clock may be that tokens start from. Then they are behind by less than a second.
+/// The greatest age of a reading of the server's clock that tokens start from. With it they are behind by less than a
+/// second.
 const ABOUT: Duration = Duration::from_secs(60);
 
 const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";
 
-/// Where the leases are.
+/// The stream and the namespace of the leases, and the rules for sweeps and the quarantine.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) stream: String,
     pub(crate) subjects: Subjects,
     /// The time after the last sweep, by any process, until the next is due.
     pub(crate) sweeps: Option<Duration>,
-    /// The quarantine after the engine may have forgotten leases.
+    /// The length of a quarantine.
     pub(crate) quarantine: Duration,
-    /// Whether a restart forgets nothing.
+    /// Whether restarts are trusted to forget nothing.
     pub(crate) trusts: bool,
-    /// The knowledge of the last connection.
+    /// What the last connection knew.
     pub(crate) before: Mutex<Option<Before>>,
 }
 
-/// The knowledge of a connection about the stream.
+/// What a connection knows about the stream.
 #[derive(Debug)]
 pub(crate) struct Before {
     mark: Mark,
     seen: Arc<Seen>,
 }
 
-/// The greatest sequence that a stream has told of. A later message has a greater one.
+/// The greatest sequence seen in a stream. A later message has a greater one.
 #[derive(Debug, Default)]
 pub(crate) struct Seen(AtomicU64);
 
@@ -92,17 +96,18 @@ impl Seen {
         self.0.fetch_max(sequence, SeqCst);
     }
 
-    /// The stream is an older copy, or another one, whatever it has stored until that is looked at.
+    /// Notes that the stream is an older copy, or another one, even if its sequences grow past the old ones before that
+    /// is checked.
     pub(crate) fn went_back(&self) {
         self.sees(u64::MAX);
     }
 }
 
-/// A connection's end: whether it has come, and how to bring it about.
+/// The end of a connection: whether it has ended, and a way to end it.
 #[derive(Clone, Debug)]
 pub(crate) struct End {
     pub(crate) over: Receiver<bool>,
-    /// The connection has the other hold of it.
+    /// The connection's event callback owns the sender.
     pub(crate) tell: Weak<Sender<bool>>,
 }
 
@@ -119,9 +124,9 @@ pub(crate) struct Session {
     place: Arc<Place>,
     end: End,
     seen: Arc<Seen>,
-    /// As it was read last. `None`: it could not be written.
+    /// The mark as it was last read; `None` if it could not be written.
     mark: Mutex<Option<Mark>>,
-    /// When the stream was made, and which run of the server has it.
+    /// The creation time of the stream, and the run of the server that has it.
     origin: (String, String),
     clock: StdClock,
     time: ServerTime,
@@ -133,7 +138,7 @@ pub(crate) struct Session {
 /// The last message of a resource.
 #[derive(Debug)]
 struct Last {
-    /// Zero: there is none.
+    /// The sequence of the message; zero if there is none.
     sequence: u64,
     /// The greatest token that the resource is known to have had.
     token: u64,
@@ -153,15 +158,15 @@ impl Last {
 /// The outcome of storing a message.
 enum Put {
     Stored(u64),
-    /// Another came first.
+    /// Another message came first.
     Changed,
 }
 
 /// The outcome of a tenure that should continue.
 enum On {
-    /// It lasts so long from then on.
+    /// The tenure goes on: its state from the time `at` on.
     Goes { tenure: Tenure, at: u64 },
-    /// It had ended. The last message by now is this one.
+    /// The tenure had ended. This is the sequence of the last message now.
     Over { last: u64 },
     /// Another message came first.
     Changed,
@@ -219,7 +224,8 @@ fn not_done(error: Error) -> Fail<Error> {
     Fail::NotDone(error)
 }
 
-/// A connection that broke may have done it; what the server has refused it has not done.
+/// Converts the error of a request that changes something: it may have been carried out if the connection broke, but
+/// not if the server refused it.
 fn perhaps(error: Error) -> Fail<Error> {
     match error {
         Error::Closed | Error::Timeout => Fail::Unknown(error),
@@ -231,7 +237,8 @@ fn is_full(error: &Error) -> bool {
     matches!(error, Error::Refused { source } if says_full(source))
 }
 
-/// The server has the same code for whatever kept a message from being stored.
+/// Returns whether the stream is full. The server has the same code for everything that keeps a message from being
+/// stored.
 fn says_full(error: &jetstream::Error) -> bool {
     let says = error.to_string();
     error.error_code().0 == FULL
@@ -256,13 +263,14 @@ pub(crate) fn stream_config(name: &str) -> Config {
     }
 }
 
-/// What would lose leases, or tell nobody, on a server that is of a version or later as the function says.
+/// Returns a setting that would lose leases, or prevent notifications. `is_from` tells whether the server has this
+/// version or a later one.
 fn unsuitable(is: &Config, name: &str, is_from: impl Fn(i64, i64, i64) -> bool) -> Option<&'static str> {
     let must = stream_config(name);
     let is_limited = is.max_messages > 0 || is.max_bytes > 0;
-    // Before, it may store two messages behind the same one: both at once, or while another becomes the leader.
+    // An earlier server may store two messages after the same one: at the same time, or while the leader changes.
     let has_sound_replicas = is_from(2, 11, 0);
-    // Before, it counts less than a message takes, stores it, and deletes the oldest one for that.
+    // An earlier server counts less than a message takes, stores it, and deletes the oldest one to make room.
     let counts_bytes = is_from(2, 10, 5);
     let wrong = [
         (is.storage != StorageType::File, "storage"),
@@ -285,7 +293,7 @@ fn unsuitable(is: &Config, name: &str, is_from: impl Fn(i64, i64, i64) -> bool) 
     wrong.into_iter().find_map(|(is_wrong, setting)| is_wrong.then_some(setting))
 }
 
-/// The reason that a connection cannot be used.
+/// Returns the reason that a connection cannot be used.
 fn unusable(error: Error) -> Error {
     match error {
         Error::Closed => Error::Unconnected { source: None },
@@ -293,7 +301,8 @@ fn unusable(error: Error) -> Error {
     }
 }
 
-/// What a republished message says of the tenures before it, if they are over: of which resource, up to which one, and how it ended.
+/// Parses a republished message that ends tenures: the resource, the token up to which its tenures have ended, and how
+/// they ended.
 pub(crate) fn ended(message: &async_nats::Message) -> Option<(Resource, Token, Lost)> {
     let headers = message.headers.as_ref()?;
     let (token, how) = match headers.get(FREED).map(|freed| freed.as_str().split_at_checked(1)) {
@@ -301,20 +310,20 @@ pub(crate) fn ended(message: &async_nats::Message) -> Option<(Resource, Token, L
             let (how, token) = freed?;
             (token.parse().ok()?, if how == "t" { Lost::TakenOver } else { Lost::Released })
         }
-        // It is the first: what was there before it somebody has deleted, or it was over.
+        // It is the first message of the resource: earlier messages were deleted by hand, or swept after their end.
         None => (headers.get(BEGINS)?.as_str().parse::<u64>().ok()?.checked_sub(1)?, Lost::EngineForgot),
     };
     Some((resource(&message.subject)?, Token::new(token)?, how))
 }
 
-/// Whether a republished message says that the namespace had no mark: all that was in it may have been deleted.
+/// Returns whether a republished message says that the namespace had no mark: all its leases may have been deleted.
 pub(crate) fn is_forgotten(message: &async_nats::Message) -> bool {
     let begins = message.headers.as_ref().is_some_and(|headers| headers.get(BEGINS).is_some());
     begins && resource(&message.subject).is_none()
 }
 
 impl Session {
-    /// The stream must be there, and suitable.
+    /// Prepares a connection. Fails if the stream is missing or unsuitable.
     pub(crate) async fn open(client: Client, place: Arc<Place>, end: End) -> Result<Self, Error> {
         let mut session = Session {
             client,
@@ -329,7 +338,7 @@ impl Session {
             unswept: Mutex::default(),
         };
         let described: Described = match session.api("INFO", &serde_json::json!({})).await {
-            // It may be there in a moment.
+            // JetStream may be available in a moment.
             Err(Error::Closed) => return Err(Error::Unconnected { source: None }),
             described => described?,
         };
@@ -337,12 +346,12 @@ impl Session {
         if let Some(setting) = unsuitable(&described.config, &session.place.stream, is_from) {
             return Err(Error::Unsuitable { setting });
         }
-        // Of a cluster there is no telling whether the node that has the stream was started anew.
+        // In a cluster it is not known whether the node that has the stream was restarted.
         let is_alone = described.cluster.and_then(|cluster| cluster.name).is_none_or(|name| name.is_empty());
         let run = if is_alone { session.client.server_info().server_id } else { "-".into() };
         session.origin = (described.created, run);
         session.seen.sees(described.state.last_seq);
-        // So that it has room for the time, even when it is full: later ones replace these.
+        // These messages reserve room for the later ones, which replace them, even when the stream is full.
         for subject in [session.place.subjects.clock(), session.place.subjects.swept()] {
             match session.put(subject, Some(0), Vec::new(), None, None).await {
                 Ok(_) | Err(Error::Refused { .. }) => {}
@@ -350,7 +359,7 @@ impl Session {
             }
         }
         match session.recall(described.state.last_seq).await {
-            // Existing leases can be released all the same.
+            // Existing leases can still be released.
             Ok(()) | Err(Error::Refused { .. }) => Ok(session),
             Err(error) => Err(unusable(error)),
         }
@@ -360,7 +369,8 @@ impl Session {
         Arc::clone(&self.seen)
     }
 
-    /// The last message is of this tenure; another is put behind it, which counts if the server stores it before the end.
+    /// Continues the tenure of the last message: stores another message after it, which counts if the server stores it
+    /// before the tenure's end.
     async fn go_on(
         &self,
         resource: &Resource,
@@ -379,7 +389,7 @@ impl Session {
             Put::Changed => return Ok(On::Changed),
         };
         let to = self.clock.now();
-        // When it was.
+        // Read the time at which the message was stored.
         let raw = self.message(&serde_json::json!({ "seq": sequence })).await.map_err(Fail::Unknown)?;
         let Some(raw) = raw else { return Ok(On::Changed) };
         let at = stored_at(&raw);
@@ -429,7 +439,7 @@ impl Session {
         }
     }
 
-    /// Puts the end behind the last message.
+    /// Stores the end of a tenure after the last message. Returns whether that was still the last one.
     async fn end(&self, resource: &Resource, behind: u64, token: u64) -> Result<bool, Fail<Error>> {
         let frees = Some((token, Lost::Released));
         match self.put_lease(resource, behind, &Message::free(token), frees).await.map_err(perhaps)? {
@@ -488,18 +498,18 @@ impl Session {
     }
 }
 
-/// What they give, in their order, with so many of them under way at a time.
+/// Returns the outputs of the futures, in order. At most `lanes` of them run at the same time.
 pub(crate) async fn side_by_side<F: Future>(each: Vec<F>, lanes: usize) -> Vec<F::Output> {
     stream::iter(each).buffered(lanes).collect().await
 }
 
-/// Nanoseconds since 1970.
+/// Returns the time at which a message was stored, in nanoseconds since 1970.
 fn stored_at(raw: &RawMessage) -> u64 {
     u64::try_from(raw.time.unix_timestamp_nanos()).unwrap_or(0)
 }
 
 fn number(token: u64) -> Token {
-    Token::new(token).unwrap_or_else(|| unreachable!("it is given to nobody, and not read"))
+    Token::new(token).unwrap_or_else(|| unreachable!("no tenure has the token zero"))
 }
 
 fn granted(tenure: &Tenure, resumed: bool, now: u64, at: u64) -> Answer {
@@ -519,7 +529,7 @@ impl keylatch_lease_remote::Session for Session {
     type Error = Error;
 
     fn is_closed(&self) -> bool {
-        // If what tells is gone, it is over as well.
+        // Without its sender the connection has ended too.
         *self.end.over.borrow() || self.end.over.has_changed().is_err()
     }
 
@@ -541,7 +551,7 @@ mod tests {
     use async_nats::jetstream::stream::{Config, PersistenceMode, Source};
 
     #[test]
-    fn what_a_server_of_that_version_does_wrong_is_refused() {
+    fn a_setting_that_an_old_server_handles_wrongly_is_refused() {
         let one = stream_config("leases");
         let three = Config { num_replicas: 3, ..one.clone() };
         let small = Config { max_bytes: 1_000_000, ..one.clone() };
@@ -555,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn what_writes_late_or_is_written_by_others_is_refused() {
+    fn a_stream_that_writes_late_or_has_sources_is_refused() {
         let good = stream_config("leases");
         let late = Config { persist_mode: Some(PersistenceMode::Async), ..good.clone() };
         let fed = Config { sources: Some(vec![Source::default()]), ..good.clone() };

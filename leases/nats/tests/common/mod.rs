@@ -26,17 +26,17 @@ const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../servers/run");
 pub(crate) struct Server(PrivateServer);
 
 impl Server {
-    /// A server without the stream, with this in its configuration.
+    /// Starts a server without the stream, with these lines in its configuration.
     pub(crate) fn with(more: &str) -> Self {
         Server(PrivateServer::new(SCRIPT, "nats").file("more.conf", more).start())
     }
 
-    /// A connection of its own, on the tokio runtime that runs this.
+    /// Returns a connection that is driven on the current tokio runtime.
     pub(crate) async fn client(&self) -> Client {
         async_nats::connect(self.address().to_string()).await.unwrap()
     }
 
-    /// The usual stream, made if it is not there.
+    /// Returns the usual stream, and creates it if it is missing.
     pub(crate) async fn create_stream(&self) -> Stream {
         let context = jetstream::new(self.client().await);
         context.get_or_create_stream(Nats::stream("keylatch_lease")).await.unwrap()
@@ -46,19 +46,19 @@ impl Server {
         Leases::with_engine(options.connect(self.address().to_string(), ConnectOptions::new).unwrap())
     }
 
-    /// An engine on a namespace that is new, and has been opened.
+    /// Returns an engine on a new namespace that has been opened.
     pub(crate) async fn opened(&self, options: Options) -> Leases<Nats> {
         let leases = self.leases(options);
         leases.engine().init().await.unwrap();
         leases
     }
 
-    /// Returns the number of messages that it has got from the one client of this name.
+    /// Returns the number of messages that the server has received from the one client of this name.
     pub(crate) fn received(&self, name: &str) -> u64 {
         self.clients(name).unwrap()[0]["in_msgs"].as_u64().unwrap()
     }
 
-    /// What the monitor says of the clients of this name.
+    /// Returns what the monitor shows about the clients of this name.
     fn clients(&self, name: &str) -> Option<Vec<serde_json::Value>> {
         let log = fs::read_to_string(self.0.folder().join("server.log")).ok()?;
         let address = log.lines().rev().find_map(|line| line.split("Starting http monitor on ").nth(1))?;
@@ -91,7 +91,7 @@ impl TestServer for Server {
         let Settings { namespace: name, timeout, fallback, sweeps, quarantine } = settings;
         let options = Nats::in_namespace(&name).timeout(timeout).fallback(fallback).sweeps(sweeps);
         let connect = move || ConnectOptions::new().name(&name);
-        options.quarantine(quarantine).connect(address.to_string(), connect).expect("an address")
+        options.quarantine(quarantine).connect(address.to_string(), connect).expect("the address is valid")
     }
 
     async fn ready(engine: &Nats) -> Result<(), Failure> {
@@ -106,7 +106,7 @@ impl TestServer for Server {
         self.create_stream().await
     }
 
-    /// The stream is made anew.
+    /// Creates the stream again.
     fn forget(&self) {
         self.run("forget");
         apart(async || self.create_stream().await);
@@ -132,7 +132,7 @@ impl TestServer for Server {
     }
 }
 
-/// The one server that the tests share while any of them runs, with the stream.
+/// Returns the server that the tests share while any of them runs, with the stream.
 pub(crate) fn shared() -> Arc<Server> {
     static SHARED: Shared<Server> = Shared::new();
 

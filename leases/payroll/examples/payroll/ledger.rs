@@ -39,7 +39,7 @@ pub(crate) struct Ledger {
 pub(crate) struct Book {
     /// The ledger proper: entries are never changed or removed.
     pub(crate) payments: Vec<Payment>,
-    /// The number of payments of each account.
+    /// The number of payments to each account.
     pub(crate) paid: Vec<usize>,
     pub(crate) reads: Vec<Read>,
     pub(crate) refused: Vec<Refused>,
@@ -50,9 +50,9 @@ pub(crate) struct Book {
     pub(crate) asked: HashMap<String, usize>,
     /// Each worker's position in the list.
     at: HashMap<String, usize>,
-    /// The accounts that the list offers first.
+    /// The accounts that are offered first.
     redo: Vec<usize>,
-    /// The workers to be killed or stopped, and the accounts at which. The list offers such an account to no other worker first.
+    /// The workers to be killed or stopped, each with the account at which that happens. No other worker is offered such an account first.
     pub(crate) scenes: Vec<Scene>,
 }
 
@@ -115,7 +115,7 @@ impl Ledger {
         self.changed.wait_timeout(book, most).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Offers an account to the next worker that asks, as if the list had been told that a worker is in trouble.
+    /// Offers an account to the next worker that asks, as if the ledger had been notified that a worker is in trouble.
     pub(crate) fn redo(&self, account: usize) {
         self.book().redo.push(account);
     }

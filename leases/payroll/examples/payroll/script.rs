@@ -132,7 +132,7 @@ struct Company {
     patience: Duration,
 }
 
-/// The worker that read the account after the killed or stopped one, and when.
+/// The worker that read the account after the killed or stopped one, and the time.
 struct TakenOver {
     by: String,
     after: Duration,
@@ -238,7 +238,7 @@ impl Company {
             for (name, child) in &mut self.workers {
                 is_well(name, child.try_wait()?)?;
             }
-            // A worker that fails does not tell the ledger, so look at the workers from time to time.
+            // A worker that fails does not notify the ledger, so check the workers from time to time.
             book = ledger.wait(book, left.min(Duration::from_millis(50)));
         }
     }

@@ -17,12 +17,12 @@ const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../servers/run");
 pub(crate) struct Server(PrivateServer);
 
 impl Server {
-    /// A server without the table.
+    /// Starts a server without the table.
     pub(crate) fn start() -> Self {
         Server(PrivateServer::new(SCRIPT, "postgres").start())
     }
 
-    /// A pooler before this server, with so many connections to it.
+    /// Starts a pooler in front of this server, with this number of connections to it.
     pub(crate) fn pooler(&self, mode: &str, connections: usize) -> Self {
         let pooler = PrivateServer::new(SCRIPT, "pgbouncer").env("UPSTREAM", self.address().port().to_string());
         Server(pooler.env("MODE", mode).env("POOL", connections.to_string()).start())
@@ -32,7 +32,7 @@ impl Server {
         config(self.address())
     }
 
-    /// A connection of its own, on the tokio runtime that runs this.
+    /// Returns a connection that is driven on the current tokio runtime.
     pub(crate) async fn client(&self) -> Client {
         let (client, connection) = self.config().connect(NoTls).await.unwrap();
         tokio::spawn(connection);
@@ -45,7 +45,7 @@ impl Server {
         self.leases(Postgres::in_namespace("").timeout(Duration::from_secs(20))).engine().init().await.unwrap();
     }
 
-    /// Runs statements, from wherever this is called.
+    /// Runs statements. It may be called from any thread.
     pub(crate) fn execute(&self, sql: &str) {
         apart(async || self.client().await.batch_execute(sql).await.unwrap());
     }
@@ -145,7 +145,7 @@ impl TestServer for Server {
     }
 }
 
-/// The text of a notification such as `/7265706f7274/7/r`, without its hexadecimal digits: `r 7 report`.
+/// Decodes a notification: `/7265706f7274/7/r` becomes `r 7 report`.
 fn plain(payload: &str) -> String {
     let [_, key, token, letter] = payload.split('/').collect::<Vec<_>>()[..] else { panic!("{payload}") };
     let bytes = (0..key.len()).step_by(2).map(|at| u8::from_str_radix(&key[at..at + 2], 16).unwrap());
@@ -161,7 +161,7 @@ fn config(address: SocketAddr) -> Config {
     format!("host=127.0.0.1 port={} user=postgres dbname=postgres", address.port()).parse().unwrap()
 }
 
-/// The one server that the tests share while any of them runs, with the table.
+/// Returns the server that the tests share while any of them runs, with the table.
 pub(crate) fn shared() -> Arc<Server> {
     static SHARED: Shared<Server> = Shared::new();
 

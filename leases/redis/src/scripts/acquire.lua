@@ -1,5 +1,9 @@
--- run, longest, trusts, resource, owner, want: a(ny) f(resh) m(ine) n(ew), waiting, term, idle, total, policy, channel
--- { what, who or token, held, remaining }: g(ranted), r(esumed), b(usy), f(ree), q(uarantined)
+-- Acquires a lease, or reports its owner.
+--
+-- Arguments: run, longest, trusts, resource, owner, want: a(ny) f(resh) m(ine) n(ew), waiting, term, idle, total,
+-- policy, channel.
+--
+-- Returns { what, owner or token, held, remaining }; what: g(ranted), r(esumed), b(usy), f(ree), q(uarantined).
 local run, resource, owner, want = ARGV[1], ARGV[4], ARGV[5], ARGV[6]
 local waiting, has_term, idle, total, policy = ARGV[7] == '1', ARGV[8] == '1', ARGV[9], ARGV[10], ARGV[11]
 
@@ -39,19 +43,19 @@ if is_mine and want ~= 'f' and tonumber(lease.token) > tonumber(doubt) then
     return { 'r', lease.token, math.max(now - lease.since, 0), left(lease) }
 end
 
--- What is in doubt may be ahead of a clock that has been set back.
+-- A token in doubt may be ahead of a clock that was set back.
 local new = {
     token = text(math.max(tonumber(last) + 1, tonumber(doubt) + 1, now)), since = now, tail = has_term and reach(now, idle, total) or lease.tail,
-    -- Whoever waits goes on waiting.
+    -- Waiters still wait, so the flag stays.
     is_wanted = lease and lease.is_wanted, policy = has_term and policy or lease.policy, owner = owner,
 }
 if is_live then
-    -- Another tenure of the same owner. Who holds the one before is told; and who waits, if this one ends earlier.
+    -- The same owner had a tenure. Notify its holder; and the waiters, if the new tenure ends earlier.
     tell(ARGV[12], lease.is_wanted and new.tail < lease.tail and 't' or 'n', lease.token, resource)
 elseif not lease and taken_away(resource) then
     tell(ARGV[12], 'd', text(tonumber(new.token) - 1), resource)
 end
--- Each grant makes room for itself, and more.
+-- Each grant removes up to two expired leases, which is more than it adds.
 reclaim(2)
 redis.call('ZADD', owned, 0, place(owner, resource))
 keep_end(resource, new)

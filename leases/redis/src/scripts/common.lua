@@ -1,15 +1,17 @@
--- What all scripts begin with. They are sent to the server as they stand, each behind this one.
+-- The beginning of all scripts. Each script is sent to the server as it stands, after this text.
 --
 -- A namespace has three keys, in one slot:
---   leases  a hash: of each resource its lease, and in the field `meta` what makes it a namespace
---   ends    a sorted set: of each resource whose lease ends by itself when that is, so that what has expired is found
---   owned   a sorted set without scores: owner and resource, so that what an owner has is found
+--   leases  a hash: the lease of each resource, and in the field `meta` the state of the namespace
+--   ends    a sorted set: the end of each lease that expires, to find the expired ones
+--   owned   a sorted set without scores: owner and resource, to find an owner's leases
 --
--- One reading of the clock decides everything in a script. Its numbers, microseconds since 1970, are below 2^53: a double has them exactly.
+-- One reading of the clock decides everything in a script. Its numbers, microseconds since 1970, are below 2^53, so a
+-- double represents them exactly.
 --
--- A script that fails has changed nothing: whatever can be refused, as by a key that is of another type or for want of memory, is refused
--- at its first write, before which all has been read and told. Indices are written before the lease, and a lease is deleted last.
--- (If `owned` alone is of another type, a lease may lose its place in `ends`: no sweep finds it then.)
+-- A script that fails has changed nothing. Redis refuses a script, because a key has another type or memory has run
+-- out, at its first write; by then the script has read everything and sent its messages. Indices are written before the
+-- lease, and a lease is deleted last. (If only `owned` has another type, a lease may lose its place in `ends`: then no
+-- sweep finds it.)
 local leases, ends, owned = KEYS[1], KEYS[2], KEYS[3]
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
@@ -29,12 +31,14 @@ local function number(text)
     return tonumber(text)
 end
 
--- Digits, of what is below 2^53. An end, the sum of two such numbers, is below 2^54.
+-- Returns whether the digits are a number below the limit, which is 2^53 by default. An end is the sum of two such
+-- numbers, so its limit is 2^54.
 local function is_number(digits, limit)
     return string.match(digits, '^%d+$') and tonumber(digits) < (limit or 9007199254740992)
 end
 
--- 'token since until wanted policy owner'; the owner may contain anything. What is no lease is nil.
+-- Parses 'token since until wanted policy owner'; the owner may contain any characters. Returns nil if the text is not
+-- a lease.
 local function parsed(packed)
     if not packed then
         return nil
@@ -54,7 +58,7 @@ end
 local function unpacked(packed)
     local lease = parsed(packed)
     if packed and not lease then
-        error('what is kept there is no lease')
+        error('the value that is stored for the resource is not a lease: delete it')
     end
     return lease
 end
@@ -63,7 +67,7 @@ local function read(resource)
     return unpacked(redis.call('HGET', leases, resource))
 end
 
--- The same, where one that is no lease must not stop what is done to others.
+-- Reads a lease where a value that is not a lease must not stop the work on other leases.
 local function read_any(resource)
     return parsed(redis.call('HGET', leases, resource))
 end
@@ -77,12 +81,12 @@ local function place(owner, resource)
     return #owner .. ':' .. owner .. resource
 end
 
--- When a lease ends that is acquired or renewed now. Without limits: never.
+-- Returns the end of a lease that is acquired or renewed now: NEVER without limits.
 local function reach(since, idle, total)
     return math.min(now + number(idle), since + number(total))
 end
 
--- Microseconds; false: for ever.
+-- Returns microseconds; false if the lease never expires.
 local function left(lease)
     return lease.tail ~= NEVER and lease.tail - now
 end
@@ -95,13 +99,13 @@ local function keep_end(resource, lease)
     end
 end
 
--- A tenure of the resource is over, and all before it: r(eleased), t(aken over), n(o matter to those who wait: taken over),
--- d(eleted by hand).
+-- Sends a message that a tenure of the resource, and all earlier ones, have ended: r(eleased), t(aken over), n(o matter
+-- to waiters: taken over), d(eleted by hand).
 local function tell(channel, how, token, resource)
     redis.call('PUBLISH', channel, how .. token .. ' ' .. resource)
 end
 
--- Whether a lease that is not there has not ended by itself, nor was it released: somebody has deleted it.
+-- Returns whether a missing lease was deleted by hand: it was not released, and has not expired.
 local function taken_away(resource)
     local tail = redis.call('ZSCORE', ends, resource)
     return tail and tonumber(tail) > now
@@ -113,7 +117,8 @@ local function forget(resource, lease)
     redis.call('HDEL', leases, resource)
 end
 
--- Up to so many that have expired; says how many it were. What is no lease is left where it is, and does not come due again.
+-- Removes expired leases up to the limit, and returns their number. A value that is not a lease stays in `leases`, but
+-- leaves the index, so that it is not found again.
 local function reclaim(limit)
     local due = redis.call('ZRANGEBYSCORE', ends, '-inf', text(now), 'LIMIT', 0, limit)
     local count = 0
@@ -129,11 +134,11 @@ local function reclaim(limit)
     return count
 end
 
--- What an owner has that has not expired: { resource, lease }.
+-- Returns { resource, lease } of each of an owner's leases that has not expired.
 local function all_of(owner)
     local prefix = #owner .. ':' .. owner
     local found = {}
-    -- A resource begins with a digit, and a colon comes after all of them.
+    -- A resource begins with a digit, and a colon sorts after all digits.
     for _, member in ipairs(redis.call('ZRANGEBYLEX', owned, '[' .. prefix, '(' .. prefix .. ':')) do
         local resource = string.sub(member, #prefix + 1)
         local lease = read_any(resource)
@@ -144,28 +149,32 @@ local function all_of(owner)
     return found
 end
 
--- What `meta` says, of which the first word is the version of all that is kept here: the greatest token of the namespace, until when nothing
--- is granted, which tokens are in doubt, and who has written it: which run of the server, and which history of its data that run had then. Whoever
--- has a token in doubt may have released it, and somebody else may have had a greater one, in what was forgotten.
+-- Parses `meta`. Its first word is the version of all that is stored here. Then come the greatest token of the
+-- namespace, the time until which nothing is granted, the token up to which tokens are in doubt, and the writer: the
+-- run of the server, and the history of the data that the run had. The server may have forgotten the release of a token
+-- in doubt, and greater tokens granted after it.
 local function parsed_meta(meta)
     local last, barred, doubt, run, history = string.match(meta, '^v1 (%d+) (%d+) (%d+) (%S*) ?(%x*)$')
     if not last or not is_number(last) or not is_number(barred) or not is_number(doubt) then
-        error('the namespace is of another version')
+        error('the namespace was written by another version of this engine')
     end
     return last, tonumber(barred), doubt, run, history
 end
 
--- The history of the server's data, and the one that it goes on from if the server has become a primary by promotion. It changes with each
--- promotion; and also without, when the first replica comes, or the last has been gone for long: then it goes on from none.
+-- Returns the history of the server's data; and the earlier history that it continues, if the server became a primary
+-- by promotion. The history changes with each promotion. It also changes when the first replica connects, or when the
+-- last has been gone for long: then it continues no earlier one.
 local function histories()
     local told = redis.call('INFO', 'replication')
     local history, former = string.match(told, 'master_replid:(%x+)'), string.match(told, 'master_replid2:(%x*[1-9a-f]%x*)')
     return history or '', former
 end
 
--- A namespace without `meta` is new, or forgotten: whatever it may have granted ends by then. The same if it was another server that kept
--- it, or the same before a restart, or before it was a replica for a while: that may have granted what this one does not know. The fourth
--- and fifth that it returns are for `meta`, and whether that has to be written.
+-- Returns the state of the namespace, and detects forgotten leases. A namespace without `meta` is new or forgotten: it
+-- is barred until every lease that it may have granted has ended. It is also barred if `meta` was written by another
+-- server, by this one before a restart, or by this one before it was a replica for a while: leases may have been
+-- granted that this server does not know. The fourth result is the writer for `meta`, the fifth whether `meta` has to
+-- be written.
 local function recall(meta, run, longest, trusts)
     local history, former = histories()
     local by = run .. ' ' .. history
@@ -182,7 +191,7 @@ local function recall(meta, run, longest, trusts)
         barred = now + longest
         doubt = text(math.max(tonumber(last), tonumber(doubt)))
     elseif barred > now + longest then
-        -- The clock has been set back since.
+        -- The clock was set back after `meta` was written.
         barred = now + longest
         has_changed = true
     end

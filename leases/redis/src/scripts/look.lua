@@ -1,4 +1,4 @@
--- resource. { owner, token, held, remaining }, or nothing.
+-- Argument: resource. Returns { owner, token, held, remaining }, or nothing.
 local lease = read(ARGV[1])
 if not lease or lease.tail <= now then
     return false

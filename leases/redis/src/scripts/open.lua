@@ -1,4 +1,4 @@
--- run, longest, trusts, init, channel: says how long the quarantine still lasts.
+-- Arguments: run, longest, trusts, init, channel. Returns the remaining time of the quarantine.
 local meta = redis.call('HGET', leases, 'meta')
 local last, barred, doubt, by, is_new = recall(meta, ARGV[1], ARGV[2], ARGV[3])
 if ARGV[4] == '1' then

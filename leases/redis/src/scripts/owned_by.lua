@@ -1,4 +1,4 @@
--- owner. Of each lease { resource, token, held, remaining, policy }.
+-- Argument: owner. Returns { resource, token, held, remaining, policy } of each lease.
 local all = {}
 for _, found in ipairs(all_of(ARGV[1])) do
     local resource, lease = found[1], found[2]

@@ -1,4 +1,4 @@
--- owner, channel. What it had.
+-- Arguments: owner, channel. Returns the resources that were released.
 local found, all = all_of(ARGV[1]), {}
 for _, each in ipairs(found) do
     tell(ARGV[2], 'r', each[2].token, each[1])

@@ -1,4 +1,5 @@
--- For each lease: resource, owner, token, term, idle, total. Of each what it has left; -1: nothing, -2: it never ends.
+-- Arguments, for each lease: resource, owner, token, term, idle, total. Returns the remaining time of each; -1: it has
+-- ended, -2: it never expires.
 local known, all = {}, {}
 for at = 1, #ARGV, 6 do
     known[ARGV[at]] = known[ARGV[at]] or read_any(ARGV[at])

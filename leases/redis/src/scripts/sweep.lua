@@ -1,4 +1,4 @@
--- how many at most
+-- Argument: the greatest number of leases to remove. Returns the number removed.
 local meta = redis.call('HGET', leases, 'meta')
 if meta then
     parsed_meta(meta)

@@ -22,7 +22,7 @@ impl Server {
         Server(PrivateServer::new(SCRIPT, "redis").start())
     }
 
-    /// With a configuration of its own, instead of that of the script.
+    /// Starts a server with this configuration instead of the script's.
     pub(crate) fn start_with(config: &str) -> Self {
         Server(PrivateServer::new(SCRIPT, "redis").file("redis.conf", config).start())
     }
@@ -31,7 +31,7 @@ impl Server {
         client(self.address())
     }
 
-    /// Runs a command, made of these words, on a connection of its own.
+    /// Runs a command of these words on a new connection.
     pub(crate) fn ask<T: FromRedisValue>(&self, command: &[&str]) -> T {
         let mut connection = self.client().get_connection().unwrap();
         redis::cmd(command[0]).arg(&command[1..]).query(&mut connection).unwrap()
@@ -79,7 +79,7 @@ impl TestServer for Server {
         Ok(())
     }
 
-    /// The last way takes the mark of the namespace, too.
+    /// The last way also takes away the namespace's mark.
     fn by_hand() -> Vec<ByHand> {
         let way = |what| ByHand { what, heard: Heard::WhenAsked, notice: Duration::from_millis(500) };
         vec![way("fields"), way("keys")]
@@ -127,7 +127,7 @@ impl TestServer for Server {
         lease.split(' ').nth(3) == Some("1")
     }
 
-    /// Those of all namespaces.
+    /// Cuts the connections of all namespaces.
     async fn cut(&self, _: &str) -> u64 {
         self.ask(&["CLIENT", "KILL", "TYPE", "pubsub"])
     }
@@ -136,7 +136,7 @@ impl TestServer for Server {
         let mut listening = self.client().get_async_pubsub().await.unwrap();
         listening.subscribe(key(namespace, "free")).await.unwrap();
         let told = listening.into_on_message().map(|message| {
-            // Such as "r7 0:report".
+            // A payload is, for example, "r7 0:report".
             let payload: String = message.get_payload().unwrap();
             let (letter, rest) = payload.split_at(1);
             let (token, name) = rest.split_once(' ').unwrap();
@@ -146,7 +146,7 @@ impl TestServer for Server {
     }
 }
 
-/// A key of the namespace, which needs no escaping.
+/// Returns a key of the namespace, whose name must need no escaping.
 fn key(namespace: &str, name: &str) -> String {
     format!("{{keylatch:{namespace}}}:{name}")
 }

@@ -1,4 +1,5 @@
-//! Tests of the table layer that need its inside. What can be seen from outside is tested in `tests/`.
+//! Tests of the table layer that need access to its internals. Behaviour that is visible from outside is tested in
+//! `tests/`.
 
 mod overflow;
 mod pool;

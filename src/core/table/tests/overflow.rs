@@ -1,4 +1,4 @@
-//! A key with the largest number of users: every form panics, and nothing is lost.
+//! A key has the maximum number of users: then every form panics, and no user is lost.
 
 use alloc::string::String;
 use core::future::Future;
@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use crate::core::wait::word::{Access, MAX_UNITS, Unit, Word};
 use crate::{KeyHandle, KeyedMutex};
 
-/// Runs `f` while the entry of `handle`, which is held besides, counts as many units as it can, most of them invented.
+/// Runs `f` while the entry of `handle`, which has a guard, too, counts the maximum number of units, most of them
+/// invented.
 fn while_full(handle: &KeyHandle<'_, KeyedMutex<u32>>, f: impl FnOnce()) {
     let all = Word::from_bits(Word::born(Unit::Claim).bits() * (MAX_UNITS - 2));
     let shift = |sign: bool| {
@@ -29,7 +30,7 @@ fn one_user_too_many_panics_in_every_form() {
     let guard = handle.try_lock().unwrap();
     let panics = |what: &str, f: &dyn Fn()| {
         let message = *catch_unwind(AssertUnwindSafe(f)).expect_err(what).downcast::<String>().expect(what);
-        assert!(message.contains("too many holders or waiters") && message.contains("at most"), "{what}: {message}");
+        assert!(message.contains("too many users") && message.contains("at most"), "{what}: {message}");
     };
     while_full(&handle, || {
         panics("lock", &|| drop(locks.lock(&7)));
@@ -40,7 +41,7 @@ fn one_user_too_many_panics_in_every_form() {
         panics("handle.lock", &|| drop(handle.lock()));
         panics("handle.clone", &|| drop(handle.clone()));
         panics("for_each_key", &|| locks.for_each_key(|_, _| {}));
-        // This call needs no claim to fail.
+        // This call fails without a claim, so it does not panic.
         assert!(locks.try_lock(&7).is_none());
         // Other keys are not affected.
         assert!(locks.try_lock(&8).is_some());
@@ -52,7 +53,7 @@ fn one_user_too_many_panics_in_every_form() {
     assert!(locks.is_empty());
 }
 
-/// Readers that queued while there was room for each of them are let in together.
+/// Readers that queued while there was room for each of them are admitted together.
 #[test]
 fn waiters_that_are_let_in_together_cannot_overflow_a_field() {
     let locks = crate::KeyedRwLock::<u32>::new();
@@ -64,7 +65,7 @@ fn waiters_that_are_let_in_together_cannot_overflow_a_field() {
     let mut writer = std::boxed::Box::pin(locks.write(&7));
     assert!(writer.as_mut().poll(&mut cx).is_pending());
     let mut readers = std::vec![];
-    // Fifo or not: a waiting writer keeps these out once the bound is used up.
+    // Under any policy a waiting writer keeps these readers out once the bound is used up.
     while locks.status(&7).unwrap().waiting_readers() < 2 {
         match catch_unwind(AssertUnwindSafe(|| locks.read(&7))) {
             Ok(reader) => {
@@ -91,7 +92,7 @@ fn waiters_that_are_let_in_together_cannot_overflow_a_field() {
     assert!(locks.is_empty());
 }
 
-/// Wherever it is in the list; and those before it are not held any more.
+/// This holds wherever the full key is in the list; the keys before it are not held any more.
 #[test]
 fn a_call_for_several_keys_of_which_one_is_full_panics_and_holds_none() {
     let locks = KeyedMutex::<u32>::new();
@@ -107,7 +108,7 @@ fn a_call_for_several_keys_of_which_one_is_full_panics_and_holds_none() {
             ];
             for call in calls {
                 let message = *catch_unwind(AssertUnwindSafe(call)).unwrap_err().downcast::<String>().unwrap();
-                assert!(message.contains("too many holders or waiters"), "{message}");
+                assert!(message.contains("too many users"), "{message}");
                 assert_eq!(locks.len(), 1);
             }
         }

@@ -1,4 +1,4 @@
-//! The pool of slots against a naive one.
+//! The pool of slots, compared with a naive model.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -14,7 +14,7 @@ fn is_keyed(spare: &mut Spare<String, ()>) -> bool {
     spare.key_mut().is_some()
 }
 
-/// A slot with an old key is found, though its chunk is not the first of those that have a free one.
+/// A slot with an old key is taken first, even if its chunk is not the first of the chunks with a free slot.
 #[test]
 fn a_slot_with_an_old_key_comes_first() {
     let mut pool = Pool::<String, ()>::new(2 * Chunk::<String, ()>::MOST);
@@ -32,17 +32,17 @@ fn a_slot_with_an_old_key_comes_first() {
     assert_eq!(pool.keyed(), 0);
 }
 
-/// A slot of the chunk with the lowest number is used; and that is the number that a new chunk has.
+/// A slot of the chunk with the lowest number is taken first. A new chunk gets the lowest free number.
 #[test]
 fn the_lowest_number_comes_first() {
     let mut pool = Pool::<u32, ()>::new(3 * Chunk::<u32, ()>::MOST);
     let mut all: Vec<_> = core::iter::from_fn(|| pool.take(true)).collect();
     for _ in 0..100 {
-        // The first chunk is given back, and another comes.
+        // The first chunk is freed, and a new one is added.
         let idle = all.drain(..Chunk::<u32, ()>::MOST).filter_map(|spare| pool.put(spare, 0));
         assert_eq!(idle.map(drop).count(), 1);
         assert!(pool.add(Chunk::alloc(Chunk::<u32, ()>::MOST)).is_ok());
-        // One of each chunk is free.
+        // One slot of each chunk is free.
         let (second, third) = (all.remove(0), all.pop().expect("there are three chunks"));
         assert!(pool.put(third, u32::MAX).is_none());
         assert!(pool.put(second, u32::MAX).is_none());
@@ -62,14 +62,14 @@ fn the_lowest_number_comes_first() {
 }
 
 proptest! {
-    /// Whatever comes and goes: an old key is had as long as there is one, no slot is lost, and a chunk is given back when all its
-    /// slots are there and enough without them, and not before.
+    /// For any sequence of operations: a slot with an old key is taken as long as there is one; no slot is lost; and a
+    /// chunk is freed exactly when all of its slots are free and enough other slots remain.
     #[test]
     fn nothing_is_lost(kept in 0..40u32, steps in prop::collection::vec((0..4u8, any::<u16>()), 1..300)) {
         let mut pool = Pool::<String, ()>::new(0);
         let mut taken: Vec<Spare<String, ()>> = Vec::new();
         let (mut free, mut keyed) = (0, 0);
-        // The chunks that there are: how many slots each has, and how many of these are taken.
+        // The chunks: the number of slots of each, and how many of these are taken.
         let mut chunks: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
         for (step, choice) in steps {
             if step < 2 || taken.is_empty() {

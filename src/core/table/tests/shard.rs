@@ -1,17 +1,29 @@
-//! How hashes are spread, how much memory a shard takes, and what becomes of an old key.
+//! The distribution of hashes, the memory of a shard, and the fate of an old key.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::string::String;
 use std::vec;
 use std::vec::Vec;
 
-use crate::core::table::Tag;
 use crate::core::table::shard::Shard;
 use crate::core::table::slot::Chunk;
+use crate::core::table::{Core, Payload, Tag};
 use crate::core::wait::word::{Unit, Word};
 
-/// Hashes of a hasher that hides nothing, which count up in some of their bits: over shards and over queue locks they are spread as if at
-/// random, and no two of these have the same tag.
+/// Compiles if a core is `Sync` under the bounds under which a [`CoreRef`](crate::core::CoreRef) can be sent to another
+/// thread.
+#[allow(dead_code)]
+fn a_core_is_sync<K, V>() -> impl Sized
+where
+    K: Send + Sync,
+    V: Payload<Value: Send + Sync, Marks: Send + Sync, Kept: Send, Excess: Sync>,
+{
+    fn is_sync<T: Sync>() {}
+    is_sync::<Core<K, V>>
+}
+
+/// A hasher may return numbers that count up in some of their bits. Their tags are spread over shards and over queue
+/// locks as if at random, and hardly any two are equal.
 #[test]
 fn weak_hashes_are_spread_over_shards_and_queue_locks() {
     const HASHES: usize = 1 << 14;
@@ -35,7 +47,8 @@ fn weak_hashes_are_spread_over_shards_and_queue_locks() {
     }
 }
 
-/// After a burst, each time that seven eighths of the buckets are free: to room for twice what is left.
+/// After a burst, the table shrinks each time that seven eighths of the buckets are free, to room for twice the
+/// remaining entries.
 #[test]
 fn the_table_shrinks_in_a_few_steps() {
     let mut shard = Shard::<u32, ()>::new(0, 4, None);
@@ -51,7 +64,7 @@ fn the_table_shrinks_in_a_few_steps() {
         let before = shard.memory();
         let spare = shard.retire(claim, Word::born(Unit::Claim)).ok().expect("it is the last");
         shard.keep(spare, &mut None);
-        // By one it differs when a removal leaves a mark.
+        // A removal that leaves a tombstone changes the figure by one.
         if shard.memory() < before - 1 {
             steps.push((shard.len(), shard.memory()));
         }
@@ -60,7 +73,7 @@ fn the_table_shrinks_in_a_few_steps() {
     assert_eq!(shard.len(), 0);
 }
 
-/// The slot stays where it was, with its key as it is by then.
+/// The slot stays in its place, with its key as far as it was overwritten.
 #[test]
 fn an_old_key_whose_overwriting_panics_stays_available() {
     let mut shard = Shard::<String, ()>::new(1, 1, None);

@@ -1,4 +1,4 @@
-//! The state that a shard keeps of values: their number, and versions that outlast the entries.
+//! The state of a shard's values: their number, and versions that outlast the entries.
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -85,7 +85,7 @@ fn more_handles_than_fit_the_count_change_only_the_count() {
             assert_eq!((marks.version(), marks.is_present()), (0, true));
         }
     }
-    // The last handle cannot be recognised any more, until only the table has a claim.
+    // The count has overflowed, so the last handle is not recognised until only the table has a claim.
     assert!(marks.has_handle(true));
     assert!(!marks.has_handle(false) && !marks.has_handle(true));
     marks.note_handle(true);
@@ -101,7 +101,7 @@ fn a_value_in_use_causes_sweeps_only_in_its_own_shard() {
     let (core, hasher) = (Core::<u64, Valued<u32>>::new(config, None), RandomState::new());
     let tag = |key: &u64| Key::new(key, &hasher).tag();
     let mut held = core.try_hold(&mut Key::new(&0, &hasher), Exclusive::ONE).ok().unwrap();
-    core.insert(&mut held, 0); // it is in use, and so parked
+    core.insert(&mut held, 0); // the value is in use, and so parked
     let shard_of = |key: &u64| tag(key).shard(core.shift);
     for key in 0..100 {
         assert_eq!(core.exceeds(tag(&key)), shard_of(&key) == shard_of(&0));

@@ -41,7 +41,7 @@ impl Queues {
             return self.close(queue, admitted);
         }
         let (upgrade, writer, others) = (lines[UPGRADE].head, lines[WRITERS].head, *len - lines[WRITERS].len);
-        // A head that was woken earlier and has not run since. (A thread may be about to.)
+        // The head, if it was woken earlier and has not run since. (A thread may be about to run.)
         let idle = match cause {
             Cause::QueueChanged => NONE,
             _ if !rules.hands_over() => NONE,
@@ -79,7 +79,7 @@ impl Queues {
         admitted
     }
 
-    /// Hands off free holds to waiters behind the head that take them at once, as if these were newcomers. So a hot key
+    /// Hands free holds over to waiters behind the head that take them at once, as if these were newcomers. So a hot key
     /// is not idle until a sleeping waiter has run.
     #[inline]
     pub(super) fn hand_off(
@@ -107,7 +107,7 @@ impl Queues {
             let Want::Hold(access) = self.nodes[next].want() else { break };
             if admitted.holds.fits(access, limit) && self.bypass(queue, admitted.holds, access, rules) {
                 let waker = self.grant(queue, next, admitted);
-                // Woken before the head, whose wakeup may take a system call.
+                // This waiter is woken before the head, whose wakeup may take a system call.
                 batch.wake_first(waker);
             } else if admitted.holds.count() >= limit {
                 break; // nothing is left (if permits are left, they may be enough for the next waiter)
@@ -130,12 +130,12 @@ impl Queues {
     ) {
         let Queue { lines, .. } = &self.queues[queue];
         let standing = &self.nodes[head].standing;
-        // It is still the head: a woken waiter stays woken until it polls or gives up.
+        // The waiter is still the head: a woken waiter stays woken until it polls or gives up.
         if !standing.is_woken() || !standing.lets_wake_the_next(others_come) {
             return;
         }
-        // Only the first of each line: a waiter that does not find enough permits keeps those behind it asleep, as it
-        // would at the head.
+        // Only the first sleeper of each line is considered: a waiter that does not find enough permits keeps those
+        // behind it asleep, as it would at the head.
         let asleep = lines.each_ref().map(|line| self.first_asleep(line));
         let fits = |node: u32| node != NONE && left.allow(self.nodes[node].want(), rules.limit());
         let next = asleep.into_iter().filter(|&node| fits(node)).fold(NONE, |first, node| self.earlier(first, node));
@@ -202,8 +202,8 @@ impl Queues {
             }
         }
         let mut others = self.hand_off(queue, rules, admitted, batch);
-        // Wakes further waiters for the permits that the woken ones leave; in order, so that small requests do not pass
-        // a larger one.
+        // Wakes further waiters for the permits that the woken ones leave over. They are woken in order, so that small
+        // requests do not pass a larger one.
         loop {
             let Queue { lines, awake, .. } = &self.queues[queue];
             let next = self.first_asleep(&lines[PERMITS]);
@@ -266,7 +266,7 @@ impl Queues {
         }
         let open = rules.fairness == Fairness::Barging;
         loop {
-            // Where readers are only woken, those already woken are skipped.
+            // If readers are only woken, those that are already awake are skipped.
             let reader = if fair || !open {
                 self.queues[queue].lines[READERS].head
             } else {

@@ -51,7 +51,7 @@ impl Queues {
         assert_eq!((queue.len, queue.awake), (len, awake));
     }
 
-    /// Returns the length of a list whose members are linked.
+    /// Returns the length of a linked list, and checks its links.
     pub(super) fn linked(&self, ends: [u32; 2], list: List) -> usize {
         let (mut at, mut before, mut nodes) = (ends[FIRST], NONE, 0);
         while at != NONE {

@@ -1,4 +1,4 @@
-//! The lines of a queue: its waiters by kind, and those of them that sleep.
+//! The lines of a queue: its waiters by kind, and the lists of those that sleep.
 
 use super::{FIRST, Kind, LAST, List, Node, Queue};
 use crate::core::{
@@ -65,7 +65,7 @@ impl Queue {
         }
     }
 
-    /// Returns the first and the last of a linked list.
+    /// Returns the two ends of a list, as indices of nodes; `None` for nodes that are in no list.
     pub(super) fn ends(&mut self, list: List, kind: Kind) -> Option<&mut [u32; 2]> {
         match list {
             List::None | List::Fresh => None,

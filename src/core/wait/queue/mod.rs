@@ -56,7 +56,7 @@ use crate::core::slab::NONE;
 use crate::fairness::Fairness;
 use crate::sync::Lock;
 
-/// A waiter's position: the index of its node, or nothing while it does not wait.
+/// A waiter's position: the index of its node, or no index while it does not wait.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(unreachable_pub)] // a sealed trait names it
 pub struct Ticket(u32);
@@ -88,25 +88,25 @@ impl Arrival {
     }
 }
 
-/// A waiter as a search for deadlocks sees it.
+/// A waiter, as a search for deadlocks sees it.
 #[cfg(target_has_atomic = "ptr")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Queued {
     pub(crate) ticket: Ticket,
-    /// Distinguishes it from earlier waiters with the same ticket.
+    /// A number that distinguishes the waiter from earlier ones with the same ticket.
     pub(crate) arrival: usize,
     pub(crate) want: Want,
-    /// Whether it takes hand-offs although others before it cannot get in.
+    /// Whether the waiter takes hand-offs although others before it cannot get in.
     pub(crate) passes: bool,
-    /// Whether an upgradable reader has got in before this writer with a readers' phase, as happens once.
+    /// Whether an upgradable reader has got in before this writer with a readers' phase. That happens only once.
     pub(crate) passed_in_phase: bool,
 }
 
 struct Node {
-    /// Neighbours in its line.
+    /// The neighbours in its line.
     prev: u32,
     next: u32,
-    /// Neighbours in its list: towards the first, and towards the last.
+    /// The neighbours in its list: towards the first, and towards the last.
     links: [u32; 2],
     arrival: Arrival,
     /// The number of permits that it wants.
@@ -117,7 +117,7 @@ struct Node {
     /// Whether an upgradable reader has got in before this writer with a readers' phase. This is allowed once: a reader
     /// that upgrades and leaves begins another phase, so there would be no end.
     passed_in_phase: bool,
-    /// `None` once it has been woken, until it is polled again.
+    /// The waker. `None` from the time when it has been woken until the waiter is polled again.
     waker: Option<Waker>,
 }
 
@@ -135,13 +135,13 @@ enum Kind {
 /// The list by which a release finds a waiter, besides its line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum List {
-    /// In no list: it has been woken, or spins without taking hand-offs behind the head.
+    /// The waiter is in no list: it has been woken, or spins without taking hand-offs behind the head.
     None,
-    /// It has slept since it arrived: found by its line, in order of arrival.
+    /// The waiter has slept since it arrived: it is found by its line, in order of arrival.
     Fresh,
-    /// It sleeps again after a wakeup: in a list of its line.
+    /// The waiter sleeps again after a wakeup: it is in a list of its line.
     Asleep,
-    /// It takes hand-offs: in a list of its queue.
+    /// The waiter takes hand-offs: it is in a list of its queue.
     HandOff,
 }
 
@@ -157,7 +157,7 @@ impl Node {
         })
     }
 
-    /// Its share of the permits that woken waiters want.
+    /// Returns the waiter's share of the permits that woken waiters want.
     #[inline]
     fn awake(&self) -> usize {
         if self.kind == Kind::Permits { self.amount as usize } else { 0 }
@@ -195,10 +195,10 @@ struct Line {
     head: u32,
     tail: u32,
     len: u32,
-    /// The first and the last of those that sleep again. Waiters that were woken without getting in come before the
+    /// The first and the last of the waiters that sleep again. Those that were woken without getting in come before the
     /// others.
     asleep: [u32; 2],
-    /// The first of those that have slept since they arrived.
+    /// The first of the waiters that have slept since they arrived.
     fresh: u32,
 }
 
@@ -206,11 +206,11 @@ struct Line {
 /// numbers order waiters of different lines. There is at most one upgrade, which stands before all.
 struct Queue {
     lines: [Line; LINES],
-    /// The number of waiters in all.
+    /// The number of all waiters.
     len: u32,
     /// The number of permits that the woken waiters want.
     awake: usize,
-    /// The first and the last of those that take hand-offs, in the order in which they began to.
+    /// The first and the last of the waiters that take hand-offs, in the order in which they began to do so.
     hand_offs: [u32; 2],
     next_arrival: usize,
     /// Whether a writer holds the key, for searches for deadlocks.
@@ -249,7 +249,7 @@ pub(crate) struct Admitted {
     pub(crate) queued: bool,
 }
 
-/// Some [`Queues`], each behind its lock, shared so that they can be read after their table is gone.
+/// Some [`Queues`], each behind its lock, shared so that they can be read after their table has been dropped.
 #[cfg(target_has_atomic = "ptr")]
 pub(crate) type SharedQueues = alloc::sync::Arc<[CachePadded<Lock<Queues>>]>;
 #[cfg(not(target_has_atomic = "ptr"))]
@@ -383,8 +383,8 @@ impl Queues {
     }
 
     /// Keeps a waiter in the queue after a poll that failed. Replaces its waker by the fresh one in the batch, unless
-    /// the old one would wake the same task, and leaves the old one there, to be dropped outside the lock. Returns
-    /// `false` if it needs a fresh waker and there is none.
+    /// the old one would wake the same task. The replaced waker is left in the batch, to be dropped outside the lock.
+    /// Returns `false` if a fresh waker is needed and there is none.
     pub(crate) fn stay(
         &mut self,
         queue: u32,
@@ -417,9 +417,9 @@ impl Queues {
     pub(crate) fn cause_of_giving_up(&self, ticket: Ticket) -> Cause {
         let Node { kind, standing, .. } = &self.nodes[ticket.0];
         match standing.state {
-            // It was woken in place of others, which must be woken now.
+            // The waiter was woken in place of others, which must be woken now.
             WaitState::Woken => Cause::Released,
-            // It kept out others behind an idle head, of which one is woken.
+            // The waiter kept out others behind an idle head; one of them is woken.
             _ if *kind == Kind::Permits && standing.was_passed_asleep() => Cause::Released,
             _ => Cause::QueueChanged,
         }
@@ -447,7 +447,7 @@ impl Queues {
     /// request out.
     pub(crate) fn bypass(&mut self, queue: u32, holds: Holds, access: Access, rules: &Rules) -> bool {
         if self.queues[queue].len == 0 {
-            return true; // the queue of a latch that was moved after its waiting futures were forgotten
+            return true; // the queue of a moved latch, whose waiting futures were forgotten
         }
         match rules.fairness {
             Fairness::Fifo => return false,
@@ -456,15 +456,15 @@ impl Queues {
         }
         let queue = &self.queues[queue];
         let (head, upgrade) = (self.head(queue), queue.lines[UPGRADE].head);
-        // A hold of permits keeps others out if it leaves too few; any other hold does by its access alone.
+        // A hold of permits keeps others out if it leaves too few; any other hold keeps them out by its access alone.
         let (beside, writers) = match access {
             Access::Permits(_) => (holds, false),
             _ => (Holds::NONE, queue.lines[WRITERS].len > 0 || upgrade != NONE),
         };
         let keeps_out = writers || !beside.with(access).allow(self.nodes[head].want(), rules.limit());
-        // A second waiter is passed, too: the first in the queue while an upgrade stands before it; or, while the head
-        // is idle and keeps no request out, the next waiter that the newcomer keeps out longer: a writer, or a request
-        // for several permits.
+        // The newcomer may pass a second waiter, too, which counts it as well. If an upgrade is waiting, that is the first
+        // waiter in the queue. If the head was woken and is idle, it is the next sleeping waiter that the newcomer's hold
+        // would keep out: a writer, or a request for several permits.
         let second = match access {
             _ if upgrade != NONE => self.first(queue),
             _ if !self.nodes[head].standing.is_idle() => NONE,

@@ -1,4 +1,4 @@
-//! Which waiter is the next one entitled to the hold, and what the queue looks like from outside.
+//! The waiter that is entitled to the hold next, and the number of wakers that an admission hands out.
 
 use super::{FIRST, LAST, LINES, Node, PERMITS, Queue, Queues, READERS, Ticket, UPGRADABLE, UPGRADE, WRITERS};
 use crate::{
@@ -19,7 +19,7 @@ impl Queues {
     pub(crate) fn most_wakers(&self, queue: u32, gone: Ticket, holds: Holds, rules: &Rules, cause: Cause) -> usize {
         let heads = self.heads(queue, gone);
         let Queue { lines, hand_offs, .. } = &self.queues[queue];
-        // The waiter that is woken because a woken head has not run.
+        // One waiter may be woken because a woken head has not run.
         let next = 1;
         if let CountKind::Permits(limit) = rules.counted {
             let most = self.most_permit_wakers(queue, gone, holds, limit, rules, cause);
@@ -31,7 +31,7 @@ impl Queues {
         }
         let first = self.earlier(self.earlier(heads[WRITERS], heads[READERS]), heads[UPGRADABLE]);
         if heads[UPGRADE] != NONE || first == heads[WRITERS] {
-            // It is woken, or the next waiter is; and there may be one hand-off.
+            // Either this waiter is woken or the next one, and there may be one hand-off.
             return next + usize::from(first != NONE && holds.fits(Access::Upgradable, 0));
         }
         let handed = usize::from(hand_offs[FIRST] != NONE);
@@ -52,8 +52,8 @@ impl Queues {
         most
     }
 
-    /// Returns the largest number of wakers for permits, except for the waiter woken because the head has not run. It
-    /// may be too high if waiters want several permits.
+    /// Returns the largest number of wakers for permits, except for the waiter that is woken because the head has not
+    /// run. The number may be too high if waiters want several permits.
     pub(super) fn most_permit_wakers(
         &self,
         queue: u32,
@@ -86,7 +86,7 @@ impl Queues {
             }
             head = node.next;
         }
-        // Hand-offs, at most one for each free permit.
+        // The waiters that take hand-offs, at most one for each free permit.
         let free = limit.saturating_sub(holds.count());
         let (mut handed, mut next) = (0, hand_offs[FIRST]);
         while next != NONE && handed < free {

@@ -13,14 +13,14 @@ use crate::core::wait::queue::Queues;
 use crate::core::wait::word::{Access, Holds, Want};
 use crate::core::wait::{CountKind, Presence, Rules, Ticket, Waiter, WakeBatch};
 
-/// An operation, with its target and its manner.
+/// An operation, with its target and a detail.
 type Step = (u8, u8, u8);
 
 struct Machine {
     queues: Queues,
     queue: Option<u32>,
     rules: Rules,
-    /// The number of spinning threads among four arrivals.
+    /// The number of spinning threads among four newcomers.
     spinners: u8,
     held: Vec<Access>,
     waiting: Vec<(Ticket, Want)>,
@@ -59,7 +59,7 @@ impl Machine {
     fn wanted(&self, which: u8) -> Want {
         let upgrades = self.waiting.iter().any(|&(_, want)| want == Want::Upgrade);
         match self.rules.counted {
-            // Half of them one permit; the others any number up to all.
+            // Half of the requests are for one permit, the others for any number up to all.
             CountKind::Permits(_) if which >= 128 => Want::Hold(Access::Permits(1)),
             CountKind::Permits(limit) => Want::Hold(Access::Permits(1 + u32::from(which) % limit as u32)),
             CountKind::Readers if which % 4 == 3 && self.held.contains(&Access::Upgradable) && !upgrades => {
@@ -73,8 +73,8 @@ impl Machine {
 
     fn step(&mut self, (what, whom, how): Step) {
         match what % 9 {
-            0..3 => self.ask(self.wanted(whom), how),
-            3..5 if !self.waiting.is_empty() => self.come(usize::from(whom) % self.waiting.len(), how),
+            0..3 => self.arrive(self.wanted(whom), how),
+            3..5 if !self.waiting.is_empty() => self.retry(usize::from(whom) % self.waiting.len(), how),
             5..7 if !self.held.is_empty() => self.release(usize::from(whom) % self.held.len(), how),
             7 if !self.waiting.is_empty() => self.give_up(usize::from(whom) % self.waiting.len()),
             8 => self.merge(),
@@ -83,7 +83,7 @@ impl Machine {
     }
 
     /// Adds a newcomer, which gets in, waits, or fails.
-    fn ask(&mut self, want: Want, how: u8) {
+    fn arrive(&mut self, want: Want, how: u8) {
         if self.passes(want) {
             self.enter(want);
         } else if how % 2 == 0 && self.waiting.len() < 12 {
@@ -93,8 +93,8 @@ impl Machine {
         }
     }
 
-    /// A waiter asks again.
-    fn come(&mut self, at: usize, how: u8) {
+    /// A waiter tries again: it gets in, or stays in the queue.
+    fn retry(&mut self, at: usize, how: u8) {
         let (ticket, want) = self.waiting[at];
         let Some(queue) = self.queue else { unreachable!("somebody waits") };
         let is_head = self.queues.is_head(queue, ticket);
@@ -111,7 +111,7 @@ impl Machine {
         }
     }
 
-    /// All permits but those of one holder become one hold: they are released together.
+    /// Merges all permits but those of one holder into one hold, so that they are released together.
     fn merge(&mut self) {
         let CountKind::Permits(_) = self.rules.counted else { return };
         let Some(one) = self.held.pop() else { return };
@@ -121,11 +121,11 @@ impl Machine {
         self.held.push(one);
     }
 
-    /// A hold goes, or becomes a weaker one.
+    /// Releases a hold, or turns it into a weaker one.
     fn release(&mut self, at: usize, how: u8) {
         let access = self.held[at];
         if access == Access::Upgradable && self.waiting.iter().any(|&(_, want)| want == Want::Upgrade) {
-            return; // it waits
+            return; // its upgrade is waiting
         }
         self.held.swap_remove(at);
         let mut whom = [ReleaseFor::Anybody, ReleaseFor::Anybody, ReleaseFor::Waiter, ReleaseFor::NextWaiter]
@@ -152,7 +152,7 @@ impl Machine {
         }
         let mut batch = WakeBatch::default();
         let admitted = self.queues.admit(queue, holds, &self.rules, cause, &mut batch);
-        // There is room for two without an announcement.
+        // A batch has room for two wakers without an announcement.
         assert!(batch.count() <= most.max(2), "{} wakers, and {most} were announced", batch.count());
 
         let mut granted = Vec::new();

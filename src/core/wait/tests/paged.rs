@@ -1,4 +1,4 @@
-//! Pages against a map.
+//! Compares `Paged` with a `BTreeMap`, for random operations.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use crate::core::wait::paged::Paged;
 
 proptest! {
-    /// Whatever comes and goes: a value stays where it is, no index is given twice, and memory goes with the values: a page for
-    /// each that has any, and no more than the first page besides.
+    /// For any sequence of operations: a value stays in its place, no index in use is given out again, and the memory
+    /// follows the values: a page for each page with values, and at most the first page besides.
     #[test]
     fn values_stay_where_they_are(steps in prop::collection::vec((0..5u8, any::<u16>()), 1..60)) {
         let mut paged = Paged::new();
@@ -17,7 +17,7 @@ proptest! {
         let mut next = 0u32;
         for (what, which) in steps {
             match what {
-                // A crowd comes, and most of it goes.
+                // Many values are inserted, and most of them are removed.
                 0 => for _ in 0..which % 300 {
                     let index = paged.insert(next);
                     prop_assert!(map.insert(index, next).is_none(), "an index in use is given again");
@@ -27,14 +27,14 @@ proptest! {
                     let Some((index, _)) = map.pop_last() else { break };
                     paged.delete(index);
                 }
-                // From anywhere.
+                // Values are removed from anywhere.
                 2 => for step in 0..which % 50 {
                     let from = u32::from(which.wrapping_mul(step + 1) % 600);
                     let Some(index) = map.range(from..).next().map(|(&index, _)| index) else { continue };
                     map.remove(&index);
                     paged.delete(index);
                 }
-                // A page of those between.
+                // All values of one page are removed.
                 3 => {
                     let Some((&last, _)) = map.last_key_value() else { continue };
                     let page = u32::from(which) % (last / 64 + 1);

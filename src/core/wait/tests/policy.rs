@@ -1,5 +1,5 @@
-//! The policies for threads, and for waiters that are woken without getting in. (The model in `tests/` also tests the
-//! policies for tasks.)
+//! The policies for threads, and for waiters whose attempts fail after they were woken. (The model in `tests/` also
+//! tests the policies for tasks.)
 
 use alloc::vec::Vec;
 use core::task::Waker;
@@ -52,7 +52,7 @@ impl Hot {
         (0..self.tickets.len()).filter(|&at| self.queues.state(self.tickets[at]) == WaitState::Woken).collect()
     }
 
-    /// Polls a waiter while the key is held.
+    /// Polls a waiter while the key is held, so that it stays.
     fn ask_in_vain(&mut self, at: usize, presence: Presence) {
         let mut batch = WakeBatch::default();
         batch.fresh = Some(Waker::noop().clone());
@@ -82,7 +82,7 @@ fn a_release_hands_the_key_to_a_spinning_thread_at_any_position_and_wakes_the_he
     }
 }
 
-/// Waking a sleeping head may take a system call, during which the key would be idle.
+/// Waking a sleeping head may take a system call, and the key would be idle during that.
 #[test]
 fn a_thread_that_was_handed_the_key_is_woken_before_the_head() {
     struct Bell(u8, Arc<Mutex<Vec<u8>>>);
@@ -115,7 +115,7 @@ fn a_thread_that_has_stopped_spinning_is_handed_nothing() {
         let mut hot = Hot::mutex(fairness, &[Task, Looks, Sleeps]);
         hot.ask_in_vain(1, Sleeps);
         assert_eq!(hot.release(), [], "{fairness:?}");
-        // It is also in the list of sleeping waiters.
+        // The thread is also in the list of sleeping waiters.
         assert_eq!((hot.release(), hot.woken()), (Vec::new(), [0, 1].into()));
         assert_eq!((hot.release(), hot.woken()), (Vec::new(), [0, 1, 2].into()));
     }
@@ -141,7 +141,7 @@ fn a_waiter_that_was_woken_four_times_without_getting_in_is_handed_the_key_befor
             }
             assert_eq!(hot.release(), [0], "{fairness:?}");
         }
-        // At any position: here the head has been woken, and does not poll.
+        // This holds at any position: here the head has been woken, and does not poll.
         let mut hot = Hot::mutex(fairness, &[Task, Task]);
         hot.release();
         for _ in 0..4 {
@@ -235,7 +235,7 @@ fn spinning_threads_are_handed_the_permits_that_are_left() {
     }
 }
 
-/// A queue of waiters for the given numbers of four permits.
+/// Creates a queue of waiters, each for a number of the four permits.
 fn several(fairness: Fairness, waiting: &[(Presence, u32)]) -> Hot {
     let mut hot = Hot::new(fairness, CountKind::Permits(4), W, &[]);
     for &(presence, n) in waiting {
@@ -294,14 +294,15 @@ fn permits_released_to_waiters_are_all_granted() {
     let given_up = |permits| Cause::Fair { writer_left: false, passed_on: false, permits };
     for fairness in HANDING_OVER.into_iter().chain([Fairness::Barging]) {
         let waiting = [(Task, 1), (Task, 2), (Task, 1)];
-        // Two permits for two requests of one; a waiter that finds more permits than were released still gets them.
+        // Two permits are granted to two requests of one. A waiter that finds more free permits than were released
+        // still gets them.
         assert_eq!(several(fairness, &waiting).admit(Holds::NONE, given_up(1)), [0], "{fairness:?}");
         assert_eq!(several(fairness, &waiting).admit(Holds::NONE, given_up(2)), [0, 1], "{fairness:?}");
         assert_eq!(several(fairness, &waiting).admit(Holds::NONE, given_up(4)), [0, 1, 2], "{fairness:?}");
         let two = Holds::NONE.with(Access::Permits(2));
         assert_eq!(several(fairness, &waiting).admit(two, given_up(2)), [0], "{fairness:?}: the second finds one");
     }
-    // A hold that was granted to a waiter that gives up does not pass to a woken waiter that does not run.
+    // A hold that was granted to a waiter that gives up does not go to a woken waiter that has not run since.
     let passed_on = Cause::Fair { writer_left: false, passed_on: true, permits: 4 };
     let mut hot = several(Fairness::Adaptive, &[(Task, 1), (Task, 1), (Task, 2)]);
     hot.admit(Holds::NONE.with(Access::Permits(2)), Cause::Released);

@@ -1,4 +1,4 @@
-//! The queue's rules for all modes, without any concurrency.
+//! The queue's rules for all modes, without concurrency.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -14,13 +14,13 @@ fn holds(modes: &[Access]) -> Holds {
     modes.iter().fold(Holds::NONE, |holds, &mode| holds.with(mode))
 }
 
-/// Returns the rules of a table whose waiters want these accesses: of a semaphore, or of a reader-writer lock.
+/// Returns the rules of a table whose waiters want these accesses: a semaphore, or a reader-writer lock.
 fn rules(fairness: Fairness, accesses: &[Access]) -> Rules {
     let counted = if accesses.contains(&P) { CountKind::Permits(3) } else { CountKind::Readers };
     Rules { fairness, counted }
 }
 
-/// Makes a queue of waiters for these accesses, in this order.
+/// Creates a queue of waiters for these accesses, in this order.
 fn queue(modes: &[Access]) -> (Queues, u32, Vec<Ticket>) {
     let mut queues = Queues::new();
     let queue = queues.open_queue();
@@ -34,7 +34,7 @@ fn push(queues: &mut Queues, queue: u32, mode: Access, presence: Presence, rules
     queues.push(queue, Want::Hold(mode), presence, rules, waker.clone())
 }
 
-/// Polls a waiter that does not get in.
+/// Polls a waiter that cannot get in.
 fn stay(queues: &mut Queues, queue: u32, ticket: Ticket, presence: Presence, rules: &Rules) {
     let mut batch = WakeBatch::default();
     batch.fresh = Some(Waker::noop().clone());
@@ -110,7 +110,8 @@ fn bounded_lets_all_waiting_readers_in_when_a_writer_leaves() {
     admits(Fairness::Bounded(0), &[], Cause::WriterLeft, &[W, R, W], &[Head, Granted, Behind]);
 }
 
-/// Hand-offs pass a head that wants more permits than are free, as newcomers do: within the policy's bound.
+/// Hand-offs may pass a head that wants more permits than are free, but only as often as the policy lets newcomers pass
+/// it.
 #[test]
 fn hand_offs_pass_the_head_within_the_bound() {
     for (fairness, bound) in [(Fairness::Bounded(0), 0), (Fairness::Bounded(2), 2), (Fairness::Adaptive, 16)] {
@@ -120,7 +121,7 @@ fn hand_offs_pass_the_head_within_the_bound() {
         let head = push(&mut queues, queue, Access::Permits(3), Presence::Task, &rules, Waker::noop());
         let waiters: Vec<Ticket> =
             (0..20).map(|_| push(&mut queues, queue, P, Presence::SpinningThread, &rules, Waker::noop())).collect();
-        // One permit of three is free, again and again.
+        // One permit of three becomes free, again and again.
         for round in 0..waiters.len() {
             let left = holds(&[P, P]);
             let admitted = queues.admit(queue, left, &rules, Cause::Released, &mut WakeBatch::default());
@@ -138,7 +139,7 @@ fn readers_get_in_when_the_writer_that_kept_them_out_gives_up() {
     for fairness in [Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(4)] {
         admits(fairness, &[R], Cause::QueueChanged, &[R, R, W, R], &[Granted, Granted, Head, Behind]);
     }
-    // An upgradable reader that another keeps out keeps no reader out, except in strict order.
+    // A waiting upgradable reader that another one keeps out does not keep readers out, except under `Fifo`.
     admits(Fairness::Bounded(4), &[U], Cause::QueueChanged, &[U, R, W, R], &[Head, Granted, Behind, Behind]);
     admits(Fairness::Fifo, &[U], Cause::QueueChanged, &[U, R, W, R], &[Head, Behind, Behind, Behind]);
 }
@@ -167,7 +168,7 @@ fn unlock_fair_grants_the_next_one_under_every_policy() {
     admits(Fairness::Bounded(9), &[], left, &[W, R], &[Head, Granted]);
 }
 
-/// The number of wakers that a call hands out, and the places afterwards.
+/// Checks the number of wakers that a call hands out, and that the same call again hands out none.
 #[track_caller]
 fn wakes(fairness: Fairness, left: &[Access], waiting: &[Access], expected: usize) {
     let (bell, waker) = bell();
@@ -299,7 +300,7 @@ fn memory_is_freed_after_a_burst_although_one_waiter_remains() {
     assert!(again.iter().all(|&ticket| position(&queues, queue, ticket) == Behind));
 }
 
-/// Admits waiters with three free permits, and returns those that are woken.
+/// Creates a queue of requests for one permit each, and rules under which nothing is reserved.
 fn permits(waiting: usize) -> (Queues, u32, Vec<Ticket>, Rules) {
     let (queues, queue, tickets) = self::queue(&vec![P; waiting]);
     (queues, queue, tickets, rules(Fairness::Barging, &[P]))
@@ -327,7 +328,7 @@ fn permits_that_a_woken_waiter_does_not_take_wake_the_next() {
 fn a_waiter_that_was_woken_without_getting_in_is_woken_first_the_next_time() {
     let (mut queues, queue, tickets, rules) = permits(4);
     admit_wakes(&mut queues, queue, Holds::NONE, &rules, 3);
-    // Newcomers were quicker.
+    // Newcomers acquire the permits first, and the woken waiters fail.
     for &ticket in tickets[..3].iter().rev() {
         stay(&mut queues, queue, ticket, Presence::Task, &rules);
     }

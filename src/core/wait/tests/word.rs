@@ -1,4 +1,4 @@
-//! The moves on the word, against a state that is written out.
+//! The moves of a [`Word`], compared with those of a state in plain fields.
 
 use std::format;
 use std::vec;
@@ -18,7 +18,7 @@ const ACCESSES: [Access; 6] = [
 ];
 const PERMITS: usize = 3;
 
-/// A state, one field for each thing that a word packs.
+/// The contents of a [`Word`], unpacked into fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct State {
     queued: bool,
@@ -40,7 +40,7 @@ impl State {
         }
     }
 
-    /// Built with the moves themselves: a claim first, then what the state says.
+    /// Builds the word by the moves themselves: first a claim, then what the state contains.
     fn word(self) -> Word {
         let mut word = Word::born(Unit::Claim);
         let set = |word: Word, holds| word.admit(holds, 0, false);
@@ -105,12 +105,12 @@ impl State {
     }
 }
 
-/// The number of units of a claim or a hold.
+/// Returns the number of units of a claim or a hold.
 fn units(unit: Unit) -> usize {
     if let Unit::Hold(Access::Permits(amount)) = unit { amount as usize } else { 1 }
 }
 
-/// Every state with small counts.
+/// Returns every state with small counts.
 fn states() -> Vec<State> {
     let flags = [false, true];
     let mut states = vec![];
@@ -213,7 +213,8 @@ fn a_full_entry_accepts_no_more_units_and_can_still_change_its_units() {
     assert_eq!(word.hold(Access::Shared, 0), Err(Refusal::Full));
     assert_eq!(word.hold(Access::Upgradable, 0), Err(Refusal::Full));
     assert_eq!(word.hold(Access::Exclusive, 0), Err(Refusal::Held));
-    // The last claim can become the last reader, by itself or by the queue, and nothing spills into another field.
+    // The last claim can become the last reader, by its own request or by the queue, and nothing spills into another
+    // field.
     let entered = word.enter(Want::Hold(Access::Shared), 1, 0).unwrap();
     let full = State { count: MAX_UNITS, claims: 0, ..base };
     assert_eq!(State::of(entered), full);
@@ -224,13 +225,13 @@ fn a_full_entry_accepts_no_more_units_and_can_still_change_its_units() {
     assert_eq!((writer.units(), writer.claim()), (MAX_UNITS, Err(Refusal::Full)));
     assert_eq!(writer.downgrade(Access::Exclusive, Access::Shared).unwrap().units(), MAX_UNITS);
     assert!(writer.leave(Unit::Claim).claim().is_ok());
-    // A hold becomes a claim, but beside those of others and of a value there is no room for another.
+    // A hold becomes a claim. If the entry is full and has a value, there is no room for that claim.
     assert_eq!(writer.unlock(Access::Exclusive).unwrap().claims(), MAX_UNITS);
     assert_eq!(writer.keep().unlock(Access::Exclusive), Err(Refusal::Full));
 }
 
 proptest! {
-    /// Any sequence of moves of a reader-writer lock keeps word and written-out state in step.
+    /// Any sequence of moves of a reader-writer lock keeps the word in step with the state in plain fields.
     #[test]
     fn a_random_walk_keeps_the_word_in_step_with_the_state(
         steps in proptest::collection::vec((0usize..5, 0usize..3), 0..200),

@@ -1,4 +1,4 @@
-//! Slots: the memory of entries. The only module with unsafe code.
+//! Slots: the memory of entries. The only module with unsafe code; [`covariant`] is a part of it.
 //!
 //! Slots are allocated by *chunks* and never move, so that guards can point at them and at their keys. The right to
 //! access a slot is represented by *tokens*, none of which can be copied:
@@ -31,6 +31,14 @@
 //! 9. Only a caller with *exclusive use* of an entry stores, changes or takes out its value: the owner of an exclusive
 //!    hold (7), a caller that finds under the shard lock that the value's own claim is the only unit ([`Unshared`]; 3),
 //!    or the owner of the table (5). Only a caller with a hold, or with exclusive use, reads the value.
+//! 10. A [`ClaimIn`] or a [`HoldIn`] is made from a token of an entry whose types are those of its `P`, and is kept beside
+//!     a reference to the entry's table. Since then `P` may have become a supertype of what it was. A type and its
+//!     supertype differ in lifetimes only, and a value of the type can be used as one of the supertype: so the slot's
+//!     key can be used, in place, as a key of the supertype. Values keep their type, in which `P` is invariant.
+//! 11. A [`CoreRef`] is made from a reference to a table, and since then its `R` may have become a supertype of what it
+//!     was. So no key of the type that `R` names by now may enter the table through it. Those who use it either have a
+//!     token, whose entry has its key already, or are public calls, which make a new `CoreRef` from the table itself,
+//!     so that `R` is exact. Values always have the table's own type, because `R` is invariant in it.
 
 #![allow(unsafe_code)]
 
@@ -44,6 +52,10 @@ use crate::core::wait::state::State;
 use crate::core::wait::word::{Access, Refusal, Unit, Word};
 use crate::sync::UnsafeCell;
 
+mod covariant;
+
+pub(crate) use self::covariant::{ClaimIn, CoreRef, EntryTypes, HoldIn, IsCore};
+
 struct Slot<K, V: Payload> {
     state: State,
     marks: V::Marks,
@@ -55,12 +67,12 @@ type Ptr<K, V> = NonNull<Slot<K, V>>;
 
 /// Some slots in one allocation.
 pub(super) struct Chunk<K, V: Payload> {
-    /// The first of `len`.
+    /// The first of the `len` slots.
     slots: Ptr<K, V>,
     len: u16,
-    /// One bit for each slot: whether it is free.
+    /// The free slots, one bit each.
     free: Indices,
-    /// Which of the free slots still own an old key that is worth keeping.
+    /// The free slots that still own an old key that is worth keeping.
     keyed: Indices,
 }
 
@@ -81,11 +93,12 @@ pub(super) struct SlotIndex(Number);
 /// A reference to a live slot, under the shard lock or with a unit of it.
 pub(crate) struct Live<'a, K, V: Payload>(Ptr<K, V>, PhantomData<&'a (K, V)>);
 
-/// One unit of a live slot, a claim or a hold: its owner knows which.
+/// One unit of a live slot, a claim or a hold: the code that owns it knows which.
 #[must_use = "a unit that is forgotten keeps its entry for ever"]
+#[repr(transparent)]
 pub(crate) struct UnitOf<K, V: Payload>(Ptr<K, V>);
 
-/// A unit of a live slot that is no hold: a handle, a future, a waiter, a visit.
+/// A unit of a live slot that is not a hold: that of a handle, a future, a waiter or a visit.
 ///
 /// `pub` because sealed traits name it; other crates cannot.
 #[must_use = "a claim that is forgotten keeps its entry for ever"]
@@ -97,13 +110,14 @@ pub struct Claim<K, V: Payload>(UnitOf<K, V>);
 /// `pub` because sealed traits name it; other crates cannot.
 #[must_use = "a hold that is forgotten keeps its key locked for ever"]
 #[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
+#[repr(C)] // for `HoldIn`
 pub struct Hold<K, V: Payload, M> {
     unit: UnitOf<K, V>,
     mode: M,
 }
 
-/// The access that a hold is counted as, where the type says it. `pub` because sealed traits name it; other crates
-/// cannot.
+/// The access as which a hold is counted, where the type determines it. `pub` because sealed traits name it; other
+/// crates cannot.
 #[allow(unreachable_pub)]
 pub trait TypedAccess: Copy + Unpin {
     /// Returns the access. It is constant, except for a number of permits, and for an upgradable hold that has been
@@ -114,9 +128,9 @@ pub trait TypedAccess: Copy + Unpin {
 /// Exclusive use of an entry without a hold: its only unit is the claim of its value, and the shard stays locked.
 pub(super) struct Unshared<'a, K, V: Payload>(Live<'a, K, V>);
 
-/// The last unit of a live slot: a unit, and the knowledge that there is no other.
+/// The last unit of a live slot: a unit, and the knowledge that there is no other one.
 ///
-/// Only the shard lock keeps it true: it is made and used under it.
+/// That stays true only under the shard lock, so a `Last` is made and used under that lock.
 pub(super) struct Last<K, V: Payload>(UnitOf<K, V>);
 
 // SAFETY: a chunk owns its slots and what is in them, as a `Box<[(K, V)]>` would; marks are atomics.
@@ -126,7 +140,7 @@ unsafe impl<K: Send, V: Payload<Value: Send, Marks: Send>> Send for Spare<K, V> 
 // SAFETY: `SlotRef`s and units of one slot give `&K` to several threads, and any of these may drop or recycle the key,
 // so `K` must be `Send` and `Sync`, and so must the value. All other fields of a slot are atomic.
 unsafe impl<K: Send + Sync, V: Payload<Value: Send + Sync, Marks: Sync>> Send for SlotRef<K, V> {}
-// SAFETY: as above; `&UnitOf` gives `&K`, and the value's `&` to holders, and atomics.
+// SAFETY: as above: a `&UnitOf` gives `&K` and access to atomics, and to a holder also a `&` to the value.
 unsafe impl<K: Send + Sync, V: Payload<Value: Send + Sync, Marks: Sync>> Send for UnitOf<K, V> {}
 // SAFETY: as above.
 unsafe impl<K: Send + Sync, V: Payload<Value: Send + Sync, Marks: Sync>> Sync for UnitOf<K, V> {}
@@ -152,14 +166,13 @@ impl<K, V: Payload> Drop for Slot<K, V> {
 }
 
 impl<K, V: Payload> Chunk<K, V> {
-    /// A key that is held for long keeps its whole chunk, and in larger ones there would
-    /// hardly be less to do for each slot.
+    /// A key that is held for long keeps its whole chunk. Larger chunks would hardly reduce the work for each slot.
     pub(super) const MOST: usize = SLOTS;
 
     /// The number of chunks that can be told apart.
     pub(super) const CHUNKS: usize = 1 << (u32::BITS - INDEX_BITS) as usize;
 
-    /// All its slots are free.
+    /// Allocates a chunk of which all slots are free.
     pub(super) fn alloc(len: usize) -> Chunk<K, V> {
         assert!((1..=Self::MOST).contains(&len));
         let slot = |_| Slot {
@@ -177,17 +190,17 @@ impl<K, V: Payload> Chunk<K, V> {
         Indices::MAX >> (Indices::BITS as u16 - len)
     }
 
-    /// Whether all slots are free.
+    /// Returns whether all slots are free.
     pub(super) fn is_idle(&self) -> bool {
         self.free == Self::all(self.len)
     }
 
-    /// The number of free slots.
+    /// Returns the number of free slots.
     pub(super) fn free(&self) -> u32 {
         self.free.count_ones()
     }
 
-    /// The number of them that have an old key.
+    /// Returns the number of free slots that have an old key.
     pub(super) fn keyed(&self) -> u32 {
         self.keyed.count_ones()
     }
@@ -232,7 +245,7 @@ impl<K, V: Payload> Chunk<K, V> {
         Live(self.slot(slot_index.0.index()), PhantomData)
     }
 
-    /// A look at the live slot of this number, if there is one. Under the shard lock, so that it stays so.
+    /// Returns the live slot of this number, if there is one. Called under the shard lock, so that the slot stays live.
     #[inline]
     pub(super) fn look_at(&self, number: u32) -> Option<Live<'_, K, V>> {
         let index = Number(number).index();
@@ -277,7 +290,7 @@ impl<K, V: Payload> Spare<K, V> {
         self.1.chunk()
     }
 
-    /// Whether there is an old key in the slot that must be dropped.
+    /// Returns whether the slot has an old key that must be dropped.
     #[inline]
     pub(super) fn has_old_key(&self) -> bool {
         core::mem::needs_drop::<K>() && self.slot().is_keyed()
@@ -289,7 +302,7 @@ impl<K, V: Payload> Spare<K, V> {
         unsafe { self.0.as_ref() }
     }
 
-    /// The old key, if one was left in the slot.
+    /// Returns the old key, if one was left in the slot.
     pub(super) fn key_mut(&mut self) -> Option<&mut K> {
         // SAFETY: the key is initialised, and we are the slot's only owner, borrowed exclusively (4).
         self.slot().is_keyed().then(|| self.slot().key.with_mut(|key| unsafe { (*key).assume_init_mut() }))
@@ -306,7 +319,7 @@ impl<K, V: Payload> Spare<K, V> {
         Some(self.slot().key.with_mut(|key| unsafe { (*key).assume_init_read() }))
     }
 
-    /// Puts a key in, for [`Spare::publish_kept`]. Returns the one that was there.
+    /// Puts a key in, for [`Spare::publish_kept`]. Returns the old key.
     pub(super) fn put_key(&mut self, key: K) -> Option<K> {
         let old = self.take_key();
         self.write_key(key);
@@ -331,7 +344,7 @@ impl<K, V: Payload> Spare<K, V> {
         self.start(tag, unit, kept)
     }
 
-    /// Makes the slot live for the key that is in it.
+    /// Makes the slot live for the key that it contains.
     #[inline]
     pub(super) fn publish_kept(self, tag: u32, unit: Unit, kept: &mut V::Kept) -> Published<K, V> {
         assert!(self.slot().is_keyed(), "an entry has a key");
@@ -512,6 +525,18 @@ impl<K, V: Payload> Claim<K, V> {
         self.0
     }
 
+    /// Gives up the claim, if the value's own claim is the only other unit. Under the shard lock.
+    #[inline]
+    pub(super) fn into_unshared<'s>(self) -> Result<Unshared<'s, K, V>, Self> {
+        let live = Live(self.0.0, PhantomData);
+        let left = Word::born(Unit::Claim);
+        if V::is_present(live.marks()) && live.state().replace(left.keep(), left) {
+            Ok(Unshared(live))
+        } else {
+            Err(self)
+        }
+    }
+
     /// Stores the value of an entry that has none, for the owner of the table: all other units have been forgotten (5).
     pub(super) fn store_as_owner(self, value: V::Value) {
         Live(self.0.0, PhantomData).store(value, self, false);
@@ -526,7 +551,7 @@ impl<K, V: Payload> Claim<K, V> {
     }
 }
 
-/// Whether the word counts one hold as `sum` and two as `one` and `other` alike.
+/// Returns whether the word counts one hold as `sum` in the same way as two holds as `one` and `other`.
 fn add_up(one: Access, other: Access, sum: Access) -> bool {
     match (one, other, sum) {
         (Access::Permits(one), Access::Permits(other), Access::Permits(sum)) => {
@@ -553,14 +578,15 @@ impl<K, V: Payload, M: TypedAccess> Hold<K, V, M> {
         self.mode = mode;
     }
 
-    /// Makes two holds of one: of `rest`, which this one is from now on, and of `part`. The word counts both as it counted the one.
+    /// Splits one hold into two: `rest`, which this one is from now on, and `part`. The word counts the two as it
+    /// counted the one.
     pub(crate) fn split(&mut self, rest: M, part: M) -> Hold<K, V, M> {
         assert!(add_up(rest.access(), part.access(), self.mode.access()), "a split keeps the sum of the permits");
         self.mode = rest;
         Hold { unit: UnitOf(self.unit.0), mode: part }
     }
 
-    /// Makes one hold of two of the same entry. The word counts it as it counted the two.
+    /// Merges two holds of the same entry into one. The word counts the one as it counted the two.
     pub(crate) fn merge(&mut self, other: Hold<K, V, M>, sum: M) {
         assert!(self.live().is(other.live()), "merged holds belong to one entry");
         assert!(add_up(self.mode.access(), other.mode.access(), sum.access()), "a merge keeps the sum of the permits");
@@ -578,7 +604,7 @@ impl<K, V: Payload, M: TypedAccess> Hold<K, V, M> {
         self.unit
     }
 
-    /// The entry's value, if it has one.
+    /// Returns the entry's value, if there is one.
     #[inline]
     pub(crate) fn value(&self) -> Option<&V::Value> {
         // SAFETY: we have a hold, so no other caller has exclusive use of the entry (7, 9), and the value is
@@ -587,7 +613,7 @@ impl<K, V: Payload, M: TypedAccess> Hold<K, V, M> {
             .then(|| self.live().slot().value.with(|value| unsafe { (*value).assume_init_ref() }))
     }
 
-    /// Whether the hold is an exclusive one, on which the following rest.
+    /// Checks that the hold is exclusive, on which the following methods rest.
     #[inline]
     #[track_caller]
     fn assert_alone(&self) {
@@ -604,14 +630,14 @@ impl<K, V: Payload, M: TypedAccess> Hold<K, V, M> {
             .then(|| self.live().slot().value.with_mut(|value| unsafe { (*value).assume_init_mut() }))
     }
 
-    /// Stores the value of an entry that has none. Under the shard lock (8).
+    /// Stores the value of an entry that has none. Called under the shard lock (8).
     #[inline]
     pub(super) fn store(&mut self, value: V::Value, claim: Claim<K, V>) {
         self.assert_alone();
         self.live().store(value, claim, false);
     }
 
-    /// Takes the value out, if there is one. Under the shard lock (8).
+    /// Takes the value out, if there is one. Called under the shard lock (8).
     #[inline]
     pub(super) fn take(&mut self) -> Option<(V::Value, Claim<K, V>)> {
         self.assert_alone();

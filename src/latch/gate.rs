@@ -1,0 +1,44 @@
+//! A latch that is held until it is opened, once and for good.
+
+use crate::core::{Access, LatchWord, ReleaseFor};
+use crate::fairness::Fairness;
+use crate::mode::Shared;
+use crate::sync::{AtomicUsize, Ordering};
+
+use super::request::{LatchAcquire, Request};
+
+/// A gate that is opened once. Those who wait for it are readers of a latch that a writer holds until then.
+pub(crate) struct Gate {
+    latch: LatchWord,
+    /// 1 once the gate is open, or about to be.
+    is_open: AtomicUsize,
+}
+
+impl Gate {
+    pub(crate) fn new() -> Self {
+        let latch = LatchWord::new();
+        // A new latch is free.
+        let held = latch.hold(Access::Exclusive);
+        debug_assert!(held.is_ok(), "a new latch is held");
+        Gate { latch, is_open: AtomicUsize::new(0) }
+    }
+
+    /// Acquire: what was done before the gate was opened comes before what the caller does next.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Acquire) != 0
+    }
+
+    /// Opens the gate, and wakes all that wait for it. Later calls do nothing.
+    pub(crate) fn open(&self) {
+        if self.is_open.swap(1, Ordering::AcqRel) == 0 {
+            self.latch.release(Access::Exclusive, ReleaseFor::Anybody, Fairness::Adaptive, None);
+        }
+    }
+
+    /// Waits until the gate is open. The guard means nothing: there is no further writer.
+    #[inline]
+    pub(crate) fn opened(&self) -> LatchAcquire<'_, Shared> {
+        LatchAcquire::new(Request::new(&self.latch, Fairness::Adaptive, Shared::NEW))
+    }
+}

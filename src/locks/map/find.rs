@@ -1,0 +1,238 @@
+//! The ways in which the operations of a single call find their entry: by a key that is looked up when the request starts,
+//! or by a claim of the entry that the key had at the call.
+
+use core::hash::{BuildHasher, Hash};
+use core::mem::needs_drop;
+
+use equivalent::Equivalent;
+
+use super::LockMap;
+use crate::acquire::request::Request;
+use crate::core::{Ask, Busy, Claim, ClaimIn, OwnedKey, Source, Valued};
+use crate::guard::Guard;
+use crate::key::ToKey;
+use crate::mode::{Exclusive, Mode};
+use crate::plumbing::TableRef;
+use crate::plumbing::sealed::TablePtrInside as _;
+
+pub(super) type Map<'a, K, V, S> = TableRef<'a, LockMap<K, V, S>>;
+
+/// The way in which a call finds its entry.
+pub(super) trait Find<'a, K, V, S>: Sized {
+    /// Returns a clone of the value, unless the entry is in use.
+    fn peek(self, map: Map<'a, K, V, S>, copy: impl FnOnce(&V) -> V) -> Result<Option<V>, Self>;
+
+    /// Takes the value out, unless the entry is in use.
+    fn remove(self, map: Map<'a, K, V, S>) -> Result<Option<V>, Self>;
+
+    /// Returns a guard of an existing entry, or a request for it. Fails if there is no entry.
+    fn find<M: Mode>(self, map: Map<'a, K, V, S>, mode: M) -> Result<Found<'a, K, V, S, M>, Self>;
+}
+
+/// The way in which a call finds its entry, or makes it.
+pub(super) trait FindOrMake<'a, K, V, S>: Find<'a, K, V, S> {
+    /// Stores a value and returns the old one, unless the entry is in use or something must be allocated first.
+    fn insert(self, map: Map<'a, K, V, S>, value: V) -> Result<Option<V>, (Self, V)>;
+
+    /// Returns a guard of a new entry, or a request for an existing one.
+    fn make<M: Mode>(self, map: Map<'a, K, V, S>, mode: M) -> Made<'a, K, V, S, M>;
+}
+
+pub(super) type Found<'a, K, V, S, M> = Result<Guard<Map<'a, K, V, S>, M>, Request<Map<'a, K, V, S>, M>>;
+pub(super) type Made<'a, K, V, S, M> = Result<Guard<Map<'a, K, V, S>, Exclusive>, Request<Map<'a, K, V, S>, M>>;
+
+/// A key, which is looked up when the request starts. Each method drops it explicitly, with its result in a local: if
+/// the drop of the key panics, the result is dropped while unwinding, and not leaked.
+pub(super) struct ByKey<A>(pub(super) A);
+
+impl<'a, K, V, S, A: Ask<K>> Find<'a, K, V, S> for ByKey<A> {
+    #[inline]
+    fn peek(self, map: Map<'a, K, V, S>, copy: impl FnOnce(&V) -> V) -> Result<Option<V>, Self> {
+        match map.core().peek(&self.0, copy) {
+            Ok(seen) => {
+                drop(self);
+                Ok(seen)
+            }
+            Err(Busy(())) => Err(self),
+        }
+    }
+
+    #[inline]
+    fn remove(self, map: Map<'a, K, V, S>) -> Result<Option<V>, Self> {
+        match map.core().remove_at_once(&self.0) {
+            Ok(removed) => {
+                drop(self);
+                Ok(removed)
+            }
+            Err(Busy(())) => Err(self),
+        }
+    }
+
+    #[inline]
+    fn find<M: Mode>(self, map: Map<'a, K, V, S>, mode: M) -> Result<Found<'a, K, V, S, M>, Self> {
+        let found = match map.core().find_hold(&self.0, mode) {
+            Some(Ok(hold)) => Ok(Guard::new(map, hold)),
+            Some(Err(claim)) => Err(Request::new(map, claim, mode)),
+            None => return Err(self),
+        };
+        drop(self);
+        Ok(found)
+    }
+}
+
+impl<'a, K, V, S, A: Ask<K> + Source<K, Valued<V>>> FindOrMake<'a, K, V, S> for ByKey<A> {
+    #[inline]
+    fn insert(mut self, map: Map<'a, K, V, S>, value: V) -> Result<Option<V>, (Self, V)> {
+        match map.core().insert_at_once(&mut self.0, value) {
+            Ok(old) => {
+                drop(self);
+                Ok(old)
+            }
+            Err(Busy(value)) => Err((self, value)),
+        }
+    }
+
+    #[inline]
+    fn make<M: Mode>(mut self, map: Map<'a, K, V, S>, mode: M) -> Made<'a, K, V, S, M> {
+        let made = match map.core().make_or_claim(&mut self.0, Exclusive::NEW) {
+            Ok(hold) => Ok(Guard::new(map, hold)),
+            Err(claim) => Err(Request::new(map, claim, mode)),
+        };
+        drop(self);
+        made
+    }
+}
+
+/// The entry that the key had at the call that made the future. The claim keeps the entry, so the future needs no key.
+pub(super) struct ByClaim<'a, K, V, S> {
+    map: Map<'a, K, V, S>,
+    /// `None` if the key had no entry, or when the claim has been used.
+    claim: Option<ClaimIn<Map<'a, K, V, S>>>,
+}
+
+impl<'a, K, V, S> ByClaim<'a, K, V, S> {
+    #[inline]
+    fn new(map: Map<'a, K, V, S>, key: &impl Ask<K>) -> Self {
+        ByClaim { map, claim: map.core().find_claim(key).map(ClaimIn::new) }
+    }
+
+    #[inline]
+    fn take(&mut self) -> Option<Claim<K, Valued<V>>> {
+        self.claim.take().map(ClaimIn::into_claim)
+    }
+
+    #[inline]
+    fn put_back(mut self, claim: Claim<K, Valued<V>>) -> Self {
+        self.claim = Some(ClaimIn::new(claim));
+        self
+    }
+}
+
+impl<K, V, S> Drop for ByClaim<'_, K, V, S> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(claim) = self.take() {
+            self.map.core().withdraw(claim);
+        }
+    }
+}
+
+impl<'a, K, V, S> Find<'a, K, V, S> for ByClaim<'a, K, V, S> {
+    #[inline]
+    fn peek(mut self, map: Map<'a, K, V, S>, copy: impl FnOnce(&V) -> V) -> Result<Option<V>, Self> {
+        let Some(claim) = self.take() else { return Ok(None) };
+        map.core().peek_by(claim, copy).map(Some).map_err(|Busy(claim)| self.put_back(claim))
+    }
+
+    #[inline]
+    fn remove(mut self, map: Map<'a, K, V, S>) -> Result<Option<V>, Self> {
+        let Some(claim) = self.take() else { return Ok(None) };
+        map.core().remove_by(claim).map(Some).map_err(|Busy(claim)| self.put_back(claim))
+    }
+
+    #[inline]
+    fn find<M: Mode>(mut self, map: Map<'a, K, V, S>, mode: M) -> Result<Found<'a, K, V, S, M>, Self> {
+        self.take().map(|claim| Err(Request::new(map, claim, mode))).ok_or(self)
+    }
+}
+
+/// The entry that the key had at the call that made the future, or a copy of the key: if it had no entry, or copying costs
+/// nothing.
+pub(super) enum ByClaimOrKey<'a, K, V, S> {
+    Claim(ByClaim<'a, K, V, S>),
+    Key(ByKey<OwnedKey<K>>),
+}
+
+impl<'a, K: Eq, V, S> Find<'a, K, V, S> for ByClaimOrKey<'a, K, V, S> {
+    #[inline]
+    fn peek(self, map: Map<'a, K, V, S>, copy: impl FnOnce(&V) -> V) -> Result<Option<V>, Self> {
+        match self {
+            ByClaimOrKey::Claim(entry) => entry.peek(map, copy).map_err(ByClaimOrKey::Claim),
+            ByClaimOrKey::Key(key) => key.peek(map, copy).map_err(ByClaimOrKey::Key),
+        }
+    }
+
+    #[inline]
+    fn remove(self, map: Map<'a, K, V, S>) -> Result<Option<V>, Self> {
+        match self {
+            ByClaimOrKey::Claim(entry) => entry.remove(map).map_err(ByClaimOrKey::Claim),
+            ByClaimOrKey::Key(key) => key.remove(map).map_err(ByClaimOrKey::Key),
+        }
+    }
+
+    #[inline]
+    fn find<M: Mode>(self, map: Map<'a, K, V, S>, mode: M) -> Result<Found<'a, K, V, S, M>, Self> {
+        match self {
+            ByClaimOrKey::Claim(entry) => entry.find(map, mode).map_err(ByClaimOrKey::Claim),
+            ByClaimOrKey::Key(key) => key.find(map, mode).map_err(ByClaimOrKey::Key),
+        }
+    }
+}
+
+impl<'a, K: Eq, V, S> FindOrMake<'a, K, V, S> for ByClaimOrKey<'a, K, V, S> {
+    #[inline]
+    fn insert(self, map: Map<'a, K, V, S>, value: V) -> Result<Option<V>, (Self, V)> {
+        match self {
+            ByClaimOrKey::Claim(mut entry) => {
+                let Some(claim) = entry.take() else { unreachable!("a new `ByClaimOrKey::Claim` has its claim") };
+                let old = map.core().insert_by(claim, value).map(Some);
+                old.map_err(|Busy((claim, value))| (ByClaimOrKey::Claim(entry.put_back(claim)), value))
+            }
+            ByClaimOrKey::Key(key) => key.insert(map, value).map_err(|(key, value)| (ByClaimOrKey::Key(key), value)),
+        }
+    }
+
+    #[inline]
+    fn make<M: Mode>(self, map: Map<'a, K, V, S>, mode: M) -> Made<'a, K, V, S, M> {
+        match self {
+            ByClaimOrKey::Claim(mut entry) => {
+                let Some(claim) = entry.take() else { unreachable!("a new `ByClaimOrKey::Claim` has its claim") };
+                Err(Request::new(map, claim, mode))
+            }
+            ByClaimOrKey::Key(key) => key.make(map, mode),
+        }
+    }
+}
+
+impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
+    /// Finds the entry for a future that makes none.
+    pub(super) fn by_claim<Q: ?Sized + Hash + Equivalent<K>>(&self, key: &Q) -> ByClaim<'_, K, V, S> {
+        ByClaim::new(TableRef::new(self), &self.key(key))
+    }
+
+    /// Finds the entry for a future that makes one if the key has none.
+    pub(super) fn by_claim_or_key<Q: ?Sized + Hash + Equivalent<K> + ToKey<K>>(
+        &self,
+        key: &Q,
+    ) -> ByClaimOrKey<'_, K, V, S> {
+        let key = self.key(key);
+        // Copying a key that owns nothing costs nothing.
+        if needs_drop::<K>() {
+            let entry = ByClaim::new(TableRef::new(self), &key);
+            if entry.claim.is_some() {
+                return ByClaimOrKey::Claim(entry);
+            }
+        }
+        ByClaimOrKey::Key(ByKey(key.owned()))
+    }
+}
