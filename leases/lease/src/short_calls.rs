@@ -260,6 +260,6 @@ impl<E: Engine> Leases<E> {
         owner: &Owner,
         ttl: Duration,
     ) -> Result<Held<'_, E>, AcquireError<E::Error>> {
-        self.hold(r, o, ttl).wait()
+        self.hold(resource, owner, ttl).wait()
     }
 }
