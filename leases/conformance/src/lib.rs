@@ -87,46 +87,46 @@
 //! | | case | demands | |
 //! |---|---|---|---|
 //! | 1 | `a_free_resource_is_granted` | the status and the owner's list have the right owner, token and time | 1, 2, 7 |
-//! | 2 | `a_second_owner_is_told_who_has_it` | and for how long; the refusal changes nothing | 1 |
+//! | 2 | `a_second_owner_is_refused_and_told_the_holder` | and for how long; the refusal changes nothing | 1 |
 //! | 3 | `resources_and_owners_do_not_collide` | prefixes, empty names, zero bytes, quotes, wildcards, 1 KiB, unicode; and 300 names that are special to some server | 1, 7 |
-//! | 4 | `asking_again_resumes` | at once, from any client, with the same token and no earlier end | 4 |
+//! | 4 | `acquiring_again_resumes_the_tenure` | at once, from any client, with the same token and no earlier end | 4 |
 //! | 5 | `a_fresh_token_makes_the_old_grant_stale` | the old grant neither renews nor releases; no other owner gets a fresh token | 3, 5 |
 //! | 6 | `tokens_grow_from_tenure_to_tenure` | a hundred times, whoever held the resource and however the tenure ended | 3 |
 //! | 7 | `another_owner_cannot_release_or_renew` | neither by its name nor with a stolen token | 5 |
-//! | 8 | `a_second_release_touches_nobody` | it reports that the lease is not held; a successor keeps its lease | 5 |
+//! | 8 | `a_second_release_releases_nothing` | it reports that the lease is not held; a successor keeps its lease | 5 |
 //! | 9 | `a_grant_of_an_earlier_tenure_releases_nothing` | even if the same owner holds the resource again | 5 |
 //! | 10 | `renewing_extends_and_never_shortens` | whatever the policies | 4, 6 |
-//! | 11 | `what_has_expired_is_not_renewed` | even if the resource is free; an expired lease is invisible, and a release does not count it | 6 |
-//! | 12 | `what_was_taken_over_is_not_renewed` | and the successor's end stays where it is | 5, 6 |
-//! | 13 | `it_ends_by_itself_and_not_before` | without a sweep: not before *T*, and by *T* + *δ* | 1, 8 |
-//! | 14 | `policies_are_kept` | `Fixed`, `SlidingUpTo`, `Never`, `Custom` | 6, 8 |
-//! | 15 | `release_all_releases_exactly_mine` | among 1,000 leases of ten owners, while others acquire and release | 7 |
-//! | 16 | `a_release_wakes_who_waits` | 200 times, in half of them within *δ* | 9 |
-//! | 17 | `expiry_lets_in_who_waits` | not before *T*, and by *T* + *δ* | 1, 8 |
-//! | 18 | `a_crowd_in_one_process_is_served` | 1,000 waiters, with one request under way at a time and ten for each | 9 |
-//! | 19 | `a_crowd_of_processes_is_served` | [many](Caps::processes) processes; each waiter makes at most ten requests a second | 9 |
-//! | 20 | `a_request_that_is_dropped_leaves_nothing_behind` | after any number of polls: no waiter, no connection, at worst a lease of *T* | 11 |
-//! | 21 | `a_server_that_is_killed_keeps_leases_or_loses_them` | and the holder learns which; the waiter gets the resource | 1, 3, 9 |
-//! | 22 | `a_server_that_forgot_waits_before_it_grants` | restarted with nothing, emptied, or put back to an older copy: until nobody may still rely on what it granted; tokens are greater | 1, 3 |
-//! | 23 | `who_is_cut_off_learns_of_the_loss_alone` | with a connection that swallows everything: the holder knows before its successor has the resource | 2, 10 |
-//! | 24 | `a_lost_answer_to_an_acquire_is_made_good` | the retry gets the same tenure | 4 |
-//! | 25 | `a_lost_answer_to_a_release_is_made_good` | the retry succeeds, and a successor keeps its lease | 5 |
-//! | 26 | `a_process_that_was_stopped_does_not_write` | it learns of the loss first; a fence refuses a late write | 2, 3, 10 |
-//! | 27 | `a_killed_owner_is_succeeded` | by *T* + *δ*, although a waiter was killed too | 8 |
+//! | 11 | `an_expired_lease_is_not_renewed` | even if the resource is free; an expired lease is invisible, and a release does not count it | 6 |
+//! | 12 | `a_lease_that_was_taken_over_is_not_renewed` | and the successor's end stays where it is | 5, 6 |
+//! | 13 | `a_lease_expires_by_itself_and_not_early` | without a sweep: not before *T*, and by *T* + *δ* | 1, 8 |
+//! | 14 | `expiry_policies_are_followed` | `Fixed`, `SlidingUpTo`, `Never`, `Custom` | 6, 8 |
+//! | 15 | `release_all_releases_exactly_the_owners_leases` | among 1,000 leases of ten owners, while others acquire and release | 7 |
+//! | 16 | `a_release_wakes_a_waiter` | 200 times, in half of them within *δ* | 9 |
+//! | 17 | `a_waiter_is_served_when_the_lease_expires` | not before *T*, and by *T* + *δ* | 1, 8 |
+//! | 18 | `many_waiters_in_one_process_are_served` | 1,000 waiters, with one request under way at a time and ten for each | 9 |
+//! | 19 | `many_waiting_processes_are_served` | [many](Caps::processes) processes; each waiter makes at most ten requests a second | 9 |
+//! | 20 | `a_dropped_acquire_leaves_no_waiter_and_no_connection` | after any number of polls: no waiter, no connection, at worst a lease of *T* | 11 |
+//! | 21 | `leases_survive_a_killed_server_or_are_reported_lost` | the holder learns which; the waiter gets the resource | 1, 3, 9 |
+//! | 22 | `a_server_that_forgot_leases_waits_before_granting` | restarted with nothing, emptied, or put back to an older copy: until nobody may still rely on what it granted; tokens are greater | 1, 3 |
+//! | 23 | `a_holder_that_is_cut_off_notices_the_loss_by_itself` | with a connection that swallows everything: the holder knows before its successor has the resource | 2, 10 |
+//! | 24 | `an_acquire_recovers_from_a_lost_answer` | the retry gets the same tenure | 4 |
+//! | 25 | `a_release_recovers_from_a_lost_answer` | the retry succeeds, and a successor keeps its lease | 5 |
+//! | 26 | `a_suspended_process_cannot_write_late` | it learns of the loss first; a fence refuses a late write | 2, 3, 10 |
+//! | 27 | `a_killed_owners_lease_passes_to_a_waiter` | by *T* + *δ*, although a waiter was killed too | 8 |
 //! | 28 | `the_time_of_day_does_not_matter` | one hour forward and back, while the resource is held and waited for (needs libfaketime, or its path in `KEYLATCH_FAKETIME`) | 1, 2, 8 |
 //! | 29 | `a_random_load_is_linearizable` | all requests and answers of a random load with faults are a history of leases | 1 to 7 |
-//! | 30 | `a_set_loses_nothing_behind_a_fence` | although writers sleep between reading and writing; without the fence it loses something | 3 |
-//! | 31 | `a_sweep_forgets_what_has_expired_and_nothing_else` | and tokens keep growing | 3, 12 |
-//! | 32 | `each_condition_is_kept` | the engine's own answers to each [`Want`](keylatch_lease::engine::Want) | 1, 3 to 7 |
-//! | 33 | `what_arrives_late_does_no_harm` | renewals, releases and acquires that a network held back until after the end | 1, 5, 6 |
-//! | 34 | `a_server_that_was_paused_has_one_holder` | as in 23 | 2, 10 |
-//! | 35 | `who_holds_renews_by_itself` | for a while, against other requests | 1, 2, 10 |
-//! | 36 | `who_waits_outlives_its_connection` | which breaks while the lease is released | 9 |
-//! | 37 | `who_waits_hears_of_an_earlier_end` | when the holder begins a shorter tenure: [`watch`](keylatch_lease::engine::Engine::watch) is notified of that too | 8 |
-//! | 38 | `what_was_dropped_takes_nothing_along` | its owner acquires again at once, and keeps the new lease | 2, 5 |
-//! | 39 | `who_is_released_by_another_learns_of_it` | by owner, by `release_all`, by a token, or by a newer tenure: within [`notice`](Caps::notice), polled or not | 2, 10 |
-//! | 40 | `what_is_taken_away_by_hand_is_lost` | each way of [`Fixture::by_hand`], as soon as the store reports it, or another owner requests the resource | 2, 10 |
-//! | 41 | `who_holds_outlives_its_connection` | which breaks while another process releases the lease | 2, 10 |
+//! | 30 | `a_fenced_set_loses_no_element` | although writers sleep between reading and writing; without the fence it loses something | 3 |
+//! | 31 | `a_sweep_removes_only_expired_leases` | and tokens keep growing | 3, 12 |
+//! | 32 | `each_want_gets_the_right_answer` | the engine's own answers to each [`Want`](keylatch_lease::engine::Want) | 1, 3 to 7 |
+//! | 33 | `late_requests_change_nothing` | renewals, releases and acquires that a network held back until after the end | 1, 5, 6 |
+//! | 34 | `a_paused_server_never_has_two_holders` | as in 23 | 2, 10 |
+//! | 35 | `a_held_lease_renews_itself` | for a while, against other requests | 1, 2, 10 |
+//! | 36 | `a_waiter_survives_a_broken_connection` | which breaks while the lease is released | 9 |
+//! | 37 | `a_waiter_is_notified_of_an_earlier_end` | when the holder begins a shorter tenure: [`watch`](keylatch_lease::engine::Engine::watch) is notified of that too | 8 |
+//! | 38 | `a_dropped_lease_releases_no_later_tenure` | its owner acquires again at once, and keeps the new lease | 2, 5 |
+//! | 39 | `a_holder_learns_that_another_client_ended_its_lease` | by owner, by `release_all`, by a token, or by a newer tenure: within [`notice`](Caps::notice), polled or not | 2, 10 |
+//! | 40 | `a_holder_learns_that_its_lease_was_deleted_by_hand` | each way of [`Fixture::by_hand`], as soon as the store reports it, or another owner requests the resource | 2, 10 |
+//! | 41 | `a_holder_learns_of_a_release_during_a_broken_connection` | by another process, although the notification is lost | 2, 10 |
 //! | 42 | `release_all_includes_tenures_that_are_replaced_meanwhile` | the owner holds each lease throughout, by one fresh tenure after the other | 7 |
 //!
 //! Cases 21, 22 and 34 harm the server and run alone; the others run side by side, each in its own namespace.
@@ -173,46 +173,46 @@ macro_rules! conformance {
 
         $crate::__tests! { $fixture;
             a_free_resource_is_granted
-            a_second_owner_is_told_who_has_it
+            a_second_owner_is_refused_and_told_the_holder
             resources_and_owners_do_not_collide
-            asking_again_resumes
+            acquiring_again_resumes_the_tenure
             a_fresh_token_makes_the_old_grant_stale
             tokens_grow_from_tenure_to_tenure
             another_owner_cannot_release_or_renew
-            a_second_release_touches_nobody
+            a_second_release_releases_nothing
             a_grant_of_an_earlier_tenure_releases_nothing
             renewing_extends_and_never_shortens
-            what_has_expired_is_not_renewed
-            what_was_taken_over_is_not_renewed
-            it_ends_by_itself_and_not_before
-            policies_are_kept
-            release_all_releases_exactly_mine
-            a_release_wakes_who_waits
-            expiry_lets_in_who_waits
-            a_crowd_in_one_process_is_served
-            a_crowd_of_processes_is_served
-            a_request_that_is_dropped_leaves_nothing_behind
-            a_server_that_is_killed_keeps_leases_or_loses_them
-            a_server_that_forgot_waits_before_it_grants
-            who_is_cut_off_learns_of_the_loss_alone
-            a_lost_answer_to_an_acquire_is_made_good
-            a_lost_answer_to_a_release_is_made_good
-            a_process_that_was_stopped_does_not_write
-            a_killed_owner_is_succeeded
+            an_expired_lease_is_not_renewed
+            a_lease_that_was_taken_over_is_not_renewed
+            a_lease_expires_by_itself_and_not_early
+            expiry_policies_are_followed
+            release_all_releases_exactly_the_owners_leases
+            a_release_wakes_a_waiter
+            a_waiter_is_served_when_the_lease_expires
+            many_waiters_in_one_process_are_served
+            many_waiting_processes_are_served
+            a_dropped_acquire_leaves_no_waiter_and_no_connection
+            leases_survive_a_killed_server_or_are_reported_lost
+            a_server_that_forgot_leases_waits_before_granting
+            a_holder_that_is_cut_off_notices_the_loss_by_itself
+            an_acquire_recovers_from_a_lost_answer
+            a_release_recovers_from_a_lost_answer
+            a_suspended_process_cannot_write_late
+            a_killed_owners_lease_passes_to_a_waiter
             the_time_of_day_does_not_matter
             a_random_load_is_linearizable
-            a_set_loses_nothing_behind_a_fence
-            a_sweep_forgets_what_has_expired_and_nothing_else
-            each_condition_is_kept
-            what_arrives_late_does_no_harm
-            a_server_that_was_paused_has_one_holder
-            who_holds_renews_by_itself
-            who_waits_outlives_its_connection
-            who_waits_hears_of_an_earlier_end
-            what_was_dropped_takes_nothing_along
-            who_is_released_by_another_learns_of_it
-            what_is_taken_away_by_hand_is_lost
-            who_holds_outlives_its_connection
+            a_fenced_set_loses_no_element
+            a_sweep_removes_only_expired_leases
+            each_want_gets_the_right_answer
+            late_requests_change_nothing
+            a_paused_server_never_has_two_holders
+            a_held_lease_renews_itself
+            a_waiter_survives_a_broken_connection
+            a_waiter_is_notified_of_an_earlier_end
+            a_dropped_lease_releases_no_later_tenure
+            a_holder_learns_that_another_client_ended_its_lease
+            a_holder_learns_that_its_lease_was_deleted_by_hand
+            a_holder_learns_of_a_release_during_a_broken_connection
             release_all_includes_tenures_that_are_replaced_meanwhile
         }
     };

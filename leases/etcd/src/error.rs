@@ -76,33 +76,7 @@ impl fmt::Display for Error {
     }
 }
 
-impl StdError for Error {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        match self {
-            Error::Unconnected { source } => source.as_ref().map(|source| &**source as _),
-            Error::Closed { source } | Error::Refused { source } => Some(&**source),
-            Error::Timeout | Error::Unreadable | Error::Stopped => None,
-        }
-    }
-}
-
-impl Failure for Error {
-    fn unconnected(cause: Option<BoxError>) -> Self {
-        Error::Unconnected { source: cause.map(Arc::from) }
-    }
-
-    fn timeout() -> Self {
-        Error::Timeout
-    }
-
-    fn stopped() -> Self {
-        Error::Stopped
-    }
-
-    fn is_lasting(&self) -> bool {
-        matches!(self, Error::Refused { .. })
-    }
-}
+keylatch_lease_remote::failure! { Error; sources: Closed, Refused; lasting: Refused }
 
 /// The meaning of an error for the request.
 #[derive(Debug)]
@@ -143,14 +117,21 @@ impl From<ClientError> for Trouble {
     }
 }
 
-/// Returns the reason that a connection cannot be used.
-pub(crate) fn unusable(error: BoxError) -> Error {
-    match error.downcast::<ClientError>() {
-        Ok(error) => match Trouble::from(*error) {
+impl Trouble {
+    /// Returns the reason that the connection cannot be used.
+    pub(crate) fn into_unusable(self) -> Error {
+        match self {
             Trouble::Broken(Error::Closed { source }) => Error::Unconnected { source: Some(source) },
             Trouble::Broken(error) | Trouble::Refused(error) | Trouble::Full(error) => error,
             Trouble::NoLease => Error::unconnected(None),
-        },
+        }
+    }
+}
+
+/// Returns the reason that a connection cannot be used.
+pub(crate) fn unusable(error: BoxError) -> Error {
+    match error.downcast::<ClientError>() {
+        Ok(error) => Trouble::from(*error).into_unusable(),
         Err(error) => Error::unconnected(Some(error)),
     }
 }

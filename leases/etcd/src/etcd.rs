@@ -3,23 +3,20 @@ use std::{
     fmt,
     future::Future,
     hash::{BuildHasher, RandomState},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use futures_util::future::{join_all, try_join, try_join_all};
 use keylatch_lease::{
-    Clock, Owner, Resource, StdClock, Term, Token,
-    engine::{Answer, Ask, Engine, Fail, Gone, Left, Notice, Owned, Record, Renewal, Want},
+    Owner, Resource, Term, Token,
+    engine::{Answer, Ask, Engine, Fail, Gone, Left, Owned, Record, Renewal, Want},
 };
-use keylatch_lease_remote::{Handle, Limit, Live, Policy, Tenure, sleep};
+use keylatch_lease_remote::{Core, Limit, Live, Policy, sleep};
 
 use crate::{
     error::{Error, Trouble},
-    leftovers::{Granted, Leftovers},
+    leftovers::Granted,
     lock::{Changed, Lock, Value, seconds, token, whole},
     place::Place,
     recall::Standing,
@@ -31,6 +28,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// The inexactness of the stopwatch, which counts whole seconds.
 const INEXACT: Duration = Duration::from_secs(1);
+
+/// The outcome of an operation.
+type Done<T> = Result<T, Fail<Error>>;
 
 /// The engine that keeps leases in etcd: see the [crate's page](crate).
 ///
@@ -55,25 +55,8 @@ const INEXACT: Duration = Duration::from_secs(1);
 /// ```
 #[derive(Clone)]
 pub struct Etcd {
-    shared: Arc<Shared>,
-}
-
-struct Shared {
-    link: Handle<Session>,
-    place: Arc<Place>,
-    leftovers: Arc<Leftovers>,
-    fallback: Duration,
-    clock: StdClock,
-    random: RandomState,
-    last: AtomicU64,
-}
-
-impl Shared {
-    /// Returns an ID for an etcd lease that no other program uses.
-    fn id(&self) -> i64 {
-        let random = self.random.hash_one((self.clock.now(), self.last.fetch_add(1, Relaxed)));
-        i64::try_from(random >> 1).unwrap_or(1).max(1)
-    }
+    pub(crate) core: Core<Session>,
+    pub(crate) place: Arc<Place>,
 }
 
 impl fmt::Debug for Etcd {
@@ -98,11 +81,6 @@ enum Extended {
 }
 
 impl Etcd {
-    pub(crate) fn new(link: Handle<Session>, place: Arc<Place>, leftovers: Arc<Leftovers>, fallback: Duration) -> Self {
-        let (clock, random, last) = (StdClock::new(), RandomState::new(), AtomicU64::new(0));
-        Etcd { shared: Arc::new(Shared { link, place, leftovers, fallback, clock, random, last }) }
-    }
-
     /// Opens the namespace at once, without a quarantine: when it is new, or when you know that nobody relies on a
     /// lease in it. It changes no lease.
     ///
@@ -123,8 +101,8 @@ impl Etcd {
     /// # }
     /// ```
     pub async fn init(&self) -> Result<(), Error> {
-        let question = |session: Arc<Live<Session>>| Box::pin(async move { session.end_quarantine().await });
-        self.read(&mut self.limit(), question).await.map_err(Fail::into_cause)
+        let question = |session: Arc<Live<Session>>| async move { session.end_quarantine().await };
+        self.read(&mut self.core.limit(), question).await.map_err(Fail::into_cause)
     }
 
     /// Waits until there is a connection to a node with a leader. Operations wait by themselves; this call is for
@@ -142,7 +120,7 @@ impl Etcd {
     /// # }
     /// ```
     pub async fn ready(&self) -> Result<(), Error> {
-        self.shared.link.session(&mut self.limit()).await.map(|_| ())
+        self.core.ready().await
     }
 
     /// Returns the namespace.
@@ -155,46 +133,40 @@ impl Etcd {
     /// ```
     #[must_use]
     pub fn namespace(&self) -> &str {
-        &self.shared.place.namespace
+        self.core.namespace()
     }
 
-    pub(crate) fn place(&self) -> &Place {
-        &self.shared.place
-    }
-
-    fn limit(&self) -> Limit {
-        Limit::after(self.shared.link.timeout())
-    }
-
-    /// Sends one request, once there is a connection.
+    /// Sends one request, once there is a connection. If the connection turns out to be broken, gives it up.
     async fn ask<T, F>(
         &self,
         limit: &mut Limit,
         question: impl FnOnce(Arc<Live<Session>>) -> F,
-    ) -> Result<Result<T, Trouble>, Error>
+    ) -> Done<Result<T, Trouble>>
     where
         F: Future<Output = Result<T, Trouble>>,
     {
-        let session = self.shared.link.session(limit).await?;
-        let question = question(Arc::clone(&session));
-        let Some(answer) = self.shared.link.answer(&session, limit, question).await else {
-            return Ok(Err(Trouble::Broken(Error::Timeout)));
+        let question = |session: Arc<Live<Session>>| {
+            // Boxed, or the future of each operation would be large.
+            let answer = Box::pin(question(Arc::clone(&session)));
+            async move {
+                let answer = answer.await;
+                if let Err(Trouble::Broken(_)) = answer {
+                    session.give_up();
+                }
+                answer
+            }
         };
-        if let Err(Trouble::Broken(_)) = answer {
-            session.give_up();
-        }
-        Ok(answer)
+        self.core.ask(limit, question).await
     }
 
     /// Sends a request whose side effects do not matter, and sends it again if the connection breaks.
-    async fn read<T, F>(&self, limit: &mut Limit, question: impl Fn(Arc<Live<Session>>) -> F) -> Result<T, Fail<Error>>
+    async fn read<T, F>(&self, limit: &mut Limit, question: impl Fn(Arc<Live<Session>>) -> F) -> Done<T>
     where
         F: Future<Output = Result<T, Trouble>>,
     {
         loop {
-            match self.ask(limit, &question).await.map_err(Fail::NotDone)? {
+            match self.ask(limit, &question).await.map_err(|fail| Fail::NotDone(fail.into_cause()))? {
                 Ok(answer) => return Ok(answer),
-                Err(Trouble::Broken(Error::Timeout)) => return Err(Fail::NotDone(Error::Timeout)),
                 Err(Trouble::Refused(error) | Trouble::Full(error)) => return Err(Fail::NotDone(error)),
                 Err(Trouble::Broken(_)) => {}
                 Err(Trouble::NoLease) => self.pause(limit).await?,
@@ -203,15 +175,11 @@ impl Etcd {
     }
 
     /// Sends a request once. Returns `None` if the etcd lease that it needs is gone: then nothing was changed.
-    async fn write<T, F>(
-        &self,
-        limit: &mut Limit,
-        question: impl FnOnce(Arc<Live<Session>>) -> F,
-    ) -> Result<Option<T>, Fail<Error>>
+    async fn write<T, F>(&self, limit: &mut Limit, question: impl FnOnce(Arc<Live<Session>>) -> F) -> Done<Option<T>>
     where
         F: Future<Output = Result<T, Trouble>>,
     {
-        match self.ask(limit, question).await.map_err(Fail::NotDone)? {
+        match self.ask(limit, question).await? {
             Ok(answer) => Ok(Some(answer)),
             Err(Trouble::NoLease) => Ok(None),
             Err(Trouble::Refused(error)) => Err(Fail::NotDone(error)),
@@ -219,16 +187,12 @@ impl Etcd {
         }
     }
 
-    async fn find(&self, limit: &mut Limit, resource: &Resource) -> Result<Option<Lock>, Fail<Error>> {
+    async fn find(&self, limit: &mut Limit, resource: &Resource) -> Done<Option<Lock>> {
         self.read(limit, |session| async move { session.find(resource).await }).await
     }
 
     /// Returns the remaining and the elapsed time of a tenure; `None` if it has expired and is about to be removed.
-    async fn look_at(
-        &self,
-        limit: &mut Limit,
-        lock: &Lock,
-    ) -> Result<Option<(Option<Duration>, Duration)>, Fail<Error>> {
+    async fn look_at(&self, limit: &mut Limit, lock: &Lock) -> Done<Option<(Option<Duration>, Duration)>> {
         let (left, now) = self
             .read(limit, |session| async move {
                 let left = async {
@@ -246,7 +210,7 @@ impl Etcd {
     }
 
     /// Returns the remaining time of a tenure for the answer to another owner. It is never too short.
-    async fn busy(&self, limit: &mut Limit, lock: &Lock) -> Result<Option<Duration>, Fail<Error>> {
+    async fn busy(&self, limit: &mut Limit, lock: &Lock) -> Done<Option<Duration>> {
         if lock.lease == 0 {
             return Ok(None);
         }
@@ -257,12 +221,12 @@ impl Etcd {
 
     /// Requests an etcd lease of this length, and returns it with its seconds: with the ID 0, if the length means for
     /// ever.
-    async fn grant(&self, limit: &mut Limit, time: Option<Duration>) -> Result<(Granted<'_>, i64), Fail<Error>> {
-        let granted = |id| Granted::new(&self.shared.leftovers, id);
+    async fn grant(&self, limit: &mut Limit, time: Option<Duration>) -> Done<(Granted<'_>, i64)> {
+        let granted = |id| Granted::new(&self.place.leftovers, id);
         let Some(whole) = time.and_then(whole) else { return Ok((granted(0), 0)) };
         // If the answer does not arrive, dropping `granted` makes it a leftover.
         let grant = |session: Arc<Live<Session>>| async move {
-            let mut granted = granted(self.shared.id());
+            let mut granted = granted(id());
             let (_, seconds) = session.grant(granted.lease(), whole).await?;
             granted.heard();
             Ok((granted, seconds))
@@ -271,13 +235,7 @@ impl Etcd {
     }
 
     /// Begins a tenure, unless another one is in its way.
-    async fn begin(
-        &self,
-        limit: &mut Limit,
-        ask: &Ask<'_>,
-        term: Term,
-        is_in_doubt: bool,
-    ) -> Result<Begun, Fail<Error>> {
+    async fn begin(&self, limit: &mut Limit, ask: &Ask<'_>, term: Term, is_in_doubt: bool) -> Done<Begun> {
         let time = term.end(Duration::ZERO, Duration::ZERO);
         let whole = time.and_then(whole);
         let value = Value {
@@ -287,7 +245,7 @@ impl Etcd {
             since: 0,
             policy: Policy::of(ask.expiry),
         };
-        let lease = whole.map_or(0, |_| self.shared.id());
+        let lease = whole.map_or(0, |_| id());
         let mut new = Draft { resource: ask.resource, slot: 0, lease, value };
         let question = |session: Arc<Live<Session>>| async move {
             if whole.is_some_and(|whole| whole < session.shortest) {
@@ -295,15 +253,14 @@ impl Etcd {
             }
             // A tenure in doubt is replaced by a fresh one.
             let is_fresh = ask.want == Want::Fresh || is_in_doubt;
-            // Boxed, or each future that acquires would be large.
-            let changed = Box::pin(session.begin(&mut new, is_fresh)).await?;
+            let changed = session.begin(&mut new, is_fresh).await?;
             let is_kept_out = match &changed {
                 Changed::Yes(_) => false,
                 Changed::No(None) => true,
                 Changed::No(Some(found)) => is_fresh && found.value.owner == *ask.owner,
             };
             if is_kept_out {
-                if let Standing::Quarantined(remaining) = Box::pin(session.standing()).await? {
+                if let Standing::Quarantined(remaining) = session.standing().await? {
                     return Ok(Ok(Err(remaining)));
                 }
             }
@@ -323,13 +280,7 @@ impl Etcd {
     }
 
     /// Extends a tenure. Its end is never brought forward.
-    async fn extend(
-        &self,
-        limit: &mut Limit,
-        lock: &Lock,
-        term: Option<Term>,
-        policy: Policy,
-    ) -> Result<Extended, Fail<Error>> {
+    async fn extend(&self, limit: &mut Limit, lock: &Lock, term: Option<Term>, policy: Policy) -> Done<Extended> {
         let is_kept = policy == lock.value.policy;
         if let Some(Term { idle: Some(idle), total: None }) = term {
             if is_kept && lock.lease != 0 && whole(idle) == Some(lock.value.seconds) {
@@ -376,7 +327,7 @@ impl Etcd {
     }
 
     /// Keeps the etcd lease alive from now on, unless the tenure has changed since it was read.
-    async fn keep_alive(&self, limit: &mut Limit, lock: &Lock, time: Duration) -> Result<Extended, Fail<Error>> {
+    async fn keep_alive(&self, limit: &mut Limit, lock: &Lock, time: Duration) -> Done<Extended> {
         let keep = |session: Arc<Live<Session>>| async move {
             let (is_alive, now) = try_join(session.keep_alive(lock.lease), session.clock()).await?;
             Ok((is_alive && session.confirm(lock).await?, now))
@@ -388,8 +339,8 @@ impl Etcd {
     }
 
     /// Renews one tenure.
-    async fn renewed(&self, renewal: &Renewal<'_>) -> Result<Left, Fail<Error>> {
-        let mut limit = self.limit();
+    async fn renewed(&self, renewal: &Renewal<'_>) -> Done<Left> {
+        let mut limit = self.core.limit();
         loop {
             let found = self.find(&mut limit, renewal.resource).await?;
             let is_it = |lock: &Lock| (&lock.value.owner, lock.token) == (renewal.owner, renewal.token);
@@ -403,8 +354,8 @@ impl Etcd {
 
     /// Releases all that the owner has now. If that takes several portions, each is added to `released` as it is
     /// released.
-    async fn release_into(&self, released: &mut Vec<Resource>, owner: &Owner) -> Result<(), Fail<Error>> {
-        let mut limit = self.limit();
+    async fn release_into(&self, released: &mut Vec<Resource>, owner: &Owner) -> Done<()> {
+        let mut limit = self.core.limit();
         let mut rest: Option<HashSet<Resource>> = None;
         loop {
             let (mut locks, at) = self.read(&mut limit, |session| async move { session.owned(owner).await }).await?;
@@ -441,7 +392,7 @@ impl Etcd {
     }
 
     /// Waits before a key that is about to be removed, or was changed by another client, is read again.
-    async fn pause(&self, limit: &mut Limit) -> Result<(), Fail<Error>> {
+    async fn pause(&self, limit: &mut Limit) -> Done<()> {
         limit.of(sleep(PAUSE)).await.ok_or(Fail::NotDone(Error::Timeout))
     }
 }
@@ -449,17 +400,10 @@ impl Etcd {
 impl Engine for Etcd {
     type Error = Error;
 
-    fn now(&self) -> Duration {
-        self.shared.clock.now()
-    }
+    keylatch_lease_remote::core_methods!(core);
 
-    fn is_real_time(&self) -> bool {
-        self.shared.clock.is_real_time()
-    }
-
-    async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<Error>> {
-        let mut limit = self.limit();
-        self.shared.link.settled(&mut limit, &ask).await.map_err(Fail::NotDone)?;
+    async fn acquire(&self, ask: Ask<'_>) -> Done<Answer> {
+        let mut limit = self.core.settled(&ask).await?;
         // A waiter knows that the resource is held, and reads before it writes. Other callers assume that it is free.
         let mut found = match (ask.waiting, ask.want, ask.term) {
             (false, Want::Any | Want::Fresh | Want::New, Some(_)) => None,
@@ -467,7 +411,7 @@ impl Engine for Etcd {
         };
         loop {
             // The cluster may have forgotten that this owner released the resource, and another owner's greater token.
-            let base = self.place().base();
+            let base = self.place.base();
             let is_in_doubt =
                 found.as_ref().is_some_and(|lock| lock.value.owner == *ask.owner && lock.value.base != base);
             found = match (found, ask.want, ask.term) {
@@ -500,7 +444,7 @@ impl Engine for Etcd {
         }
     }
 
-    async fn renew(&self, batch: &mut [Renewal<'_>], _: Duration) -> Result<(), Fail<Error>> {
+    async fn renew(&self, batch: &mut [Renewal<'_>], _: Duration) -> Done<()> {
         batch.iter_mut().for_each(|renewal| renewal.left = Left::Nothing);
         // All renewals run side by side, on the one connection.
         let left = try_join_all(batch.iter().map(|renewal| self.renewed(renewal))).await?;
@@ -508,14 +452,8 @@ impl Engine for Etcd {
         Ok(())
     }
 
-    async fn release(
-        &self,
-        resource: &Resource,
-        owner: &Owner,
-        token: Option<Token>,
-        _: Duration,
-    ) -> Result<Gone, Fail<Error>> {
-        let mut limit = self.limit();
+    async fn release(&self, resource: &Resource, owner: &Owner, token: Option<Token>, _: Duration) -> Done<Gone> {
+        let mut limit = self.core.limit();
         loop {
             let this = match token {
                 Some(token) => token,
@@ -542,7 +480,7 @@ impl Engine for Etcd {
         }
     }
 
-    async fn release_all(&self, owner: &Owner, _: Duration) -> Result<Vec<Resource>, Fail<Error>> {
+    async fn release_all(&self, owner: &Owner, _: Duration) -> Done<Vec<Resource>> {
         let mut released = Vec::new();
         self.release_into(&mut released, owner).await.map_err(|fail| match fail {
             Fail::NotDone(error) if !released.is_empty() => Fail::Unknown(error), // some are released
@@ -551,8 +489,8 @@ impl Engine for Etcd {
         Ok(released)
     }
 
-    async fn look(&self, resource: &Resource, _: Duration) -> Result<Option<Record>, Fail<Error>> {
-        let mut limit = self.limit();
+    async fn look(&self, resource: &Resource, _: Duration) -> Done<Option<Record>> {
+        let mut limit = self.core.limit();
         loop {
             let Some(lock) = self.find(&mut limit, resource).await? else { return Ok(None) };
             if let Some(looked) = self.look_at(&mut limit, &lock).await? {
@@ -562,11 +500,11 @@ impl Engine for Etcd {
         }
     }
 
-    async fn owned_by(&self, owner: &Owner, _: Duration) -> Result<Vec<Owned>, Fail<Error>> {
-        let mut limit = self.limit();
+    async fn owned_by(&self, owner: &Owner, _: Duration) -> Done<Vec<Owned>> {
+        let mut limit = self.core.limit();
         let (locks, _) = self.read(&mut limit, |session| async move { session.owned(owner).await }).await?;
         let looks = locks.into_iter().map(|lock| async move {
-            let (mut limit, mut found) = (self.limit(), Some(lock));
+            let (mut limit, mut found) = (self.core.limit(), Some(lock));
             // A tenure that has ended is left out; one that has moved to another etcd lease is not.
             while let Some(lock) = found.filter(|lock| lock.value.owner == *owner) {
                 if let Some(looked) = self.look_at(&mut limit, &lock).await? {
@@ -582,30 +520,14 @@ impl Engine for Etcd {
         owned.into_iter().filter_map(Result::transpose).collect()
     }
 
-    async fn sweep(&self, _: usize, _: Duration) -> Result<usize, Fail<Error>> {
+    async fn sweep(&self, _: usize, _: Duration) -> Done<usize> {
         Ok(0) // etcd removes expired leases itself
     }
+}
 
-    fn watch(&self, resource: &Resource) -> impl Future<Output = ()> + Send {
-        self.shared.link.watchers().watch(resource)
-    }
-
-    fn subscribe(&self, resource: &Resource, notice: &Arc<Notice>) -> bool {
-        self.shared.link.watchers().subscribe(resource, notice);
-        true
-    }
-
-    fn unsubscribe(&self, resource: &Resource, notice: &Arc<Notice>) {
-        self.shared.link.watchers().unsubscribe(resource, notice);
-    }
-
-    fn fallback(&self) -> Option<Duration> {
-        Some(self.shared.fallback)
-    }
-
-    fn abandon(&self, resource: &Resource, owner: &Owner, token: Token) {
-        self.shared.link.abandon(Tenure { resource: resource.clone(), owner: owner.clone(), token });
-    }
+/// Returns an ID for an etcd lease that no other program uses.
+fn id() -> i64 {
+    i64::try_from(RandomState::new().hash_one(()) >> 1).unwrap_or(1).max(1)
 }
 
 fn record(lock: Lock, (remaining, held_for): (Option<Duration>, Duration)) -> Record {

@@ -32,8 +32,8 @@ impl Etcd {
     /// # }
     /// ```
     pub fn guard(&self, grant: &Grant) -> Guard {
-        let key_prefix = self.place().lock(grant.resource());
-        Guard { key_prefix, create_revision: revision(grant.token(), self.place().base()) }
+        let key_prefix = self.place.lock(grant.resource());
+        Guard { key_prefix, create_revision: revision(grant.token(), self.place.base()) }
     }
 }
 

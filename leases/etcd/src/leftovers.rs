@@ -183,7 +183,8 @@ impl Revoker {
     }
 
     /// Revokes leftovers until the connection is unusable.
-    pub(crate) async fn run(&self, leftovers: &Leftovers) -> Error {
+    pub(crate) async fn run(&self) -> Error {
+        let leftovers = &self.place.leftovers;
         let mut under_way = FuturesUnordered::new();
         loop {
             let event = match under_way.len() {

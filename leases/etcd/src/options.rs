@@ -7,14 +7,12 @@ use std::{
     time::Duration,
 };
 
-use keylatch_lease_remote::{BoxError, Link};
+use keylatch_lease_remote::{BoxError, Core, Settings};
 
 use crate::{
     client::{Client, ConnectOptions},
     driver::drive,
     etcd::Etcd,
-    leftovers::Leftovers,
-    lock::{LONGEST, whole},
     place::Place,
 };
 
@@ -33,10 +31,7 @@ use crate::{
 #[derive(Clone, Debug)]
 #[must_use = "nothing is connected until one of its `connect`s is called"]
 pub struct Options {
-    namespace: String,
-    timeout: Duration,
-    fallback: Duration,
-    quarantine: Duration,
+    settings: Settings,
 }
 
 impl Etcd {
@@ -58,73 +53,57 @@ impl Etcd {
     /// let options = Etcd::in_namespace("shop").timeout(Duration::from_secs(2));
     /// ```
     pub fn in_namespace(name: impl Into<String>) -> Options {
-        let namespace = name.into();
-        assert!(namespace.len() <= 255, "the name of a namespace must not be longer than 255 bytes");
-        Options {
-            namespace,
-            timeout: Duration::from_secs(5),
-            fallback: Duration::from_secs(5),
-            quarantine: Duration::from_secs(60),
-        }
+        Options { settings: Settings::new(name, None) }
     }
 }
 
 impl Options {
-    /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. When it has passed the
-    /// operation fails.
-    ///
-    /// The calls of `Leases` send a request up to three times if it may have been carried out despite the timeout, so
-    /// they may take three times as long.
-    ///
-    /// # Panics
-    /// If it is zero.
-    ///
-    /// # Examples
-    /// ```
-    /// # use std::time::Duration;
-    /// # use keylatch_lease_etcd::Etcd;
-    /// let options = Etcd::in_namespace("shop").timeout(Duration::from_secs(2));
-    /// ```
-    pub fn timeout(mut self, time: Duration) -> Self {
-        assert!(!time.is_zero(), "the timeout must not be zero");
-        self.timeout = time;
-        self
-    }
+    keylatch_lease_remote::setters! { settings;
+        /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. When it has passed the
+        /// operation fails.
+        ///
+        /// The calls of `Leases` send a request up to three times if it may have been carried out despite the timeout, so
+        /// they may take three times as long.
+        ///
+        /// # Panics
+        /// If it is zero.
+        ///
+        /// # Examples
+        /// ```
+        /// # use std::time::Duration;
+        /// # use keylatch_lease_etcd::Etcd;
+        /// let options = Etcd::in_namespace("shop").timeout(Duration::from_secs(2));
+        /// ```
+        pub fn timeout(time: Duration);
 
-    /// Sets the longest time that a waiter sleeps before it asks again without being notified: 5 s if not set.
-    ///
-    /// It matters only when the watch is silent: when a node stops answering and keeps its connections open.
-    ///
-    /// # Panics
-    /// If it is zero.
-    ///
-    /// # Examples
-    /// ```
-    /// # use std::time::Duration;
-    /// # use keylatch_lease_etcd::Etcd;
-    /// let options = Etcd::in_namespace("shop").fallback(Duration::from_secs(30));
-    /// ```
-    pub fn fallback(mut self, time: Duration) -> Self {
-        assert!(!time.is_zero(), "the fallback must not be zero");
-        self.fallback = time;
-        self
-    }
+        /// Sets the longest time that a waiter sleeps before it asks again without being notified: 5 s if not set.
+        ///
+        /// It matters only when the watch is silent: when a node stops answering and keeps its connections open.
+        ///
+        /// # Panics
+        /// If it is zero.
+        ///
+        /// # Examples
+        /// ```
+        /// # use std::time::Duration;
+        /// # use keylatch_lease_etcd::Etcd;
+        /// let options = Etcd::in_namespace("shop").fallback(Duration::from_secs(30));
+        /// ```
+        pub fn fallback(time: Duration);
 
-    /// Sets the quarantine, during which nothing is granted because the cluster may have forgotten leases: 60 s if not
-    /// set, in whole seconds. No lease of the namespace should last longer from one renewal to the next; a longer one
-    /// is not waited for. See [the crate's page](crate#when-the-cluster-forgets).
-    ///
-    /// All programs that use the namespace should have the same quarantine: while they differ, the shortest may apply.
-    ///
-    /// # Examples
-    /// ```
-    /// # use std::time::Duration;
-    /// # use keylatch_lease_etcd::Etcd;
-    /// let options = Etcd::in_namespace("shop").quarantine(Duration::from_secs(600));
-    /// ```
-    pub fn quarantine(mut self, time: Duration) -> Self {
-        self.quarantine = time;
-        self
+        /// Sets the quarantine, during which nothing is granted because the cluster may have forgotten leases: 60 s if not
+        /// set, in whole seconds. No lease of the namespace should last longer from one renewal to the next; a longer one
+        /// is not waited for. See [the crate's page](crate#when-the-cluster-forgets).
+        ///
+        /// All programs that use the namespace should have the same quarantine: while they differ, the shortest may apply.
+        ///
+        /// # Examples
+        /// ```
+        /// # use std::time::Duration;
+        /// # use keylatch_lease_etcd::Etcd;
+        /// let options = Etcd::in_namespace("shop").quarantine(Duration::from_secs(600));
+        /// ```
+        pub fn quarantine(time: Duration);
     }
 
     /// Returns an engine and its driver, which must be spawned on tokio. The driver creates a client with this
@@ -154,12 +133,10 @@ impl Options {
         C: FnMut() -> F + Send,
         F: Future<Output = Result<Client, BoxError>> + Send,
     {
-        let Options { namespace, timeout, fallback, quarantine } = self;
-        let (place, leftovers) =
-            (Arc::new(Place::new(namespace, whole(quarantine).unwrap_or(LONGEST))), Arc::new(Leftovers::default()));
-        let (link, driving) = Link::new(timeout, None);
-        let driver = drive(driving, Arc::clone(&place), Arc::clone(&leftovers), dial);
-        (Etcd::new(link, place, leftovers, fallback), driver)
+        let place = Arc::new(Place::new(&self.settings));
+        let (core, driving) = Core::new(self.settings);
+        let driver = drive(driving, Arc::clone(&place), dial);
+        (Etcd { core, place }, driver)
     }
 
     /// Returns an engine whose driver is spawned on tokio. The driver connects to one of these endpoints, and to the

@@ -15,14 +15,19 @@
 use std::{fmt::Write, sync::Mutex};
 
 use keylatch_lease::{Owner, Resource};
+use keylatch_lease_remote::Settings;
 
-use crate::mark::Before;
+use crate::{
+    leftovers::Leftovers,
+    lock::{LONGEST, whole},
+    mark::Before,
+};
 
 const ROOT: &str = "keylatch-lease";
 
+/// The keys of a namespace, and what its connections share.
 #[derive(Debug)]
 pub(crate) struct Place {
-    pub(crate) namespace: String,
     root: String,
     /// The ID of the etcd lease that serves as the stopwatch: it is never renewed, and its remaining time tells the
     /// time.
@@ -31,16 +36,18 @@ pub(crate) struct Place {
     pub(crate) quarantine: i64,
     /// The mark and the revisions that the last connection knew.
     pub(crate) before: Mutex<Option<Before>>,
+    pub(crate) leftovers: Leftovers,
 }
 
 impl Place {
-    pub(crate) fn new(namespace: String, quarantine: i64) -> Self {
-        let root = format!("{ROOT}/{}", escape(&namespace));
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let root = format!("{ROOT}/{}", escape(&settings.namespace));
         let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         let hash = root.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
         // An ID from the upper half, where etcd does not begin when it chooses IDs of its own.
         let stopwatch = i64::try_from(hash >> 2 | 1 << 62).unwrap_or(1);
-        Place { namespace, root, stopwatch, quarantine, before: Mutex::default() }
+        let quarantine = whole(settings.quarantine).unwrap_or(LONGEST);
+        Place { root, stopwatch, quarantine, before: Mutex::default(), leftovers: Leftovers::default() }
     }
 
     /// Returns the key of the mark. It is beside the leases, so that a command that deletes all of them deletes it too.
@@ -126,6 +133,11 @@ pub(crate) fn unescape(escaped: &str) -> Option<String> {
 mod tests {
     use super::{Place, escape, unescape};
     use keylatch_lease::{Owner, Resource};
+    use keylatch_lease_remote::Settings;
+
+    fn place(namespace: &str) -> Place {
+        Place::new(&Settings::new(namespace, None))
+    }
 
     #[test]
     fn an_escaped_text_is_unescaped_to_the_same_text() {
@@ -141,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_key_contains_its_resource_and_slot() {
-        let place = Place::new("shop/1".into(), 60);
+        let place = place("shop/1");
         let owner = Owner::named("a/b");
         for resource in [("", ""), ("a", "b/c"), ("a/b", "c"), ("l", "o"), ("a", "0")].map(Resource::from) {
             for slot in [0, 1] {
@@ -155,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_key_that_the_engine_did_not_write_has_no_resource() {
-        let place = Place::new("shop".into(), 60);
+        let place = place("shop");
         let prefix = place.locks();
         for rest in ["", "mark", "quarantine", "a", "a/b", "a/b/", "a/b/2", "a/b/00", "a/b/0/", "a/b/c/0", "%zz/b/0"] {
             assert_eq!(Place::resource(&prefix, format!("{prefix}{rest}").as_bytes()), None, "{rest}");
@@ -166,7 +178,7 @@ mod tests {
 
     #[test]
     fn namespaces_have_keys_and_stopwatches_of_their_own() {
-        let (one, other) = (Place::new("a/l".into(), 60), Place::new("a".into(), 60));
+        let (one, other) = (place("a/l"), place("a"));
         assert!(!one.locks().starts_with(&other.locks()));
         assert_ne!(one.stopwatch, other.stopwatch);
         assert!(one.stopwatch > 0);

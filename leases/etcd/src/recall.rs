@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    client::{Client, Compare, CompareOp, Txn, TxnOp, messages::StatusRequest},
+    client::{Compare, CompareOp, Txn, TxnOp, messages::StatusRequest},
     error::{Error, Trouble},
     lock::seconds,
     mark::{Before, Mark},
@@ -74,11 +74,11 @@ impl Session {
 
     /// Checks whether the cluster may have forgotten something. If so, writes a new mark, and nothing is granted until
     /// every earlier lease has ended.
-    pub(crate) async fn recall(&self, client: &Client) -> Result<(), Trouble> {
+    pub(crate) async fn recall(&self) -> Result<(), Trouble> {
         loop {
             let Found { revision, cluster, mark } = self.find_mark().await?;
             // The log's index is read after the revision, so this difference is at least the one at that revision.
-            let applied = client.call(StatusRequest {}).await?.raft_applied_index;
+            let applied = self.client.call(StatusRequest {}).await?.raft_applied_index;
             let ahead = i64::try_from(applied).unwrap_or(i64::MAX) - revision;
             let has_gone_back = |mark: &Mark| {
                 let before = self.place.before.lock().unwrap_or_else(PoisonError::into_inner);
@@ -110,7 +110,7 @@ impl Session {
             [TxnOp::put(self.place.mark(), mark.to_text()), TxnOp::put_with_lease(self.place.in_quarantine(), "", id)];
         let answer = self.client.txn(Txn::new().when([is_it]).and_then(puts)).await;
         if !answer.as_ref().is_ok_and(|answer| answer.succeeded()) {
-            self.leftovers.add(id);
+            self.place.leftovers.add(id);
         }
         answer?;
         Ok(())
@@ -154,7 +154,7 @@ impl Session {
         if !answer.succeeded() {
             return Err(self.is_another());
         }
-        self.leftovers.add(kv.lease());
+        self.place.leftovers.add(kv.lease());
         Ok(())
     }
 }

@@ -23,7 +23,7 @@ use crate::{
         },
     },
     error::{self, Error, Trouble},
-    leftovers::{Granted, Leftovers, Revoker},
+    leftovers::{Granted, Revoker},
     lock::{Changed, Lock, Value, revision},
     mark::{Mark, Seen},
     place::Place,
@@ -65,7 +65,6 @@ pub(crate) struct Draft<'a> {
 
 pub(crate) struct Session {
     pub(crate) place: Arc<Place>,
-    pub(crate) leftovers: Arc<Leftovers>,
     pub(crate) client: Client,
     /// The mark as this connection read it. `None`: there was no space to write one.
     pub(crate) mark: Mutex<Option<Mark>>,
@@ -92,17 +91,11 @@ pub(crate) struct Ear {
 impl Session {
     /// Starts the watch, and the stopwatch if it does not run. If etcd has no space to grant a lease, `shortest` stays
     /// as the last connection found it.
-    pub(crate) async fn open(
-        client: &Client,
-        place: Arc<Place>,
-        leftovers: Arc<Leftovers>,
-        shortest: &AtomicI64,
-    ) -> Result<(Self, Ear), Trouble> {
+    pub(crate) async fn open(client: Client, place: Arc<Place>, shortest: &AtomicI64) -> Result<(Self, Ear), Trouble> {
         let shown = Mutex::new((0, StdClock::new().now()));
         let mut session = Session {
             place,
-            leftovers,
-            client: client.clone(),
+            client,
             mark: Mutex::default(),
             seen: Arc::default(),
             ended: Arc::default(),
@@ -112,7 +105,7 @@ impl Session {
         // etcd lengthens an etcd lease that is too short to the shortest.
         match session.grant(0, 1).await {
             Ok((id, seconds)) => {
-                session.leftovers.add(id);
+                session.place.leftovers.add(id);
                 shortest.store(seconds, SeqCst);
             }
             // Without space, existing leases can still be renewed and released.
@@ -121,14 +114,14 @@ impl Session {
         }
         session.shortest = shortest.load(SeqCst);
         session.clock().await?;
-        match session.recall(client).await {
+        match session.recall().await {
             Ok(()) | Err(Trouble::Full(_)) => {}
             Err(trouble) => return Err(trouble),
         }
         // The watch is last: the requests before it report a missing permission more clearly than a refused watch.
         let Keys { start: key, end: range_end } = Keys::prefix(session.place.locks());
         let filters = vec![WatchCreateRequest::NO_PUT];
-        let watch = client.watch(WatchCreateRequest { key, range_end, filters, prev_kv: true }).await?;
+        let watch = session.client.watch(WatchCreateRequest { key, range_end, filters, prev_kv: true }).await?;
         Ok((session, Ear { watch }))
     }
 
@@ -273,7 +266,7 @@ impl Session {
             let has_succeeded = answer.succeeded();
             match answer.into_answers().into_iter().next() {
                 Some(OpAnswer::Deleted { previous, .. }) if has_succeeded => {
-                    previous.iter().for_each(|kv| self.leftovers.add(kv.lease()));
+                    previous.iter().for_each(|kv| self.place.leftovers.add(kv.lease()));
                     return Ok(Changed::Yes(at));
                 }
                 _ if has_succeeded => return Ok(Changed::Yes(at)),
@@ -287,7 +280,7 @@ impl Session {
     /// Begins a tenure if the resource is free; with `is_fresh`, also as a tenure of the same owner ends. Its etcd
     /// lease is requested at the same time.
     pub(crate) async fn begin(&self, new: &mut Draft<'_>, is_fresh: bool) -> Result<Changed, Trouble> {
-        let mut granted = Granted::new(&self.leftovers, new.lease);
+        let mut granted = Granted::new(&self.place.leftovers, new.lease);
         new.value.base = self.base();
         let seen = self.seen.get();
         let mut changed = self.begin_with(&mut granted, new, is_fresh).await;
@@ -485,7 +478,7 @@ impl Session {
         let answer = self.client.txn(Txn::new().when(when).and_then(then)).await?;
         for answer in answer.answers() {
             if let OpAnswer::Deleted { previous, .. } = answer {
-                previous.iter().for_each(|kv| self.leftovers.add(kv.lease()));
+                previous.iter().for_each(|kv| self.place.leftovers.add(kv.lease()));
             }
         }
         Ok(answer.succeeded())

@@ -14,48 +14,45 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Server, api, namespace, on_tokio, shared};
+use common::{Server, api};
 use futures_util::future::{Either, join_all, select};
 use keylatch_lease::{
-    AcquireError, Expiry, Grant, Leases, LookError, Lost, Owner, ReleaseError, RenewError, Resource, Term, Token,
-    engine::{Answer, Ask, Engine, Gone, Left, Record, Renewal, Want},
+    AcquireError, Expiry, Leases, LookError, Lost, Owner, ReleaseError, RenewError, Resource, Term, Token,
+    engine::{Answer, Ask, Engine, Gone, Record, Want},
+};
+use keylatch_lease_conformance::{
+    engine_tests,
+    servers::{
+        self, LATE, MINUTE, SECOND, Settings, Shared, TestServer, cases, insist, is_quarantined, millis, namespace,
+        on_tokio,
+    },
 };
 use keylatch_lease_etcd::{
     Client, ConnectOptions, Error, Etcd,
     client::{Compare, CompareOp, KeyValue, Keys, OpAnswer, Txn, TxnOp},
 };
+use tokio::time::{sleep, timeout};
 
 const LONG: Duration = Duration::from_secs(600);
-const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE: Duration = millis(20);
 
-fn secs(number: u64) -> Duration {
-    Duration::from_secs(number)
-}
+/// The server that the tests share.
+static SHARED: Shared<Server> = Shared::new();
+
+type Desk = servers::Desk<Server>;
 
 fn key_of(kv: &KeyValue) -> String {
     String::from_utf8(kv.key().to_vec()).unwrap()
 }
 
-/// A namespace with the engines of two processes, and a client that reads the keys directly.
-struct Desk {
-    server: Arc<Server>,
-    namespace: String,
-    here: Leases<Etcd>,
-    there: Leases<Etcd>,
-    client: Client,
+/// The keys and etcd leases on the server.
+trait Kept {
+    async fn keys(&self) -> Vec<(String, i64)>;
+    async fn existing_leases(&self) -> BTreeSet<i64>;
+    async fn until_no_lease_is_unused(&self, before: &BTreeSet<i64>);
 }
 
-impl Desk {
-    async fn new(server: Arc<Server>, namespace: String) -> Self {
-        let leases = || server.leases(Etcd::in_namespace(namespace.as_str()).timeout(secs(5)));
-        let (here, there, client) = (leases(), leases(), server.client().await);
-        for leases in [&here, &there] {
-            leases.engine().ready().await.unwrap();
-        }
-        here.engine().init().await.unwrap();
-        Desk { server, namespace, here, there, client }
-    }
-
+impl Kept for Desk {
     /// The keys of the namespace, which must need no escaping, and their etcd leases.
     async fn keys(&self) -> Vec<(String, i64)> {
         let got = api::list(&self.client, format!("keylatch-lease/{}/", self.namespace)).await;
@@ -84,24 +81,40 @@ impl Desk {
             if unused.is_empty() && marks.is_empty() {
                 return;
             }
-            assert!(start.elapsed() < secs(20), "unused etcd leases and marks: {unused:?}, {marks:?}");
-            tokio::time::sleep(PAUSE).await;
+            assert!(start.elapsed() < 20 * SECOND, "unused etcd leases and marks: {unused:?}, {marks:?}");
+            sleep(PAUSE).await;
         }
     }
 }
 
-/// Runs a test at a desk. The test may move parts out of the desk; the server runs until the test has ended.
-fn at<F: Future<Output = ()>>(server: &Arc<Server>, test: impl FnOnce(Desk) -> F) {
-    on_tokio(async { test(Desk::new(Arc::clone(server), namespace()).await).await });
+/// Runs a test at a desk on this server.
+fn at<F: Future<Output = ()>>(server: &Arc<Server>, test: impl FnOnce(Arc<Desk>) -> F) {
+    servers::at_desk(server, Settings::new(namespace(), None).timeout(5 * SECOND), test);
 }
 
-fn at_desk<F: Future<Output = ()>>(test: impl FnOnce(Desk) -> F) {
-    at(&shared(), test);
+fn at_desk<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
+    at(&SHARED.get(Server::set_up), test);
+}
+
+/// Runs a test at a desk at which no waiter asks again without a message.
+fn at_patient_desk<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
+    let settings = Settings::new(namespace(), None).timeout(20 * SECOND).fallback(LATE);
+    servers::at_desk(&SHARED.get(Server::set_up), settings, test);
 }
 
 /// Runs a test at a desk on a server of its own, which the test may stop, pause or restore.
-fn at_desk_of_its_own<F: Future<Output = ()>>(test: impl FnOnce(Desk) -> F) {
-    at(&Arc::new(Server::start()), test);
+fn at_desk_of_its_own<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
+    at(&Arc::new(Server::set_up()), test);
+}
+
+engine_tests! { at_patient_desk;
+    all_operations_agree_with_each_other
+    each_renewal_of_a_batch_has_its_own_term
+    a_new_namespace_grants_nothing_until_it_is_opened_or_its_quarantine_has_ended
+    any_text_can_name_a_resource_or_an_owner
+    owned_by_lists_the_policies
+    competing_owners_hold_the_resource_one_at_a_time
+    a_dropped_held_lease_is_released
 }
 
 /// Returns the output of a future, or `None` if it is not ready after this many polls: then it is dropped.
@@ -132,38 +145,36 @@ async fn left(leases: &Leases<Etcd>, resource: impl Into<Resource>) -> Duration 
 #[test]
 fn each_tenure_has_an_etcd_lease_of_its_own() {
     at_desk(|desk| async move {
-        let ann = Owner::named("ann");
-        desk.here.try_acquire("fixed", &ann, Expiry::Fixed(secs(60))).await.unwrap();
-        let sliding = desk.here.try_acquire("sliding", &ann, secs(60)).await.unwrap();
-        desk.here.try_acquire("never", &ann, Expiry::Never).await.unwrap();
+        desk.here.try_acquire("fixed", &desk.jane, Expiry::Fixed(MINUTE)).await.unwrap();
+        let sliding = desk.here.try_acquire("sliding", &desk.jane, MINUTE).await.unwrap();
+        desk.here.try_acquire("never", &desk.jane, Expiry::Never).await.unwrap();
         let keys = desk.keys().await;
         let leases: BTreeSet<_> = keys.iter().map(|(_, lease)| *lease).collect();
         assert_eq!((keys.len(), leases.len()), (6, 3), "{keys:?}");
         assert!(leases.contains(&0), "a tenure that never expires is attached to an etcd lease");
-        tokio::time::sleep(secs(4)).await;
+        sleep(4 * SECOND).await;
         desk.here.renew(&sliding).await.unwrap();
         let (renewed, fixed) = (left(&desk.there, "sliding").await, left(&desk.there, "fixed").await);
-        assert!(fixed <= secs(56), "a renewal of another resource extended it");
-        assert!(renewed >= fixed + secs(2), "{renewed:?}, {fixed:?}");
+        assert!(fixed <= 56 * SECOND, "a renewal of another resource extended it");
+        assert!(renewed >= fixed + 2 * SECOND, "{renewed:?}, {fixed:?}");
     });
 }
 
 #[test]
 fn the_end_is_never_brought_forward_and_a_later_end_needs_another_etcd_lease() {
     at_desk_of_its_own(|desk| async move {
-        let ann = Owner::named("ann");
         let before = desk.existing_leases().await;
-        let first = desk.here.try_acquire("form", &ann, secs(10)).await.unwrap();
-        let longer = desk.there.try_acquire("form", &ann, secs(100)).await.unwrap();
+        let first = desk.here.try_acquire("form", &desk.jane, 10 * SECOND).await.unwrap();
+        let longer = desk.there.try_acquire("form", &desk.jane, 100 * SECOND).await.unwrap();
         assert_eq!(longer.token(), first.token());
-        assert!(left(&desk.here, "form").await > secs(90));
+        assert!(left(&desk.here, "form").await > 90 * SECOND);
         desk.here.renew(&first).await.unwrap();
-        assert!(left(&desk.here, "form").await > secs(90), "a renewal shortened the lease");
-        desk.here.try_acquire("form", &ann, secs(10)).await.unwrap();
-        assert!(left(&desk.here, "form").await > secs(90), "acquiring for less time shortened the lease");
-        let forever = desk.here.try_acquire("form", &ann, Expiry::Never).await.unwrap();
+        assert!(left(&desk.here, "form").await > 90 * SECOND, "a renewal shortened the lease");
+        desk.here.try_acquire("form", &desk.jane, 10 * SECOND).await.unwrap();
+        assert!(left(&desk.here, "form").await > 90 * SECOND, "acquiring for less time shortened the lease");
+        let forever = desk.here.try_acquire("form", &desk.jane, Expiry::Never).await.unwrap();
         assert_eq!((forever.token(), desk.here.remaining(&forever)), (first.token(), None));
-        desk.here.try_acquire("form", &ann, secs(10)).await.unwrap();
+        desk.here.try_acquire("form", &desk.jane, 10 * SECOND).await.unwrap();
         assert_eq!(record(&desk.there, "form").await.unwrap().remaining, None);
         desk.until_no_lease_is_unused(&before).await;
         desk.there.release(&first).await.unwrap();
@@ -174,40 +185,38 @@ fn the_end_is_never_brought_forward_and_a_later_end_needs_another_etcd_lease() {
 #[test]
 fn a_total_limit_is_kept_to_a_few_seconds() {
     at_desk(|desk| async move {
-        let ann = Owner::named("ann");
-        let expiry = Expiry::SlidingUpTo { idle: secs(4), total: secs(7) };
+        let expiry = Expiry::SlidingUpTo { idle: 4 * SECOND, total: 7 * SECOND };
         let start = Instant::now();
-        let mut grant = desk.here.try_acquire("form", &ann, expiry).await.unwrap();
+        let mut grant = desk.here.try_acquire("form", &desk.jane, expiry).await.unwrap();
         loop {
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            sleep(millis(300)).await;
             match desk.there.renew(&grant).await {
                 Ok(renewed) => grant = renewed,
                 Err(RenewError::Lost(Lost::Expired)) => break,
                 Err(error) => panic!("{error}"),
             }
-            assert!(start.elapsed() < secs(30), "the lease does not end");
+            assert!(start.elapsed() < 30 * SECOND, "the lease does not end");
         }
-        assert!(start.elapsed() >= secs(5), "the lease ended after {:?}", start.elapsed());
-        assert!(start.elapsed() <= secs(25), "the lease ended after {:?}", start.elapsed());
+        assert!(start.elapsed() >= 5 * SECOND, "the lease ended after {:?}", start.elapsed());
+        assert!(start.elapsed() <= 25 * SECOND, "the lease ended after {:?}", start.elapsed());
     });
 }
 
 #[test]
 fn fresh_tenures_alternate_between_two_slots() {
     at_desk_of_its_own(|desk| async move {
-        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
         let before = desk.existing_leases().await;
-        let mut last = desk.here.try_acquire("form", &ann, LONG).await.unwrap();
+        let mut last = desk.here.try_acquire("form", &desk.jane, LONG).await.unwrap();
         let mut seen = BTreeSet::new();
         for _ in 0..5 {
-            let fresh = desk.there.try_acquire("form", &ann, LONG).fresh_token().await.unwrap();
+            let fresh = desk.there.try_acquire("form", &desk.jane, LONG).fresh_token().await.unwrap();
             assert!(fresh.token() > last.token());
             assert!(matches!(desk.here.renew(&last).await, Err(RenewError::Lost(Lost::TakenOver))));
             let keys = desk.keys().await;
             assert_eq!(keys.len(), 2, "{keys:?}");
             seen.extend(keys.into_iter().map(|(key, _)| key));
-            let refused = desk.there.try_acquire("form", &bob, LONG).fresh_token().await;
-            assert!(matches!(refused, Err(AcquireError::Busy { owner, .. }) if owner == ann));
+            let refused = desk.there.try_acquire("form", &desk.joe, LONG).fresh_token().await;
+            assert!(matches!(refused, Err(AcquireError::Busy { owner, .. }) if owner == desk.jane));
             last = fresh;
         }
         assert_eq!(seen.len(), 4);
@@ -218,16 +227,15 @@ fn fresh_tenures_alternate_between_two_slots() {
 #[test]
 fn a_refused_acquire_leaves_no_etcd_lease() {
     at_desk_of_its_own(|desk| async move {
-        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
         let before = desk.existing_leases().await;
-        desk.here.try_acquire("form", &ann, LONG).await.unwrap();
+        desk.here.try_acquire("form", &desk.jane, LONG).await.unwrap();
         for _ in 0..20 {
-            let refused = desk.there.try_acquire("form", &bob, LONG).await;
+            let refused = desk.there.try_acquire("form", &desk.joe, LONG).await;
             let Err(AcquireError::Busy { owner, remaining: Some(left), .. }) = refused else { panic!("{refused:?}") };
-            assert!(owner == ann && left <= LONG && left > LONG / 2);
+            assert!(owner == desk.jane && left <= LONG && left > LONG / 2);
         }
         for _ in 0..20 {
-            desk.there.acquire("form", &bob, LONG).until(tokio::time::sleep(PAUSE)).await.unwrap_err();
+            desk.there.acquire("form", &desk.joe, LONG).until(sleep(PAUSE)).await.unwrap_err();
         }
         desk.until_no_lease_is_unused(&before).await;
     });
@@ -236,9 +244,8 @@ fn a_refused_acquire_leaves_no_etcd_lease() {
 #[test]
 fn an_acquire_that_is_dropped_at_any_point_leaves_no_unused_etcd_lease() {
     at_desk_of_its_own(|desk| async move {
-        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
         let before = desk.existing_leases().await;
-        desk.here.try_acquire("form", &ann, LONG).await.unwrap();
+        desk.here.try_acquire("form", &desk.jane, LONG).await.unwrap();
         let prefix = format!("keylatch-lease/{}/l/free/", desk.namespace);
         let mut deleted = api::watch_deletions(&desk.client, &prefix).await.unwrap();
         // Every 24th round runs to its end, however many polls that takes.
@@ -246,25 +253,25 @@ fn an_acquire_that_is_dropped_at_any_point_leaves_no_unused_etcd_lease() {
         for round in 0..72 {
             let polls = polls_of(round);
             let longer = LONG + Duration::from_secs(round.into());
-            after_polls(polls, desk.there.try_acquire("form", &bob, LONG)).await;
-            after_polls(polls, desk.there.try_acquire("form", &ann, longer)).await;
+            after_polls(polls, desk.there.try_acquire("form", &desk.joe, LONG)).await;
+            after_polls(polls, desk.there.try_acquire("form", &desk.jane, longer)).await;
             // The tenure begins without the caller knowing, or it does not begin.
             let free = Resource::new("free", round.to_string());
-            after_polls(polls, desk.there.try_acquire(&free, &ann, LONG)).await;
-            desk.there.try_acquire(&free, &ann, LONG).await.unwrap();
+            after_polls(polls, desk.there.try_acquire(&free, &desk.jane, LONG)).await;
+            desk.there.try_acquire(&free, &desk.jane, LONG).await.unwrap();
         }
         desk.until_no_lease_is_unused(&before).await;
-        assert_eq!(record(&desk.here, "form").await.unwrap().owner, ann);
+        assert_eq!(record(&desk.here, "form").await.unwrap().owner, desk.jane);
         // The second acquire found the tenure of a dropped one: nothing was deleted before this release.
-        desk.here.release_as(("free", "7"), &ann).await.unwrap();
+        desk.here.release_as(("free", "7"), &desk.jane).await.unwrap();
         let first = deleted.next().await.unwrap().unwrap();
         let keys: Vec<_> = first.events.iter().map(|event| key_of(event.kv.as_ref().unwrap())).collect();
         assert_eq!(keys, [format!("{prefix}7/0")]);
         for round in 0..24 {
             // The new policy needs no etcd lease, so the old one becomes unused.
             let endless = Resource::new("endless", round.to_string());
-            desk.here.try_acquire(&endless, &ann, LONG).await.unwrap();
-            after_polls(polls_of(round), desk.there.try_acquire(&endless, &ann, Expiry::Never)).await;
+            desk.here.try_acquire(&endless, &desk.jane, LONG).await.unwrap();
+            after_polls(polls_of(round), desk.there.try_acquire(&endless, &desk.jane, Expiry::Never)).await;
         }
         desk.until_no_lease_is_unused(&before).await;
     });
@@ -273,46 +280,44 @@ fn an_acquire_that_is_dropped_at_any_point_leaves_no_unused_etcd_lease() {
 #[test]
 fn an_acquire_that_a_silent_server_did_not_answer_leaves_no_unused_etcd_lease() {
     at_desk_of_its_own(|desk| async move {
-        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
         let before = desk.existing_leases().await;
-        desk.here.try_acquire("form", &ann, LONG).await.unwrap();
+        desk.here.try_acquire("form", &desk.jane, LONG).await.unwrap();
         desk.server.run("pause");
         let dropped = async {
             for round in 0..20 {
-                let acquire = desk.there.try_acquire("form", &bob, LONG);
-                let _ = tokio::time::timeout(Duration::from_millis(4 * round), acquire).await;
+                let acquire = desk.there.try_acquire("form", &desk.joe, LONG);
+                let _ = timeout(millis(4 * round), acquire).await;
             }
         };
         let (refused, moved, ()) = tokio::join!(
-            desk.there.try_acquire("form", &bob, LONG),
-            desk.there.try_acquire("form", &ann, LONG * 2),
+            desk.there.try_acquire("form", &desk.joe, LONG),
+            desk.there.try_acquire("form", &desk.jane, LONG * 2),
             dropped
         );
         assert!(refused.is_err() && moved.is_err(), "{refused:?} {moved:?}");
         desk.server.run("resume");
         // The earlier requests have arrived once a later one is answered.
-        let other = desk.there.try_acquire("other", &ann, LONG).await.unwrap();
+        let other = desk.there.try_acquire("other", &desk.jane, LONG).await.unwrap();
         desk.there.release(&other).await.unwrap();
         desk.until_no_lease_is_unused(&before).await;
-        assert_eq!(record(&desk.here, "form").await.unwrap().owner, ann);
+        assert_eq!(record(&desk.here, "form").await.unwrap().owner, desk.jane);
     });
 }
 
 #[test]
 fn a_dropped_acquire_leaves_no_etcd_lease_after_its_time() {
     at_desk_of_its_own(|desk| async move {
-        let ann = Owner::named("ann");
         let before = desk.existing_leases().await;
         for round in 0..40 {
             let resource = Resource::new("dropped", round.to_string());
-            let acquire = desk.here.try_acquire(resource, &ann, secs(3));
-            let _ = tokio::time::timeout(Duration::from_micros(100 * round), acquire).await;
+            let acquire = desk.here.try_acquire(resource, &desk.jane, 3 * SECOND);
+            let _ = timeout(Duration::from_micros(100 * round), acquire).await;
         }
         desk.until_no_lease_is_unused(&before).await;
         let start = Instant::now();
         while !desk.keys().await.is_empty() {
-            assert!(start.elapsed() < secs(20));
-            tokio::time::sleep(PAUSE).await;
+            assert!(start.elapsed() < 20 * SECOND);
+            sleep(PAUSE).await;
         }
         desk.until_no_lease_is_unused(&before).await;
     });
@@ -321,55 +326,18 @@ fn a_dropped_acquire_leaves_no_etcd_lease_after_its_time() {
 #[test]
 fn a_lease_that_is_too_short_is_refused_with_the_shortest_time() {
     at_desk(|desk| async move {
-        let ann = Owner::named("ann");
-        for time in [Duration::from_nanos(1), Duration::from_millis(900), secs(1)] {
-            let refused = desk.here.try_acquire("form", &ann, time).await;
-            let is_right = matches!(refused, Err(AcquireError::TtlTooShort { min, .. }) if min == secs(2));
+        for time in [Duration::from_nanos(1), millis(900), SECOND] {
+            let refused = desk.here.try_acquire("form", &desk.jane, time).await;
+            let is_right = matches!(refused, Err(AcquireError::TtlTooShort { min, .. }) if min == 2 * SECOND);
             assert!(is_right, "{refused:?}");
         }
         assert_eq!(desk.keys().await, []);
         // etcd's time is rounded up to whole seconds; the grant counts the requested time.
-        let grant = desk.here.try_acquire("form", &ann, Duration::from_millis(1001)).await.unwrap();
-        assert!(desk.here.remaining(&grant).unwrap() <= Duration::from_millis(1001));
-        let very_long = desk.here.try_acquire("other", &ann, Duration::MAX / 2).await.unwrap();
+        let grant = desk.here.try_acquire("form", &desk.jane, millis(1001)).await.unwrap();
+        assert!(desk.here.remaining(&grant).unwrap() <= millis(1001));
+        let very_long = desk.here.try_acquire("other", &desk.jane, Duration::MAX / 2).await.unwrap();
         assert_eq!(record(&desk.there, "other").await.unwrap().remaining, None);
         desk.here.release(&very_long).await.unwrap();
-    });
-}
-
-#[test]
-fn each_renewal_of_a_batch_has_its_own_term() {
-    at_desk(|desk| async move {
-        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
-        let resources: Vec<_> = (0..200).map(|at| Resource::new("row", at.to_string())).collect();
-        let mut tokens = Vec::new();
-        for resource in &resources {
-            tokens.push(desk.here.try_acquire(resource, &ann, secs(60)).await.unwrap().token());
-        }
-        desk.here.release_as(&resources[7], &ann).await.unwrap();
-        desk.there.try_acquire(&resources[7], &bob, secs(60)).await.unwrap();
-        let engine = desk.there.engine();
-        let term = |at: usize| match at % 3 {
-            0 => None,
-            1 => Some(Term { idle: Some(secs(60)), total: None }),
-            _ => Some(Term { idle: Some(secs(300)), total: None }),
-        };
-        let renewal = |(at, resource)| {
-            let owner = &ann;
-            Renewal { resource, owner, token: tokens[at], term: term(at), left: Left::Forever }
-        };
-        let mut batch: Vec<_> = resources.iter().enumerate().map(renewal).collect();
-        engine.renew(&mut batch, engine.now()).await.unwrap();
-        for (at, renewal) in batch.iter().enumerate() {
-            match (at, renewal.left) {
-                (7, left) => assert_eq!(left, Left::Nothing),
-                (_, Left::For(left)) if at % 3 == 2 => assert!(left > secs(200), "{at}: {left:?}"),
-                (_, Left::For(left)) => assert!(left <= secs(60) && left > secs(20), "{at}: {left:?}"),
-                (_, left) => panic!("{at}: {left:?}"),
-            }
-        }
-        assert_eq!(*desk.here.status(&resources[7]).await.unwrap().unwrap().owner(), bob);
-        engine.renew(&mut [], engine.now()).await.unwrap();
     });
 }
 
@@ -408,26 +376,25 @@ fn up_to_127_leases_are_released_at_one_instant_and_more_in_portions() {
 #[test]
 fn a_tenure_acquired_during_a_release_all_is_never_halved() {
     at_desk(|desk| async move {
-        let ann = Owner::named("ann");
         let (here, there) = (&desk.here, &desk.there);
         let acquire = async {
             for at in 0..600 {
-                here.try_acquire(("n", at.to_string()), &ann, Expiry::Never).await.unwrap();
-                tokio::time::sleep(Duration::from_millis(at % 16)).await;
+                here.try_acquire(("n", at.to_string()), &desk.jane, Expiry::Never).await.unwrap();
+                sleep(millis(at % 16)).await;
             }
         };
         let release = async {
             loop {
-                there.release_all(&ann).await.unwrap();
+                there.release_all(&desk.jane).await.unwrap();
             }
         };
         futures_lite::future::or(acquire, release).await;
-        let owned = there.owned_by(&ann).await.unwrap();
+        let owned = there.owned_by(&desk.jane).await.unwrap();
         for at in 0..600 {
             let resource = Resource::new("n", at.to_string());
             if there.status(&resource).await.unwrap().is_some() {
                 assert!(owned.iter().any(|owned| *owned.resource() == resource), "{at}: half of it is gone");
-                there.release_as(&resource, &ann).await.unwrap();
+                there.release_as(&resource, &desk.jane).await.unwrap();
             }
         }
         assert_eq!(desk.keys().await, []);
@@ -437,19 +404,18 @@ fn a_tenure_acquired_during_a_release_all_is_never_halved() {
 #[test]
 fn a_tenure_whose_owners_key_was_deleted_can_be_released() {
     at_desk(|desk| async move {
-        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
-        let key = format!("keylatch-lease/{}/o/{}//form/0", desk.namespace, ann.id());
+        let key = format!("keylatch-lease/{}/o/{}//form/0", desk.namespace, desk.jane.id());
         for is_dropped in [false, true] {
-            let held = desk.here.hold("form", &ann, LONG).await.unwrap();
+            let held = desk.here.hold("form", &desk.jane, LONG).await.unwrap();
             assert_eq!(desk.client.delete(key.clone()).await.unwrap(), 1);
-            let wrong = desk.there.release_as("form", &bob).await;
+            let wrong = desk.there.release_as("form", &desk.joe).await;
             assert!(matches!(wrong, Err(ReleaseError::NotOwner { .. })), "{wrong:?}");
             if is_dropped {
                 drop(held)
             } else {
                 held.release().await.unwrap()
             }
-            let grant = tokio::time::timeout(secs(20), desk.there.acquire("form", &bob, LONG)).await.unwrap().unwrap();
+            let grant = timeout(20 * SECOND, desk.there.acquire("form", &desk.joe, LONG)).await.unwrap().unwrap();
             desk.there.release(&grant).await.unwrap();
         }
         assert_eq!(desk.keys().await, []);
@@ -459,13 +425,12 @@ fn a_tenure_whose_owners_key_was_deleted_can_be_released() {
 #[test]
 fn an_expired_tenure_is_not_revived_by_another_etcd_lease() {
     at_desk(|desk| async move {
-        let ann = Owner::named("ann");
-        let (ann, here) = (&ann, &desk.here);
-        let expiry = &Expiry::SlidingUpTo { idle: secs(2), total: secs(60) };
-        let late = futures_util::future::join_all((0..40).map(|at| async move {
-            tokio::time::sleep(25 * at * Duration::from_millis(1)).await;
-            let grant = here.try_acquire(at.to_string(), ann, expiry).await.unwrap();
-            tokio::time::sleep(Duration::from_millis(2100)).await;
+        let Desk { here, jane, .. } = &*desk;
+        let expiry = &Expiry::SlidingUpTo { idle: 2 * SECOND, total: MINUTE };
+        let late = join_all((0..40).map(|at| async move {
+            sleep(25 * at * millis(1)).await;
+            let grant = here.try_acquire(at.to_string(), jane, expiry).await.unwrap();
+            sleep(millis(2100)).await;
             here.renew(&grant).await
         }));
         for renewed in late.await {
@@ -477,18 +442,17 @@ fn an_expired_tenure_is_not_revived_by_another_etcd_lease() {
 #[test]
 fn a_renewal_during_a_move_to_a_shorter_etcd_lease_keeps_its_promise() {
     at_desk(|desk| async move {
-        let ann = Owner::named("ann");
-        let (ann, here, there) = (&ann, &desk.here, &desk.there);
-        let all = futures_util::future::join_all((0..100).map(|at| async move {
+        let Desk { here, there, jane, .. } = &*desk;
+        let all = join_all((0..100).map(|at| async move {
             let resource = &Resource::new("moved", at.to_string());
-            let grant = here.try_acquire(resource, ann, secs(20)).await.unwrap();
-            tokio::time::sleep(secs(9)).await;
-            let moved = there.try_acquire(resource, ann, secs(12));
+            let grant = here.try_acquire(resource, jane, 20 * SECOND).await.unwrap();
+            sleep(9 * SECOND).await;
+            let moved = there.try_acquire(resource, jane, 12 * SECOND);
             let (renewed, moved) = futures_lite::future::zip(here.renew(&grant), moved).await;
             moved.unwrap();
             (left(there, resource).await, here.remaining(&renewed.unwrap()).unwrap())
         }));
-        let wrong: Vec<_> = all.await.into_iter().filter(|(left, told)| *left + secs(1) < *told).collect();
+        let wrong: Vec<_> = all.await.into_iter().filter(|(left, told)| *left + SECOND < *told).collect();
         assert_eq!(wrong, []);
     });
 }
@@ -496,59 +460,43 @@ fn a_renewal_during_a_move_to_a_shorter_etcd_lease_keeps_its_promise() {
 #[test]
 fn a_resource_with_keys_in_both_slots_is_released_once() {
     at_desk(|desk| async move {
-        let ann = Owner::named("ann");
         let root = format!("keylatch-lease/{}", desk.namespace);
-        desk.here.try_acquire("form", &ann, LONG).await.unwrap();
-        desk.here.try_acquire("form", &ann, LONG).fresh_token().await.unwrap();
+        desk.here.try_acquire("form", &desk.jane, LONG).await.unwrap();
+        desk.here.try_acquire("form", &desk.jane, LONG).fresh_token().await.unwrap();
         assert_eq!(desk.client.delete(format!("{root}/l//form/1")).await.unwrap(), 1);
-        desk.here.try_acquire("form", &ann, LONG).await.unwrap();
+        desk.here.try_acquire("form", &desk.jane, LONG).await.unwrap();
         assert_eq!(desk.keys().await.len(), 3);
-        assert_eq!(desk.there.owned_by(&ann).await.unwrap().len(), 1);
-        assert_eq!(desk.there.release_all(&ann).await.unwrap(), 1);
+        assert_eq!(desk.there.owned_by(&desk.jane).await.unwrap().len(), 1);
+        assert_eq!(desk.there.release_all(&desk.jane).await.unwrap(), 1);
         assert_eq!(desk.keys().await, []);
     });
 }
 
 #[test]
-fn owned_by_lists_the_policies() {
+fn owned_by_lists_the_policy_of_the_last_acquire() {
     at_desk(|desk| async move {
-        let ann = Owner::named("ann");
-        let policies = [
-            Expiry::Fixed(LONG),
-            Expiry::Sliding(LONG),
-            Expiry::SlidingUpTo { idle: LONG, total: 2 * LONG },
-            Expiry::Never,
-        ];
-        for (at, policy) in policies.iter().enumerate() {
-            desk.here.try_acquire(at.to_string(), &ann, policy).await.unwrap();
-        }
-        // The later policy counts.
-        desk.here.try_acquire("1", &ann, 2 * LONG).await.unwrap();
         let engine = desk.there.engine();
-        let owned = engine.owned_by(&ann, engine.now()).await.unwrap();
-        assert_eq!(owned.len(), policies.len());
-        for owned in owned {
-            let at: usize = owned.resource.key().parse().unwrap();
-            let should = if at == 1 { Expiry::Sliding(2 * LONG) } else { policies[at].clone() };
-            assert_eq!(owned.expiry, Some(should));
+        for time in [LONG, 2 * LONG, LONG] {
+            desk.here.try_acquire("form", &desk.jane, time).await.unwrap();
+            let owned = engine.owned_by(&desk.jane, engine.now()).await.unwrap();
+            assert_eq!(owned[0].expiry, Some(Expiry::Sliding(time)));
         }
     });
 }
 
 #[test]
 fn any_text_is_a_namespace_and_namespaces_are_independent() {
-    let server = shared();
-    on_tokio(async {
-        let ann = Owner::named("ann");
+    at_desk(|desk| async move {
         let names = ["", "/", "a", "a/l", "a/l/x", "%", "%2F", "\0", "\u{1f512}", " ", "keylatch-lease"];
-        let all: Vec<_> = names.iter().map(|name| server.leases(Etcd::in_namespace(format!("odd-{name}")))).collect();
+        let all: Vec<_> =
+            names.iter().map(|name| desk.server.leases(Etcd::in_namespace(format!("odd-{name}")))).collect();
         for (leases, name) in all.iter().zip(names) {
             leases.engine().init().await.unwrap();
-            let grant = leases.try_acquire("form", &ann, LONG).await.unwrap();
+            let grant = leases.try_acquire("form", &desk.jane, LONG).await.unwrap();
             assert!(!grant.is_resumed(), "{name:?}");
         }
         for leases in &all {
-            assert_eq!(leases.release_all(&ann).await.unwrap(), 1);
+            assert_eq!(leases.release_all(&desk.jane).await.unwrap(), 1);
         }
     });
 }
@@ -562,18 +510,17 @@ fn a_namespace_that_is_too_long_panics() {
 #[test]
 fn a_foreign_value_is_an_error_and_stays() {
     at_desk(|desk| async move {
-        let ann = Owner::named("ann");
         let root = format!("keylatch-lease/{}", desk.namespace);
         for key in [format!("{root}/l//form/0"), format!("{root}/l//other/x"), format!("{root}/l/odd"), root.clone()] {
             desk.client.put(key, "\u{0}hello").await.unwrap();
         }
         for resource in ["form", "other"] {
-            let refused = desk.here.try_acquire(resource, &ann, LONG).await;
+            let refused = desk.here.try_acquire(resource, &desk.jane, LONG).await;
             assert!(matches!(refused, Err(AcquireError::Engine(Error::Unreadable))), "{refused:?}");
             let status = desk.here.status(resource).await;
             assert!(matches!(status, Err(LookError::Engine(Error::Unreadable))), "{status:?}");
         }
-        let grant = desk.here.try_acquire("third", &ann, LONG).await.unwrap();
+        let grant = desk.here.try_acquire("third", &desk.jane, LONG).await.unwrap();
         desk.here.release(&grant).await.unwrap();
         assert_eq!(desk.keys().await.len(), 3);
     });
@@ -582,17 +529,16 @@ fn a_foreign_value_is_an_error_and_stays() {
 #[test]
 fn deleting_half_a_tenure_by_hand_harms_no_other_tenure() {
     at_desk(|desk| async move {
-        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
         let root = format!("keylatch-lease/{}", desk.namespace);
-        let old = desk.here.try_acquire("form", &ann, LONG).await.unwrap();
-        desk.here.try_acquire("other", &ann, LONG).await.unwrap();
+        let old = desk.here.try_acquire("form", &desk.jane, LONG).await.unwrap();
+        desk.here.try_acquire("other", &desk.jane, LONG).await.unwrap();
         desk.client.delete(format!("{root}/l//form/0")).await.unwrap();
         assert!(matches!(desk.here.renew(&old).await, Err(RenewError::Lost(_))));
-        let new = desk.there.try_acquire("form", &bob, LONG).await.unwrap();
+        let new = desk.there.try_acquire("form", &desk.joe, LONG).await.unwrap();
         assert!(new.token() > old.token());
-        assert_eq!(desk.here.owned_by(&ann).await.unwrap().len(), 1);
+        assert_eq!(desk.here.owned_by(&desk.jane).await.unwrap().len(), 1);
         assert!(matches!(desk.here.release(&old).await, Err(ReleaseError::NotOwner { .. })));
-        assert_eq!(desk.here.release_all(&ann).await.unwrap(), 1);
+        assert_eq!(desk.here.release_all(&desk.jane).await.unwrap(), 1);
         assert_eq!(desk.there.status("form").await.unwrap().unwrap().token(), new.token());
     });
 }
@@ -600,13 +546,12 @@ fn deleting_half_a_tenure_by_hand_harms_no_other_tenure() {
 #[test]
 fn revoking_the_etcd_lease_frees_the_resource_by_force() {
     at_desk(|desk| async move {
-        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
-        let old = desk.here.try_acquire("form", &ann, LONG).await.unwrap();
-        let (there, bob) = (&desk.there, &bob);
-        let waiting = there.acquire("form", bob, LONG);
+        let old = desk.here.try_acquire("form", &desk.jane, LONG).await.unwrap();
+        let there = &desk.there;
+        let waiting = there.acquire("form", &desk.joe, LONG);
         let force = async {
             while there.status("form").await.unwrap().unwrap().waiters() == 0 {
-                tokio::time::sleep(PAUSE).await;
+                sleep(PAUSE).await;
             }
             let id = desk.keys().await[0].1;
             desk.client.call(api::LeaseRevoke { id }).await.unwrap();
@@ -620,32 +565,31 @@ fn revoking_the_etcd_lease_frees_the_resource_by_force() {
 #[test]
 fn a_guarded_transaction_succeeds_only_under_the_lease() {
     at_desk(|desk| async move {
-        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
         let key = format!("guarded-{}", desk.namespace);
-        let grant = desk.here.try_acquire("form", &ann, LONG).await.unwrap();
+        let grant = desk.here.try_acquire("form", &desk.jane, LONG).await.unwrap();
         let write = async |grant, text| {
             let put = TxnOp::put(key.clone(), text);
             let txn = Txn::new().when([desk.there.engine().guard(grant)]).and_then([put]);
             desk.client.txn(txn).await.unwrap().succeeded()
         };
         assert!(write(&grant, "a").await);
-        let longer = desk.here.try_acquire("form", &ann, 2 * LONG).await.unwrap();
+        let longer = desk.here.try_acquire("form", &desk.jane, 2 * LONG).await.unwrap();
         assert!(
             write(&grant, "b").await && write(&longer, "c").await,
             "moving the tenure to another etcd lease made the guard stale"
         );
-        let fresh = desk.here.try_acquire("form", &ann, LONG).fresh_token().await.unwrap();
+        let fresh = desk.here.try_acquire("form", &desk.jane, LONG).fresh_token().await.unwrap();
         assert!(!write(&grant, "d").await, "the guard of an earlier tenure passed");
         assert!(write(&fresh, "e").await);
         desk.here.release(&fresh).await.unwrap();
         assert!(!write(&fresh, "f").await, "a guard passed after the release");
-        let next = desk.there.try_acquire("form", &bob, LONG).await.unwrap();
+        let next = desk.there.try_acquire("form", &desk.joe, LONG).await.unwrap();
         assert!(!write(&fresh, "g").await, "a guard passed under a successor");
         assert!(write(&next, "h").await);
         let beyond = Token::new(u64::MAX).unwrap();
         let engine = desk.here.engine();
-        let gone = engine.release(&"form".into(), &bob, Some(beyond), engine.now()).await.unwrap();
-        assert_eq!(gone, Gone::NotOwner(bob));
+        let gone = engine.release(&"form".into(), &desk.joe, Some(beyond), engine.now()).await.unwrap();
+        assert_eq!(gone, Gone::NotOwner(desk.joe.clone()));
         assert_eq!(desk.client.get(key.clone()).await.unwrap()[0].value(), b"h");
     });
 }
@@ -694,27 +638,14 @@ fn a_transaction_answers_each_of_its_operations() {
 }
 
 #[test]
-fn a_dropped_held_lease_is_released() {
-    at_desk(|desk| async move {
-        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
-        for _ in 0..10 {
-            drop(desk.here.hold("form", &ann, LONG).await.unwrap());
-            let grant = tokio::time::timeout(secs(20), desk.there.acquire("form", &bob, LONG)).await.unwrap().unwrap();
-            desk.there.release(&grant).await.unwrap();
-        }
-    });
-}
-
-#[test]
 fn a_waiter_is_notified_of_a_release_after_a_compaction() {
     at_desk_of_its_own(|desk| async move {
-        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
-        let grant = desk.here.try_acquire("form", &ann, LONG).await.unwrap();
+        let grant = desk.here.try_acquire("form", &desk.jane, LONG).await.unwrap();
         let (there, client) = (&desk.there, &desk.client);
-        let waiting = there.acquire("form", &bob, LONG);
+        let waiting = there.acquire("form", &desk.joe, LONG);
         let release = async {
             while there.status("form").await.unwrap().unwrap().waiters() == 0 {
-                tokio::time::sleep(PAUSE).await;
+                sleep(PAUSE).await;
             }
             let revision = client.put("something", "else").await.unwrap();
             client.call(api::Compact { revision }).await.unwrap();
@@ -739,7 +670,7 @@ fn connections(port: u16) -> usize {
 #[test]
 #[cfg(target_os = "linux")]
 fn an_engine_has_one_connection_for_any_number_of_waiters() {
-    let server = Arc::new(Server::start());
+    let server = Arc::new(Server::set_up());
     on_tokio(async {
         let port = server.address().port();
         let before = connections(port); // those of the server itself
@@ -750,19 +681,19 @@ fn an_engine_has_one_connection_for_any_number_of_waiters() {
         for at in 0..50 {
             leases.try_acquire(at.to_string(), &ann, LONG).await.unwrap();
         }
-        let waiting = (0..50).map(|at| leases.acquire(at.to_string(), &bob, LONG).until(tokio::time::sleep(secs(1))));
+        let waiting = (0..50).map(|at| leases.acquire(at.to_string(), &bob, LONG).until(sleep(SECOND)));
         let mut waiting: Vec<_> = waiting.map(|waiting| Box::pin(async { waiting.await.is_err() })).collect();
         for waiting in &mut waiting {
             assert!(futures_lite::future::poll_once(waiting).await.is_none());
         }
-        tokio::time::sleep(secs(1)).await;
+        sleep(SECOND).await;
         assert_eq!(connections(port), before + 1);
         drop(waiting);
         drop(leases);
         let start = Instant::now();
         while connections(port) > before {
-            assert!(start.elapsed() < secs(20), "the connection stays open after the engine was dropped");
-            tokio::time::sleep(PAUSE).await;
+            assert!(start.elapsed() < 20 * SECOND, "the connection stays open after the engine was dropped");
+            sleep(PAUSE).await;
         }
     });
 }
@@ -770,50 +701,47 @@ fn an_engine_has_one_connection_for_any_number_of_waiters() {
 #[test]
 fn a_restart_keeps_leases_and_restarts_their_time() {
     at_desk_of_its_own(|desk| async move {
-        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
-        let grant = desk.here.try_acquire("form", &ann, Expiry::Fixed(secs(30))).await.unwrap();
-        tokio::time::sleep(secs(4)).await;
+        let grant = desk.here.try_acquire("form", &desk.jane, Expiry::Fixed(30 * SECOND)).await.unwrap();
+        sleep(4 * SECOND).await;
         let before = record(&desk.there, "form").await.unwrap();
-        assert!(before.held_for >= secs(3) && before.remaining <= Some(secs(26)), "{before:?}");
+        assert!(before.held_for >= 3 * SECOND && before.remaining <= Some(26 * SECOND), "{before:?}");
         desk.server.run("kill");
         desk.server.run("start");
         let after = record(&desk.there, "form").await.unwrap();
         assert_eq!(after.token, grant.token());
         assert!(after.remaining > before.remaining && after.held_for < before.held_for, "{after:?}");
         // The holder still counts the time that it was given.
-        assert!(desk.here.remaining(&grant).unwrap() <= secs(26));
+        assert!(desk.here.remaining(&grant).unwrap() <= 26 * SECOND);
         desk.here.release(&grant).await.unwrap();
-        assert!(desk.there.try_acquire("form", &bob, LONG).await.unwrap().token() > grant.token());
+        assert!(desk.there.try_acquire("form", &desk.joe, LONG).await.unwrap().token() > grant.token());
     });
 }
 
 #[test]
 fn an_unreachable_server_is_an_error_in_time_that_contains_no_address() {
     on_tokio(async {
-        let etcd = Etcd::in_namespace("x").timeout(secs(1)).connect(["http://127.0.0.1:1"], None);
-        let start = Instant::now();
-        let error = etcd.ready().await.unwrap_err();
-        assert!(start.elapsed() < secs(20));
-        assert!(matches!(error, Error::Unconnected { source: Some(_) }), "{error:?}");
-        assert!(!error.to_string().contains("127"), "{error}");
-        let refused = Leases::with_engine(etcd).try_acquire("form", &"ann".into(), LONG).await;
-        assert!(matches!(refused, Err(AcquireError::Engine(Error::Unconnected { .. }))), "{refused:?}");
+        let user = ConnectOptions::new().with_user("bob", "secret");
+        for options in [None, Some(user)] {
+            let engine = Etcd::in_namespace("x").timeout(millis(300)).connect(["http://127.0.0.1:1"], options);
+            let text = cases::an_unreachable_server_is_an_error_in_time::<Server>(engine).await;
+            assert!(!text.contains("127") && !text.contains("bob"), "{text}");
+        }
     });
 }
 
 #[test]
 fn a_silent_server_is_an_error_in_time() {
     at_desk_of_its_own(|desk| async move {
-        let leases = desk.server.opened(Etcd::in_namespace("x").timeout(secs(1))).await;
+        let leases = desk.server.opened(Etcd::in_namespace("x").timeout(SECOND)).await;
         desk.server.run("pause");
         let start = Instant::now();
         let refused = leases.try_acquire("form", &"ann".into(), LONG).await;
         assert!(matches!(refused, Err(AcquireError::Engine(_))), "{refused:?}");
-        assert!(start.elapsed() < secs(20));
+        assert!(start.elapsed() < 20 * SECOND);
         desk.server.run("resume");
         let start = Instant::now();
         while leases.try_acquire("form", &"ann".into(), LONG).await.is_err() {
-            assert!(start.elapsed() < secs(30));
+            assert!(start.elapsed() < 30 * SECOND);
         }
     });
 }
@@ -821,10 +749,34 @@ fn a_silent_server_is_an_error_in_time() {
 #[test]
 fn an_engine_without_a_driver_is_stopped() {
     on_tokio(async {
-        let (etcd, driver) = Etcd::in_namespace("x").connect_with(|| async { Err::<Client, _>("no dial".into()) });
-        drop(driver);
-        assert!(matches!(etcd.ready().await, Err(Error::Stopped)));
+        let (engine, driver) = Etcd::in_namespace("x").connect_with(std::future::pending);
+        cases::an_engine_without_a_driver_is_stopped::<Server>(engine, driver).await;
     });
+}
+
+#[test]
+fn the_engine_runs_on_another_runtime() {
+    at_desk(|desk| async move {
+        tokio::task::block_in_place(|| {
+            std::thread::scope(|scope| {
+                scope.spawn(|| cases::the_engine_runs_on_another_runtime(&desk.here));
+            });
+        });
+    });
+}
+
+#[test]
+fn the_driver_of_a_dropped_engine_ends_although_the_server_is_silent() {
+    let server = Server::set_up();
+    let connect = |_| {
+        let endpoint = server.endpoints().remove(0);
+        let dial = move || {
+            let endpoint = endpoint.clone();
+            async move { Ok(Client::connect([endpoint], None).await?) }
+        };
+        Etcd::in_namespace("x").timeout(5 * SECOND).connect_with(dial)
+    };
+    on_tokio(cases::the_driver_of_a_dropped_engine_ends_although_the_server_is_silent(&server, connect));
 }
 
 #[test]
@@ -840,27 +792,26 @@ fn a_role_needs_only_the_prefix_and_a_wrong_password_is_an_error_at_once() {
         client.call(api::AuthEnable {}).await.unwrap();
         let connect = |namespace: &str, password: &str| {
             let options = ConnectOptions::new().with_user("clerk", password);
-            let etcd = Etcd::in_namespace(namespace).timeout(secs(60)).connect(desk.server.endpoints(), Some(options));
+            let etcd = Etcd::in_namespace(namespace).timeout(MINUTE).connect(desk.server.endpoints(), Some(options));
             Leases::with_engine(etcd)
         };
-        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
         let leases = connect("shop", "secret");
         leases.engine().init().await.unwrap();
-        let grant = leases.try_acquire("form", &ann, LONG).await.unwrap();
-        let waiting = leases.acquire("form", &bob, LONG);
+        let grant = leases.try_acquire("form", &desk.jane, LONG).await.unwrap();
+        let waiting = leases.acquire("form", &desk.joe, LONG);
         let release = async {
             leases.renew(&grant).await.unwrap();
             leases.release(&grant).await.unwrap();
         };
         let (next, ()) = futures_lite::future::zip(waiting, release).await;
         assert!(next.unwrap().token() > grant.token());
-        assert_eq!(leases.release_all(&bob).await.unwrap(), 1);
+        assert_eq!(leases.release_all(&desk.joe).await.unwrap(), 1);
         for (namespace, password) in [("shop", "wrong"), ("other", "secret")] {
             let start = Instant::now();
-            let refused = connect(namespace, password).try_acquire("form", &ann, LONG).await;
+            let refused = connect(namespace, password).try_acquire("form", &desk.jane, LONG).await;
             let is_right = matches!(refused, Err(AcquireError::Engine(Error::Refused { .. })));
             assert!(is_right, "{namespace}: {refused:?}");
-            assert!(start.elapsed() < secs(30), "{namespace}: the error took {:?}", start.elapsed());
+            assert!(start.elapsed() < 30 * SECOND, "{namespace}: the error took {:?}", start.elapsed());
         }
     });
 }
@@ -870,7 +821,7 @@ fn an_engine_survives_a_change_of_roles_with_tokens_that_contain_a_revision() {
     let key = std::env::temp_dir().join(format!("keylatch-etcd-jwt-{}", std::process::id()));
     std::fs::write(&key, "a secret of no worth").unwrap();
     let flags = format!("--auth-token=jwt,sign-method=HS256,priv-key={}", key.display());
-    at(&Arc::new(Server::start_with(1, flags.leak())), |desk| async move {
+    at(&Arc::new(Server::start(1, flags.leak())), |desk| async move {
         for user in ["root", "clerk"] {
             api::add_user(&desk.client, user, "root").await;
         }
@@ -904,23 +855,23 @@ fn a_client_whose_token_the_server_forgot_logs_in_again() {
         desk.server.run("start");
         let start = Instant::now();
         while let Err(error) = root.put("a", "c").await {
-            assert!(error.code().is_none() && start.elapsed() < secs(20), "{error}");
-            tokio::time::sleep(PAUSE).await;
+            assert!(error.code().is_none() && start.elapsed() < 20 * SECOND, "{error}");
+            sleep(PAUSE).await;
         }
     });
 }
 
 #[test]
 fn leases_survive_the_death_of_the_leader() {
-    let server = Arc::new(Server::start_with(3, ""));
+    let server = Arc::new(Server::start(3, ""));
     on_tokio(async {
-        let leases = || server.leases(Etcd::in_namespace("three").timeout(secs(5)));
+        let leases = || server.leases(Etcd::in_namespace("three").timeout(5 * SECOND));
         let (here, there) = (Arc::new(leases()), Arc::new(leases()));
         here.engine().init().await.unwrap();
         let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
         let mut last = None;
         for _ in 0..2 {
-            let mut held = here.hold("form", &ann, secs(12)).await.unwrap();
+            let mut held = here.hold("form", &ann, 12 * SECOND).await.unwrap();
             assert!(last < Some(held.token()));
             let waiting = {
                 let (there, bob) = (Arc::clone(&there), bob.clone());
@@ -928,7 +879,7 @@ fn leases_survive_the_death_of_the_leader() {
                     loop {
                         match there.acquire("form", &bob, LONG).await {
                             Ok(grant) => return grant,
-                            Err(AcquireError::Engine(_)) => tokio::time::sleep(PAUSE).await,
+                            Err(AcquireError::Engine(_)) => sleep(PAUSE).await,
                             Err(error) => panic!("{error}"),
                         }
                     }
@@ -936,19 +887,19 @@ fn leases_survive_the_death_of_the_leader() {
             };
             let leader = leader(&server).await;
             let fell = async {
-                server.run_on(Some(leader), "kill");
+                server.run_on(leader, "kill");
                 // This is longer than the lease, so it must be renewed by the new leader.
-                tokio::time::sleep(secs(14)).await;
+                sleep(14 * SECOND).await;
             };
             held.run(fell).await.unwrap();
             assert!(!waiting.is_finished(), "another owner has the held resource");
             let token = held.token();
             held.release().await.unwrap();
-            let next = tokio::time::timeout(secs(20), waiting).await.unwrap().unwrap();
+            let next = timeout(20 * SECOND, waiting).await.unwrap().unwrap();
             assert!(next.token() > token);
             last = Some(next.token());
             there.release(&next).await.unwrap();
-            server.run_on(Some(leader), "start");
+            server.run_on(leader, "start");
         }
     });
 }
@@ -962,25 +913,25 @@ async fn leader(server: &Server) -> usize {
                 return node;
             }
         }
-        tokio::time::sleep(PAUSE).await;
+        sleep(PAUSE).await;
     }
     panic!("no node is the leader");
 }
 
 #[test]
 fn an_engine_leaves_a_node_that_is_cut_off_from_its_cluster() {
-    let server = Arc::new(Server::start_with(3, ""));
+    let server = Arc::new(Server::start(3, ""));
     on_tokio(async {
-        let leases = server.opened(Etcd::in_namespace("three").timeout(secs(10))).await;
+        let leases = server.opened(Etcd::in_namespace("three").timeout(10 * SECOND)).await;
         let ann = Owner::named("ann");
         let grant = leases.try_acquire("form", &ann, LONG).await.unwrap();
         for node in 0..3 {
-            server.run_on(Some(node), "pause");
+            server.run_on(node, "pause");
             let start = Instant::now();
             while leases.renew(&grant).await.is_err() {
-                assert!(start.elapsed() < secs(40), "node {node}");
+                assert!(start.elapsed() < 40 * SECOND, "node {node}");
             }
-            server.run_on(Some(node), "resume");
+            server.run_on(node, "resume");
         }
         leases.release(&grant).await.unwrap();
     });
@@ -1019,12 +970,11 @@ fn each_want_gets_its_answer() {
 
 #[test]
 fn leases_are_renewed_and_released_over_a_new_connection_without_space() {
-    let server = Arc::new(Server::start_with(1, "--quota-backend-bytes=4194304"));
+    let server = Arc::new(Server::start(1, "--quota-backend-bytes=4194304"));
     at(&Arc::clone(&server), |desk| async move {
-        let ann = Owner::named("ann");
         let (kept, other) = (
-            desk.here.try_acquire("kept", &ann, LONG).await.unwrap(),
-            desk.here.try_acquire("other", &ann, LONG).await,
+            desk.here.try_acquire("kept", &desk.jane, LONG).await.unwrap(),
+            desk.here.try_acquire("other", &desk.jane, LONG).await,
         );
         let text = "x".repeat(1 << 20);
         for at in 0..20 {
@@ -1032,7 +982,7 @@ fn leases_are_renewed_and_released_over_a_new_connection_without_space() {
                 break;
             }
         }
-        let refused = desk.here.try_acquire("more", &ann, LONG).await;
+        let refused = desk.here.try_acquire("more", &desk.jane, LONG).await;
         assert!(matches!(refused, Err(AcquireError::Engine(Error::Refused { .. }))), "{refused:?}");
         for leases in [&desk.here, &server.leases(Etcd::in_namespace(desk.namespace.as_str()))] {
             leases.renew(&kept).await.unwrap();
@@ -1044,74 +994,36 @@ fn leases_are_renewed_and_released_over_a_new_connection_without_space() {
     });
 }
 
-fn is_quarantined<X: std::fmt::Debug>(asked: Result<Grant, AcquireError<X>>) {
-    assert!(matches!(asked, Err(AcquireError::Quarantined { .. })), "{asked:?}");
-}
-
-/// Acquires, and tries again until the quarantine has ended.
-async fn insist(leases: &Leases<Etcd>, resource: &str, owner: &Owner) -> Grant {
-    loop {
-        match leases.try_acquire(resource, owner, LONG).await {
-            Ok(grant) => return grant,
-            Err(AcquireError::Quarantined { .. } | AcquireError::Engine(_)) => tokio::time::sleep(PAUSE).await,
-            Err(error) => panic!("{error:?}"),
-        }
-    }
-}
-
-#[test]
-fn a_new_namespace_grants_nothing_until_it_is_opened_or_its_quarantine_has_ended() {
-    at_desk(|desk| async move {
-        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
-        let new = |name| desk.server.leases(Etcd::in_namespace(name).quarantine(secs(2)));
-        let (one, other) = (new("new-1"), new("new-1"));
-        is_quarantined(one.try_acquire("form", &ann, LONG).await);
-        is_quarantined(other.try_acquire("form", &bob, LONG).await);
-        assert!(one.status("form").await.unwrap().is_none());
-        one.engine().init().await.unwrap();
-        // Engines that were connected before notice it too.
-        other.try_acquire("form", &bob, LONG).await.unwrap();
-        is_quarantined(new("new-2").try_acquire("form", &ann, LONG).await);
-        insist(&new("new-2"), "form", &ann).await;
-        // Opening a namespace that is in use changes nothing.
-        one.engine().init().await.unwrap();
-        let asked = one.try_acquire("form", &ann, LONG).await;
-        assert!(matches!(asked, Err(AcquireError::Busy { .. })), "{asked:?}");
-    });
-}
-
 #[test]
 fn a_namespace_that_is_emptied_under_a_connection_is_quarantined() {
     at_desk_of_its_own(|desk| async move {
-        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
-        let old = desk.here.try_acquire("form", &ann, LONG).await.unwrap();
-        desk.server.empty();
-        is_quarantined(desk.there.try_acquire("form", &bob, LONG).await);
-        is_quarantined(desk.here.try_acquire("other", &bob, LONG).await);
+        let old = desk.here.try_acquire("form", &desk.jane, LONG).await.unwrap();
+        desk.server.empty().unwrap();
+        assert!(is_quarantined(&desk.there.try_acquire("form", &desk.joe, LONG).await));
+        assert!(is_quarantined(&desk.here.try_acquire("other", &desk.joe, LONG).await));
         desk.here.engine().init().await.unwrap();
-        assert!(desk.there.try_acquire("form", &bob, LONG).await.unwrap().token() > old.token());
+        assert!(desk.there.try_acquire("form", &desk.joe, LONG).await.unwrap().token() > old.token());
     });
 }
 
 #[test]
 fn programs_that_were_connected_notice_an_older_copy_of_the_cluster() {
     at_desk_of_its_own(|desk| async move {
-        let Desk { server, namespace, .. } = &desk;
-        let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
-        let connected = || server.leases(Etcd::in_namespace(namespace.as_str()).quarantine(secs(3)));
+        let Desk { server, namespace, .. } = &*desk;
+        let connected = || server.leases(Etcd::in_namespace(namespace.as_str()).quarantine(3 * SECOND));
         let (here, there) = (connected(), connected());
-        let kept = here.try_acquire("kept", &ann, LONG).await.unwrap();
+        let kept = here.try_acquire("kept", &desk.jane, LONG).await.unwrap();
         let guard = here.engine().guard(&kept);
         assert!(desk.client.txn(Txn::new().when([guard])).await.unwrap().succeeded());
         server.run("copy");
-        let mut old = insist(&here, "form", &ann).await;
+        let mut old = insist(&here, "form", &desk.jane).await;
         for _ in 0..20 {
             here.release(&old).await.unwrap();
-            old = insist(&here, "form", &ann).await;
+            old = insist(&here, "form", &desk.jane).await;
         }
         while there.status("form").await.is_err() {}
         server.run("restore");
-        while !matches!(there.try_acquire("form", &bob, LONG).await, Err(AcquireError::Quarantined { .. })) {
+        while !matches!(there.try_acquire("form", &desk.joe, LONG).await, Err(AcquireError::Quarantined { .. })) {
             assert!(
                 there.status("form").await.is_ok_and(|status| status.is_none()),
                 "the older copy granted the resource"
@@ -1119,12 +1031,12 @@ fn programs_that_were_connected_notice_an_older_copy_of_the_cluster() {
         }
         // A tenure that the copy contains can be renewed.
         here.renew(&kept).await.unwrap();
-        let new = insist(&there, "form", &bob).await;
+        let new = insist(&there, "form", &desk.joe).await;
         assert!(new.token() > old.token(), "{} after {}", new.token(), old.token());
         // The copy may lack the release of this tenure, so acquiring again begins another one.
-        let again = insist(&here, "kept", &ann).await;
+        let again = insist(&here, "kept", &desk.jane).await;
         assert!(again.token() > old.token() && !again.is_resumed());
-        assert!(insist(&here, "kept", &ann).await.is_resumed());
+        assert!(insist(&here, "kept", &desk.jane).await.is_resumed());
         here.release(&again).await.unwrap();
         there.release(&new).await.unwrap();
         assert_eq!(desk.keys().await, []);
@@ -1134,15 +1046,14 @@ fn programs_that_were_connected_notice_an_older_copy_of_the_cluster() {
 #[test]
 fn a_tenure_from_before_a_new_mark_can_be_released() {
     at_desk_of_its_own(|desk| async move {
-        let ann = Owner::named("ann");
-        let kept = desk.here.try_acquire("kept", &ann, LONG).await.unwrap();
-        let all = desk.here.try_acquire("all", &ann, LONG).await.unwrap();
+        let kept = desk.here.try_acquire("kept", &desk.jane, LONG).await.unwrap();
+        let all = desk.here.try_acquire("all", &desk.jane, LONG).await.unwrap();
         let mark = format!("keylatch-lease/{}/l/mark", desk.namespace);
         desk.client.delete(mark).await.unwrap();
-        is_quarantined(desk.there.try_acquire("form", &ann, LONG).await);
+        assert!(is_quarantined(&desk.there.try_acquire("form", &desk.jane, LONG).await));
         desk.there.release(&kept).await.unwrap();
-        assert_eq!(desk.there.owned_by(&ann).await.unwrap()[0].token(), all.token());
-        assert_eq!(desk.there.release_all(&ann).await.unwrap(), 1);
+        assert_eq!(desk.there.owned_by(&desk.jane).await.unwrap()[0].token(), all.token());
+        assert_eq!(desk.there.release_all(&desk.jane).await.unwrap(), 1);
     });
 }
 
@@ -1150,10 +1061,9 @@ fn a_tenure_from_before_a_new_mark_can_be_released() {
 #[test]
 fn every_program_notices_a_cluster_restored_from_a_snapshot() {
     at_desk(|desk| async move {
-        let ann = Owner::named("ann");
         let key = format!("keylatch-lease/{}/l/mark", desk.namespace);
         let client = &desk.client;
-        let grant = desk.here.try_acquire("form", &ann, LONG).await.unwrap();
+        let grant = desk.here.try_acquire("form", &desk.jane, LONG).await.unwrap();
         for at in [1, 2] {
             let got = client.get(key.as_str()).await.unwrap();
             let text = std::str::from_utf8(got[0].value()).unwrap();
@@ -1161,10 +1071,10 @@ fn every_program_notices_a_cluster_restored_from_a_snapshot() {
             words[at] = if at == 1 { "1".into() } else { "1000000".into() };
             client.put(key.as_str(), words.join(" ")).await.unwrap();
             let new = desk.server.leases(Etcd::in_namespace(desk.namespace.as_str()));
-            is_quarantined(new.try_acquire("other", &ann, LONG).await);
-            is_quarantined(desk.here.try_acquire("other", &ann, LONG).await);
+            assert!(is_quarantined(&new.try_acquire("other", &desk.jane, LONG).await));
+            assert!(is_quarantined(&desk.here.try_acquire("other", &desk.jane, LONG).await));
             new.engine().init().await.unwrap();
-            let next = desk.here.try_acquire("other", &ann, LONG).await.unwrap();
+            let next = desk.here.try_acquire("other", &desk.jane, LONG).await.unwrap();
             assert!(next.token() > grant.token());
             desk.here.release(&next).await.unwrap();
         }

@@ -55,13 +55,13 @@ fn at_desk_of_its_own<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F)
 }
 
 engine_tests! { at_desk;
-    each_call_does_what_it_says
-    any_text_is_a_resource_and_an_owner
-    owned_by_tells_the_policies
-    of_all_who_race_for_it_one_has_it_at_a_time
-    a_held_lease_that_is_dropped_is_given_back
-    requests_that_are_dropped_leave_nothing_behind
-    the_last_engine_to_go_ends_the_connection
+    all_operations_agree_with_each_other
+    any_text_can_name_a_resource_or_an_owner
+    owned_by_lists_the_policies
+    competing_owners_hold_the_resource_one_at_a_time
+    a_dropped_held_lease_is_released
+    dropped_requests_leave_nothing_behind
+    dropping_the_last_clone_of_an_engine_closes_the_connection
 }
 
 /// The stream's messages of the desk's namespace.
@@ -447,7 +447,7 @@ fn an_unreachable_server_is_an_error_in_time_that_contains_no_address() {
     on_tokio(async {
         let secret = || ConnectOptions::with_user_and_password("bob".into(), "secret".into());
         let engine = Nats::in_namespace("x").timeout(millis(300)).connect("127.0.0.1:1", secret).unwrap();
-        let text = cases::a_server_that_is_not_there_is_an_error_in_time::<Server>(engine).await;
+        let text = cases::an_unreachable_server_is_an_error_in_time::<Server>(engine).await;
         assert!(!text.contains("127") && !text.contains("bob"), "{text}");
     });
 }

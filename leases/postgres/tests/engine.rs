@@ -56,7 +56,7 @@ fn at_hasty_desk<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
 
 engine_tests! { at_patient_desk; all }
 
-engine_tests! { at_hasty_desk; a_server_that_does_not_answer_is_an_error_in_time }
+engine_tests! { at_hasty_desk; a_silent_server_is_an_error_in_time }
 
 /// The rows of the desk's namespace.
 trait Rows {
@@ -529,7 +529,7 @@ fn an_unreachable_server_is_an_error_in_time_that_contains_no_password() {
     on_tokio(async {
         let config = "host=127.0.0.1 port=1 user=secretary password=secret".parse().unwrap();
         let engine = options("n").timeout(millis(300)).connect(config, NoTls);
-        let text = cases::a_server_that_is_not_there_is_an_error_in_time::<Server>(engine).await;
+        let text = cases::an_unreachable_server_is_an_error_in_time::<Server>(engine).await;
         assert!(text.contains("there is no connection to the database"), "{text}");
     });
 }
@@ -576,7 +576,7 @@ fn one_owner_at_a_time_has_the_lease_whatever_is_done_to_the_database() {
 #[test]
 fn dropped_requests_leave_no_open_transaction() {
     at_desk(|desk| async move {
-        cases::requests_that_are_dropped_leave_nothing_behind(Arc::clone(&desk)).await;
+        cases::dropped_requests_leave_nothing_behind(Arc::clone(&desk)).await;
         let open = "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'";
         for _ in 0..5 {
             assert_eq!(desk.client.query_one(open, &[]).await.unwrap().get::<_, i64>(0), 0);
@@ -886,7 +886,7 @@ fn an_engine_without_a_driver_is_stopped() {
     on_tokio(async {
         let dial = || async { std::future::pending::<Result<_, keylatch_lease_postgres::BoxError>>().await };
         let (engine, driver) = options("n").connect_with::<_, _, tokio::net::TcpStream, tokio::net::TcpStream>(dial);
-        cases::without_a_driver_nothing_is_done::<Server>(engine, driver).await;
+        cases::an_engine_without_a_driver_is_stopped::<Server>(engine, driver).await;
     });
 }
 
@@ -910,7 +910,7 @@ fn the_engine_runs_on_another_runtime() {
     });
     smol::spawn(driver).detach();
     let leases = Leases::with_engine(engine);
-    cases::it_runs_on_another_runtime(&leases);
+    cases::the_engine_runs_on_another_runtime(&leases);
 }
 
 /// A row that is locked by hand delays the requests for that row, and not the others on the connection.
@@ -969,7 +969,7 @@ fn the_driver_of_a_dropped_engine_ends_although_the_server_is_silent() {
             async move { Ok(config.connect(NoTls).await?) }
         })
     };
-    on_tokio(cases::the_driver_of_nobody_ends_although_the_server_does_not_answer(&server, connect));
+    on_tokio(cases::the_driver_of_a_dropped_engine_ends_although_the_server_is_silent(&server, connect));
 }
 
 /// There are more ended leases than one statement removes, so one sweep takes several statements.

@@ -80,7 +80,7 @@ fn at_hasty_desk<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
 
 engine_tests! { at_patient_desk; all }
 
-engine_tests! { at_hasty_desk; a_server_that_does_not_answer_is_an_error_in_time }
+engine_tests! { at_hasty_desk; a_silent_server_is_an_error_in_time }
 
 /// The server's data of the desk's namespace.
 trait Stored {
@@ -907,7 +907,7 @@ fn an_unreachable_server_is_an_error_in_time_that_contains_no_password() {
     on_tokio(async {
         let client = redis::Client::open("redis://secretary:secret@127.0.0.1:1").unwrap();
         let engine = options().timeout(millis(300)).connect(client);
-        let text = cases::a_server_that_is_not_there_is_an_error_in_time::<Server>(engine).await;
+        let text = cases::an_unreachable_server_is_an_error_in_time::<Server>(engine).await;
         assert!(text.contains("there is no connection to the server"), "{text}");
     });
 }
@@ -940,7 +940,7 @@ fn one_owner_at_a_time_has_the_lease_whatever_is_done_to_the_server() {
 #[test]
 fn dropped_requests_leave_no_connection() {
     at_desk(|desk| async move {
-        cases::requests_that_are_dropped_leave_nothing_behind(Arc::clone(&desk)).await;
+        cases::dropped_requests_leave_nothing_behind(Arc::clone(&desk)).await;
         assert_eq!(desk.server.connections("desk"), Some(2));
     });
 }
@@ -952,7 +952,7 @@ fn an_engine_without_a_driver_is_stopped() {
     on_tokio(async {
         let dial = || async { std::future::pending::<Result<tokio::net::TcpStream, BoxError>>().await };
         let (engine, driver) = options().connect_with(RedisConnectionInfo::default(), dial);
-        cases::without_a_driver_nothing_is_done::<Server>(engine, driver).await;
+        cases::an_engine_without_a_driver_is_stopped::<Server>(engine, driver).await;
     });
 }
 
@@ -1031,7 +1031,7 @@ fn the_engine_runs_on_another_runtime() {
     let driver = smol::spawn(driver);
     smol::block_on(engine.init()).unwrap();
     let leases = Leases::with_engine(engine);
-    let grant = cases::it_runs_on_another_runtime(&leases);
+    let grant = cases::the_engine_runs_on_another_runtime(&leases);
     smol::block_on(async {
         // The connection is cut, and made again.
         assert_eq!(server.cut("desk").await, 1);
@@ -1051,7 +1051,7 @@ fn the_driver_of_a_dropped_engine_ends_although_the_server_is_silent() {
         let options = Redis::in_namespace("desk").sweeps(sweeps).timeout(5 * SECOND);
         options.connect_with(RedisConnectionInfo::default(), dial)
     };
-    on_tokio(cases::the_driver_of_nobody_ends_although_the_server_does_not_answer(&server, connect));
+    on_tokio(cases::the_driver_of_a_dropped_engine_ends_although_the_server_is_silent(&server, connect));
 }
 
 /// A release may be carried out late.

@@ -43,7 +43,9 @@ pub(super) async fn a_free_resource_is_granted<F: Fixture>(trial: &Trial<'_, F>)
     Ok(())
 }
 
-pub(super) async fn a_second_owner_is_told_who_has_it<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+pub(super) async fn a_second_owner_is_refused_and_told_the_holder<F: Fixture>(
+    trial: &Trial<'_, F>,
+) -> Result<(), Failure> {
     let (here, there) = (trial.client().await?, trial.client().await?);
     let [ann, bob] = owners();
     let grant = here.try_acquire("form", &ann, trial.long()).await?;
@@ -189,7 +191,7 @@ async fn hostile_names<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> 
     Ok(())
 }
 
-pub(super) async fn asking_again_resumes<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+pub(super) async fn acquiring_again_resumes_the_tenure<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     let (here, there) = (trial.client().await?, trial.client().await?);
     let [ann] = owners();
     let first = here.try_acquire("form", &ann, trial.long()).await?;
@@ -310,7 +312,7 @@ fn renewal<'a>(resource: &'a Resource, owner: &'a Owner, token: Token, ttl: std:
     Renewal { resource, owner, token, term, left: Left::Nothing }
 }
 
-pub(super) async fn a_second_release_touches_nobody<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+pub(super) async fn a_second_release_releases_nothing<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     let (here, there) = (trial.client().await?, trial.client().await?);
     let [ann, bob] = owners();
     let grant = here.try_acquire("form", &ann, trial.long()).await?;
@@ -360,7 +362,9 @@ const RESOURCES: usize = 1000;
 const OWNERS: usize = 10;
 const LANES: usize = 8;
 
-pub(super) async fn release_all_releases_exactly_mine<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+pub(super) async fn release_all_releases_exactly_the_owners_leases<F: Fixture>(
+    trial: &Trial<'_, F>,
+) -> Result<(), Failure> {
     let (here, there) = (trial.client().await?, trial.client().await?);
     let owners: Vec<_> = (0..OWNERS).map(|at| Owner::named(format!("owner {at}"))).collect();
     let executor = LocalExecutor::new();
@@ -463,7 +467,7 @@ async fn join(tasks: Vec<async_executor::Task<Result<(), Failure>>>) -> Result<(
 }
 
 /// Sends requests to the engine itself, past the front end, and checks its answers.
-pub(super) async fn each_condition_is_kept<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+pub(super) async fn each_want_gets_the_right_answer<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     let client = trial.client().await?;
     let engine = client.engine();
     let [ann, bob] = owners();
@@ -527,7 +531,7 @@ pub(super) async fn each_condition_is_kept<F: Fixture>(trial: &Trial<'_, F>) -> 
 
 /// A dropped `Held` is released when there is time. The release must not end a lease that its owner was granted in
 /// between.
-pub(super) async fn what_was_dropped_takes_nothing_along<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+pub(super) async fn a_dropped_lease_releases_no_later_tenure<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     let (here, there) = (trial.client().await?, trial.client().await?);
     let [ann, _] = owners();
     for round in 0..50 {

@@ -19,7 +19,7 @@ use crate::{
     trial::{Client, Random, Trial, ensure, owners},
 };
 
-pub(super) async fn a_release_wakes_who_waits<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+pub(super) async fn a_release_wakes_a_waiter<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     const ROUNDS: usize = 200;
     let (here, there) = (trial.client().await?, trial.client().await?);
     let [ann, bob] = owners();
@@ -68,7 +68,7 @@ pub(super) async fn a_release_wakes_who_waits<F: Fixture>(trial: &Trial<'_, F>) 
     Ok(())
 }
 
-pub(super) async fn a_crowd_in_one_process_is_served<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+pub(super) async fn many_waiters_in_one_process_are_served<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     const WAITERS: usize = 1000;
     /// The number of waiters that arrive one after the other.
     const IN_ORDER: usize = 10;
@@ -158,7 +158,7 @@ async fn polled<T>(future: impl Future<Output = T>, polls: usize, sleep: Duratio
     polls.or(asleep).await
 }
 
-pub(super) async fn a_request_that_is_dropped_leaves_nothing_behind<F: Fixture>(
+pub(super) async fn a_dropped_acquire_leaves_no_waiter_and_no_connection<F: Fixture>(
     trial: &Trial<'_, F>,
 ) -> Result<(), Failure> {
     const MOST: usize = 25;

@@ -56,7 +56,9 @@ fn limit<F: Fixture>(trial: &Trial<'_, F>, notice: Duration) -> Duration {
     notice + trial.caps.noise
 }
 
-pub(super) async fn who_is_released_by_another_learns_of_it<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+pub(super) async fn a_holder_learns_that_another_client_ended_its_lease<F: Fixture>(
+    trial: &Trial<'_, F>,
+) -> Result<(), Failure> {
     let (here, there) = (trial.client().await?, trial.client().await?);
     let [ann, bob] = owners();
     let Some(notice) = trial.caps.notice else {
@@ -103,7 +105,9 @@ pub(super) async fn who_is_released_by_another_learns_of_it<F: Fixture>(trial: &
 }
 
 /// The holder must learn of the release although its notification was lost with the connection.
-pub(super) async fn who_holds_outlives_its_connection<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+pub(super) async fn a_holder_learns_of_a_release_during_a_broken_connection<F: Fixture>(
+    trial: &Trial<'_, F>,
+) -> Result<(), Failure> {
     let proxy = trial.proxy()?;
     let (here, there) = (trial.client_through(&proxy).await?, trial.client().await?);
     let [ann, bob] = owners();
@@ -144,7 +148,9 @@ pub(super) async fn who_holds_outlives_its_connection<F: Fixture>(trial: &Trial<
     Ok(())
 }
 
-pub(super) async fn what_is_taken_away_by_hand_is_lost<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+pub(super) async fn a_holder_learns_that_its_lease_was_deleted_by_hand<F: Fixture>(
+    trial: &Trial<'_, F>,
+) -> Result<(), Failure> {
     let ways = trial.fixture.by_hand();
     if ways.is_empty() {
         return Err(Failure::does_not_apply("there is no way to take leases away by hand"));

@@ -57,7 +57,7 @@ pub(super) async fn renewing_extends_and_never_shortens<F: Fixture>(trial: &Tria
     Ok(())
 }
 
-pub(super) async fn what_has_expired_is_not_renewed<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+pub(super) async fn an_expired_lease_is_not_renewed<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     let (here, there) = (trial.client().await?, trial.client().await?);
     let [ann] = owners();
     let grant = here.try_acquire("form", &ann, trial.ttl()).await?;
@@ -77,7 +77,9 @@ pub(super) async fn what_has_expired_is_not_renewed<F: Fixture>(trial: &Trial<'_
     Ok(())
 }
 
-pub(super) async fn what_was_taken_over_is_not_renewed<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+pub(super) async fn a_lease_that_was_taken_over_is_not_renewed<F: Fixture>(
+    trial: &Trial<'_, F>,
+) -> Result<(), Failure> {
     let (here, there) = (trial.client().await?, trial.client().await?);
     let [ann, bob] = owners();
     let old = here.try_acquire("form", &ann, trial.ttl()).await?;
@@ -103,7 +105,7 @@ pub(super) async fn what_was_taken_over_is_not_renewed<F: Fixture>(trial: &Trial
     Ok(())
 }
 
-pub(super) async fn it_ends_by_itself_and_not_before<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+pub(super) async fn a_lease_expires_by_itself_and_not_early<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     let (here, there) = (trial.client().await?, trial.client().await?);
     let [ann, bob] = owners();
     let ttl = trial.ttl();
@@ -131,7 +133,7 @@ pub(super) async fn it_ends_by_itself_and_not_before<F: Fixture>(trial: &Trial<'
     Ok(())
 }
 
-pub(super) async fn policies_are_kept<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+pub(super) async fn expiry_policies_are_followed<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     let (here, there) = (trial.client().await?, trial.client().await?);
     let [ann] = owners();
     let ttl = trial.ttl();
@@ -186,7 +188,7 @@ pub(super) async fn policies_are_kept<F: Fixture>(trial: &Trial<'_, F>) -> Resul
     Ok(())
 }
 
-pub(super) async fn expiry_lets_in_who_waits<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+pub(super) async fn a_waiter_is_served_when_the_lease_expires<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     let (here, there) = (trial.client().await?, trial.client().await?);
     let [ann, bob] = owners();
     let ttl = trial.ttl();
@@ -220,9 +222,7 @@ pub(super) async fn expiry_lets_in_who_waits<F: Fixture>(trial: &Trial<'_, F>) -
     Ok(())
 }
 
-pub(super) async fn a_sweep_forgets_what_has_expired_and_nothing_else<F: Fixture>(
-    trial: &Trial<'_, F>,
-) -> Result<(), Failure> {
+pub(super) async fn a_sweep_removes_only_expired_leases<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     const EACH: usize = 50;
     let (here, there) = (trial.client().await?, trial.client().await?);
     let [ann, bob] = owners();
@@ -252,7 +252,7 @@ pub(super) async fn a_sweep_forgets_what_has_expired_and_nothing_else<F: Fixture
     Ok(())
 }
 
-pub(super) async fn who_holds_renews_by_itself<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+pub(super) async fn a_held_lease_renews_itself<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     let (here, there) = (trial.client().await?, trial.client().await?);
     let [ann, bob] = owners();
     let ttl = if trial.caps.is_ttl_fixed { trial.ttl() } else { 2 * trial.ttl() };
@@ -284,7 +284,7 @@ pub(super) async fn who_holds_renews_by_itself<F: Fixture>(trial: &Trial<'_, F>)
 }
 
 /// The holder begins another tenure with an earlier end, while a waiter sleeps until the end of the old one.
-pub(super) async fn who_waits_hears_of_an_earlier_end<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+pub(super) async fn a_waiter_is_notified_of_an_earlier_end<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     let (here, there) = (trial.client().await?, trial.client().await?);
     let [ann, bob] = owners();
     let ttl = trial.ttl();

@@ -76,7 +76,7 @@ async fn holder<F: Fixture>(
     Ok(holder.take())
 }
 
-pub(super) async fn a_server_that_is_killed_keeps_leases_or_loses_them<F: Fixture>(
+pub(super) async fn leases_survive_a_killed_server_or_are_reported_lost<F: Fixture>(
     trial: &Trial<'_, F>,
 ) -> Result<(), Failure> {
     let server = trial.server()?;
@@ -126,7 +126,7 @@ enum Forgets {
     PutBack,
 }
 
-pub(super) async fn a_server_that_forgot_waits_before_it_grants<F: Fixture>(
+pub(super) async fn a_server_that_forgot_leases_waits_before_granting<F: Fixture>(
     trial: &Trial<'_, F>,
 ) -> Result<(), Failure> {
     let clients = (trial.client().await?, trial.client().await?);
@@ -298,7 +298,9 @@ async fn loses_it<F: Fixture>(
         .await
 }
 
-pub(super) async fn who_is_cut_off_learns_of_the_loss_alone<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+pub(super) async fn a_holder_that_is_cut_off_notices_the_loss_by_itself<F: Fixture>(
+    trial: &Trial<'_, F>,
+) -> Result<(), Failure> {
     let proxy = trial.proxy()?;
     let (here, there) = (trial.client_through(&proxy).await?, trial.client().await?);
     let harm = || {
@@ -312,7 +314,7 @@ pub(super) async fn who_is_cut_off_learns_of_the_loss_alone<F: Fixture>(trial: &
     loses_it(trial, &here, &there, harm, heal, false).await
 }
 
-pub(super) async fn a_server_that_was_paused_has_one_holder<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+pub(super) async fn a_paused_server_never_has_two_holders<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     let server = trial.server()?;
     let (here, there) = (trial.client().await?, trial.client().await?);
     let lost = loses_it(trial, &here, &there, || server.pause(), || server.resume(), true).await;
@@ -349,7 +351,7 @@ where
     answer
 }
 
-pub(super) async fn a_lost_answer_to_an_acquire_is_made_good<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+pub(super) async fn an_acquire_recovers_from_a_lost_answer<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     let proxy = trial.proxy()?;
     let (here, there) = (trial.client_through(&proxy).await?, trial.client().await?);
     let [ann, bob] = owners();
@@ -400,7 +402,7 @@ pub(super) async fn a_lost_answer_to_an_acquire_is_made_good<F: Fixture>(trial: 
     Ok(())
 }
 
-pub(super) async fn a_lost_answer_to_a_release_is_made_good<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+pub(super) async fn a_release_recovers_from_a_lost_answer<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     let proxy = trial.proxy()?;
     let (here, there) = (trial.client_through(&proxy).await?, trial.client().await?);
     let [ann, bob] = owners();
@@ -421,7 +423,7 @@ pub(super) async fn a_lost_answer_to_a_release_is_made_good<F: Fixture>(trial: &
     Ok(())
 }
 
-pub(super) async fn what_arrives_late_does_no_harm<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+pub(super) async fn late_requests_change_nothing<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     let proxy = trial.proxy()?;
     let (here, there) = (trial.client_through(&proxy).await?, trial.client().await?);
     let [ann, bob] = owners();
@@ -456,7 +458,7 @@ pub(super) async fn what_arrives_late_does_no_harm<F: Fixture>(trial: &Trial<'_,
     Ok(())
 }
 
-pub(super) async fn who_waits_outlives_its_connection<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+pub(super) async fn a_waiter_survives_a_broken_connection<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     let proxy = trial.proxy()?;
     let (here, there) = (trial.client().await?, trial.client_through(&proxy).await?);
     let [ann, bob] = owners();

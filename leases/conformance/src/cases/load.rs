@@ -340,7 +340,7 @@ impl Set {
     }
 }
 
-pub(super) async fn a_set_loses_nothing_behind_a_fence<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+pub(super) async fn a_fenced_set_loses_no_element<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     const ROUNDS: u32 = 2;
     const CROWD: u32 = 16;
     let (here, there) = (trial.client().await?, trial.client().await?);

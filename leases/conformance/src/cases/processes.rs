@@ -20,7 +20,7 @@ fn token(said: &str) -> Result<Token, Failure> {
     number.ok_or_else(|| Failure::new(format!("a worker answered {said:?}")))
 }
 
-pub(super) async fn a_crowd_of_processes_is_served<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+pub(super) async fn many_waiting_processes_are_served<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     /// The limit of the requests of a waiting process in a second, and for each process that is served while it waits.
     const REQUESTS: u64 = 10;
     let client = trial.client().await?;
@@ -78,7 +78,7 @@ pub(super) async fn a_crowd_of_processes_is_served<F: Fixture>(trial: &Trial<'_,
     Ok(())
 }
 
-pub(super) async fn a_process_that_was_stopped_does_not_write<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+pub(super) async fn a_suspended_process_cannot_write_late<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     let client = trial.client().await?;
     let [_, bob] = owners();
     let (form, fence, patience) = (Resource::from("form"), Fence::new(), trial.patience());
@@ -118,7 +118,7 @@ pub(super) async fn a_process_that_was_stopped_does_not_write<F: Fixture>(trial:
     Ok(())
 }
 
-pub(super) async fn a_killed_owner_is_succeeded<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
+pub(super) async fn a_killed_owners_lease_passes_to_a_waiter<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     let client = trial.client().await?;
     let [_, _, cid] = owners();
     let (ttl, patience) = (trial.ttl(), trial.patience());

@@ -30,7 +30,7 @@ fn is_kind<E: Failure>(one: &E, other: &E) -> bool {
 }
 
 /// A held lease is released when it is dropped, even if its engine has been dropped too.
-pub async fn a_held_lease_that_is_dropped_is_given_back<S: TestServer>(desk: Arc<Desk<S>>) {
+pub async fn a_dropped_held_lease_is_released<S: TestServer>(desk: Arc<Desk<S>>) {
     let there = desk.more(desk.settings.clone().fallback(LATE));
     drop(desk.here.hold("report", &desk.jane, LATE).await.unwrap());
     there.acquire("report", &desk.joe, MINUTE).await.unwrap();
@@ -44,7 +44,7 @@ pub async fn a_held_lease_that_is_dropped_is_given_back<S: TestServer>(desk: Arc
 
 /// The connection is cut when a release is about to be sent, or has just been sent: the release is sent over the next
 /// connection.
-pub async fn what_is_given_back_is_not_forgotten_with_the_connection<S: TestServer>(desk: Arc<Desk<S>>) {
+pub async fn the_release_of_a_dropped_lease_survives_a_broken_connection<S: TestServer>(desk: Arc<Desk<S>>) {
     for _ in 0..5 {
         let held = desk.here.hold("report", &desk.jane, LATE).await.unwrap();
         assert!(desk.cut().await >= 1);
@@ -58,7 +58,7 @@ pub async fn what_is_given_back_is_not_forgotten_with_the_connection<S: TestServ
 }
 
 /// The server is paused, and later goes on. The test needs a server of its own, and a desk with a short timeout.
-pub async fn a_server_that_does_not_answer_is_an_error_in_time<S: TestServer>(desk: Arc<Desk<S>>) {
+pub async fn a_silent_server_is_an_error_in_time<S: TestServer>(desk: Arc<Desk<S>>) {
     let (here, report) = (&desk.here, Resource::from("report"));
     let grant = here.try_acquire(&report, &desk.jane, LATE).await.unwrap();
     desk.server.run("pause");
@@ -78,7 +78,7 @@ pub async fn a_server_that_does_not_answer_is_an_error_in_time<S: TestServer>(de
 
 /// No server listens where the engine connects: an operation fails after its timeout of 300 ms with the reason, and
 /// without the password `secret`. Returns the text of the error.
-pub async fn a_server_that_is_not_there_is_an_error_in_time<S: TestServer>(engine: S::Engine) -> String {
+pub async fn an_unreachable_server_is_an_error_in_time<S: TestServer>(engine: S::Engine) -> String {
     let leases = Leases::with_engine(engine);
     let started = Instant::now();
     let Err(AcquireError::Engine(error)) = leases.try_acquire("report", &Owner::named("jane"), MINUTE).await else {
@@ -97,7 +97,7 @@ pub async fn a_server_that_is_not_there_is_an_error_in_time<S: TestServer>(engin
 }
 
 /// The connections are cut again and again while two processes use them. The desk's fallback should be [`LATE`].
-pub async fn connections_that_are_cut_are_made_again<S: TestServer>(desk: Arc<Desk<S>>) {
+pub async fn cut_connections_are_made_again_under_load<S: TestServer>(desk: Arc<Desk<S>>) {
     let is_over = Arc::new(AtomicBool::new(false));
     let (inside, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let tasks: Vec<_> = (0..4)
@@ -132,7 +132,7 @@ pub async fn connections_that_are_cut_are_made_again<S: TestServer>(desk: Arc<De
 }
 
 /// Messages are lost while there is no connection, so all watches are woken.
-pub async fn who_watches_is_woken_when_the_connection_was_lost<S: TestServer>(desk: Arc<Desk<S>>) {
+pub async fn a_lost_connection_wakes_all_watches<S: TestServer>(desk: Arc<Desk<S>>) {
     let engine = desk.here.engine();
     let (one, other) = (Resource::from("one"), Resource::from("other"));
     let (mut one, other) = (pin!(engine.watch(&one)), pin!(engine.watch(&other)));
@@ -142,7 +142,7 @@ pub async fn who_watches_is_woken_when_the_connection_was_lost<S: TestServer>(de
 }
 
 /// Requests are dropped after any number of polls. Other requests are served as if the dropped ones had not been made.
-pub async fn requests_that_are_dropped_leave_nothing_behind<S: TestServer>(desk: Arc<Desk<S>>) {
+pub async fn dropped_requests_leave_nothing_behind<S: TestServer>(desk: Arc<Desk<S>>) {
     let Desk { here, there, jane, joe, .. } = &*desk;
     here.try_acquire("report", jane, MINUTE).await.unwrap();
     for polls in 0..20 {
@@ -164,7 +164,7 @@ pub async fn requests_that_are_dropped_leave_nothing_behind<S: TestServer>(desk:
 }
 
 /// The connection ends when the last clone of its engine is dropped, and not before.
-pub async fn the_last_engine_to_go_ends_the_connection<S: TestServer>(desk: Arc<Desk<S>>) {
+pub async fn dropping_the_last_clone_of_an_engine_closes_the_connection<S: TestServer>(desk: Arc<Desk<S>>) {
     let settings = Settings { namespace: format!("{}-of-one", desk.namespace), ..desk.settings.clone() };
     let count = || desk.server.connections(&settings.namespace).expect("the server can tell");
     let engine = S::connect(settings.clone(), desk.server.address());
@@ -180,7 +180,7 @@ pub async fn the_last_engine_to_go_ends_the_connection<S: TestServer>(desk: Arc<
 }
 
 /// Operations fail at once when the driver was dropped. The driver must be one that never connects.
-pub async fn without_a_driver_nothing_is_done<S: TestServer>(engine: S::Engine, driver: impl Future<Output = ()>) {
+pub async fn an_engine_without_a_driver_is_stopped<S: TestServer>(engine: S::Engine, driver: impl Future<Output = ()>) {
     let leases = Leases::with_engine(engine);
     let mut asked = leases.release_all(&Owner::named("jane"));
     assert!(poll_once(&mut asked).await.is_none());
@@ -192,7 +192,7 @@ pub async fn without_a_driver_nothing_is_done<S: TestServer>(engine: S::Engine, 
 
 /// The engine works without a tokio runtime, and with blocking calls: its driver runs elsewhere. Returns a grant of the
 /// resource `report`.
-pub fn it_runs_on_another_runtime<E: Engine<Error: fmt::Debug>>(leases: &Leases<E>) -> Grant {
+pub fn the_engine_runs_on_another_runtime<E: Engine<Error: fmt::Debug>>(leases: &Leases<E>) -> Grant {
     let (jane, joe) = (Owner::named("jane"), Owner::named("joe"));
     let grant = leases.acquire_blocking("report", &jane, MINUTE).unwrap();
     let next = thread::scope(|scope| {
@@ -214,7 +214,7 @@ pub fn it_runs_on_another_runtime<E: Engine<Error: fmt::Debug>>(leases: &Leases<
 
 /// The driver of a dropped engine releases leases, or sweeps, and waits for the answer no longer than an operation
 /// does. The test needs a server of its own, and a timeout of 5 s.
-pub async fn the_driver_of_nobody_ends_although_the_server_does_not_answer<S: TestServer, D>(
+pub async fn the_driver_of_a_dropped_engine_ends_although_the_server_is_silent<S: TestServer, D>(
     server: &S,
     connect: impl Fn(Option<Duration>) -> (S::Engine, D),
 ) where

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::super::{Desk, LATE, MINUTE, TestServer, ask, millis, sliding};
 
 /// However a lease is released, a message serves the waiter, long before it would ask again.
-pub async fn who_waits_is_told_of_a_release<S: TestServer>(desk: Arc<Desk<S>>) {
+pub async fn a_waiter_is_notified_of_a_release<S: TestServer>(desk: Arc<Desk<S>>) {
     let leases = desk.more(desk.settings.clone().fallback(LATE));
     let grant = desk.here.try_acquire("report", &desk.jane, Expiry::Never).await.unwrap();
     for round in 0..4 {
@@ -45,7 +45,7 @@ async fn wait<S: TestServer>(desk: &Desk<S>, report: &Resource) {
 }
 
 /// The server sends no message about a resource without waiters, unless another caller than the holder releases it.
-pub async fn nobody_is_told_of_what_nobody_waits_for<S: TestServer>(desk: Arc<Desk<S>>) {
+pub async fn no_message_is_sent_about_a_resource_without_waiters<S: TestServer>(desk: Arc<Desk<S>>) {
     let Desk { here, jane, joe, .. } = &*desk;
     let mut told = desk.server.listen(&desk.namespace).await;
     let (quiet, report) = (Resource::from("quiet"), Resource::from("report"));
@@ -70,7 +70,7 @@ pub async fn nobody_is_told_of_what_nobody_waits_for<S: TestServer>(desk: Arc<De
 }
 
 /// Waiters are notified when a tenure is replaced by one that ends sooner, each time, but not by one that ends later.
-pub async fn a_waiter_is_told_of_a_tenure_that_ends_sooner_only<S: TestServer>(desk: Arc<Desk<S>>) {
+pub async fn a_waiter_is_notified_only_of_a_tenure_that_ends_sooner<S: TestServer>(desk: Arc<Desk<S>>) {
     let Desk { here, jane, .. } = &*desk;
     let report = Resource::from("report");
     let mut told = desk.server.listen(&desk.namespace).await;
@@ -90,7 +90,7 @@ pub async fn a_waiter_is_told_of_a_tenure_that_ends_sooner_only<S: TestServer>(d
 }
 
 /// The server still knows of the waiter when another owner takes the resource over from an expired tenure.
-pub async fn a_new_tenure_after_an_expiry_does_not_forget_who_waits<S: TestServer>(desk: Arc<Desk<S>>) {
+pub async fn a_new_tenure_after_an_expiry_keeps_the_waiter_registered<S: TestServer>(desk: Arc<Desk<S>>) {
     let report = Resource::from("report");
     wait(&desk, &report).await;
     desk.pass(2 * MINUTE).await;

@@ -13,10 +13,12 @@ use keylatch_lease::{
     engine::{Answer, Engine, Left, Renewal, Want},
 };
 
-use super::super::{Desk, MINUTE, SECOND, TestServer, ask, is_about, lock, policies, sliding};
+use super::super::{
+    Desk, LATE, MINUTE, SECOND, Settings, TestServer, ask, insist, is_about, is_quarantined, lock, policies, sliding,
+};
 
 /// Grants, refusals, status, lists, renewals and releases agree with each other.
-pub async fn each_call_does_what_it_says<S: TestServer>(desk: Arc<Desk<S>>) {
+pub async fn all_operations_agree_with_each_other<S: TestServer>(desk: Arc<Desk<S>>) {
     let Desk { here, there, jane, joe, .. } = &*desk;
     let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
     assert!(!grant.is_resumed());
@@ -51,7 +53,7 @@ pub async fn each_call_does_what_it_says<S: TestServer>(desk: Arc<Desk<S>>) {
 }
 
 /// A term counts from the call, and from the start of the tenure. No end is brought forward.
-pub async fn a_term_is_counted_from_now_and_from_the_start<S: TestServer>(desk: Arc<Desk<S>>) {
+pub async fn a_term_counts_from_the_call_and_from_the_start_of_the_tenure<S: TestServer>(desk: Arc<Desk<S>>) {
     let report = Resource::from("report");
     let capped = Term { idle: Some(MINUTE), total: Some(2 * MINUTE) };
     let up_to = Expiry::SlidingUpTo { idle: MINUTE, total: 2 * MINUTE };
@@ -100,8 +102,80 @@ async fn renewed<S: TestServer>(desk: &Desk<S>, token: Token, term: Option<Term>
     batch[0].left
 }
 
+/// Each lease of a batch is renewed by its own term, whatever becomes of the others.
+pub async fn each_renewal_of_a_batch_has_its_own_term<S: TestServer>(desk: Arc<Desk<S>>) {
+    let Desk { here, there, jane, joe, .. } = &*desk;
+    let engine = there.engine();
+    let pages: Vec<_> = (0..200).map(|at| Resource::new("page", at.to_string())).collect();
+    let mut tokens = Vec::new();
+    for page in &pages {
+        tokens.push(here.try_acquire(page, jane, MINUTE).await.unwrap().token());
+    }
+    let endless = &Resource::from("endless");
+    let token = here.try_acquire(endless, jane, Expiry::Never).await.unwrap().token();
+    here.release_as(&pages[7], jane).await.unwrap();
+    there.try_acquire(&pages[7], joe, MINUTE).await.unwrap();
+
+    let terms = [None, sliding(MINUTE).1, sliding(60 * MINUTE).1];
+    let renewal =
+        |(at, resource)| Renewal { resource, owner: jane, token: tokens[at], term: terms[at % 3], left: Left::Forever };
+    let mut batch: Vec<_> = pages.iter().enumerate().map(renewal).collect();
+    batch.push(Renewal { resource: endless, owner: jane, token, term: terms[2], left: Left::Nothing });
+    batch[3].owner = joe;
+    batch[4].token = Token::new(17).unwrap();
+    batch[5].resource = endless;
+    engine.renew(&mut batch, Duration::ZERO).await.unwrap();
+    for (at, renewal) in batch.iter().enumerate() {
+        let is_right = match (at, renewal.left) {
+            // The owner, the token, the resource, and a tenure that has been taken over.
+            (3 | 4 | 5 | 7, left) => left == Left::Nothing,
+            (200, left) => left == Left::Forever,
+            (_, Left::For(left)) => match at % 3 {
+                0 => left <= MINUTE && left > MINUTE / 3,
+                1 => left == MINUTE,
+                _ => left == 60 * MINUTE,
+            },
+            _ => false,
+        };
+        assert!(is_right, "{at}: {:?}", renewal.left);
+    }
+    assert_eq!(here.status(&pages[7]).await.unwrap().unwrap().owner(), joe);
+    engine.renew(&mut [], Duration::ZERO).await.unwrap();
+}
+
+/// A new namespace grants nothing until it is opened, or until its quarantine has ended. Opening a namespace that is in
+/// use changes nothing.
+pub async fn a_new_namespace_grants_nothing_until_it_is_opened_or_its_quarantine_has_ended<S: TestServer>(
+    desk: Arc<Desk<S>>,
+) {
+    let Desk { jane, joe, .. } = &*desk;
+    let new = |name: &str, quarantine| {
+        let namespace = format!("{}-{name}", desk.namespace);
+        desk.more(Settings { namespace, ..desk.settings.clone() }.quarantine(quarantine))
+    };
+    let (here, there) = (new("one", LATE), new("one", LATE));
+    for (leases, owner) in [(&here, jane), (&there, joe)] {
+        let asked = leases.try_acquire("report", owner, MINUTE).await;
+        let is_about = |remaining| is_about(Some(remaining), LATE + SECOND); // a server may count whole seconds
+        let is_right = matches!(asked, Err(AcquireError::Quarantined { remaining, .. }) if is_about(remaining));
+        assert!(is_right, "{asked:?}");
+        assert_eq!(leases.status("report").await.unwrap(), None);
+        assert_eq!(leases.release_all(owner).await.unwrap(), 0);
+    }
+    S::open(here.engine()).await.unwrap();
+    // An engine that was connected before notices it too.
+    there.try_acquire("report", joe, MINUTE).await.unwrap();
+    S::open(here.engine()).await.unwrap();
+    let asked = here.try_acquire("report", jane, MINUTE).await;
+    assert!(matches!(asked, Err(AcquireError::Busy { .. })), "{asked:?}");
+
+    let short = new("other", 2 * SECOND);
+    assert!(is_quarantined(&short.try_acquire("report", jane, MINUTE).await));
+    insist(&short, "report", jane).await;
+}
+
 /// Resources and owners are read back as they were written, and none is taken for another.
-pub async fn any_text_is_a_resource_and_an_owner<S: TestServer>(desk: Arc<Desk<S>>) {
+pub async fn any_text_can_name_a_resource_or_an_owner<S: TestServer>(desk: Arc<Desk<S>>) {
     let Desk { here, there, .. } = &*desk;
     let odd = |i: u32| char::from_u32(0x4e00 + i * 7919 % 0x5000).unwrap();
     // One of the two long names cannot be compressed.
@@ -140,7 +214,7 @@ pub async fn any_text_is_a_resource_and_an_owner<S: TestServer>(desk: Arc<Desk<S
 }
 
 /// The list of an owner's leases contains their policies, except for custom ones.
-pub async fn owned_by_tells_the_policies<S: TestServer>(desk: Arc<Desk<S>>) {
+pub async fn owned_by_lists_the_policies<S: TestServer>(desk: Arc<Desk<S>>) {
     let Desk { here, there, jane, .. } = &*desk;
     let policies = policies(MINUTE);
     for (i, policy) in policies.iter().enumerate() {
@@ -156,7 +230,7 @@ pub async fn owned_by_tells_the_policies<S: TestServer>(desk: Arc<Desk<S>>) {
 /// Fifty owners, in two processes, compete for a resource: one holds it at a time, and each has a greater token than
 /// the one before. The desk's fallback should be [`LATE`](super::super::LATE), so that no waiter asks again without a
 /// message.
-pub async fn of_all_who_race_for_it_one_has_it_at_a_time<S: TestServer>(desk: Arc<Desk<S>>) {
+pub async fn competing_owners_hold_the_resource_one_at_a_time<S: TestServer>(desk: Arc<Desk<S>>) {
     let inside = Arc::new(AtomicBool::new(false));
     let tokens = Arc::new(Mutex::new(Vec::new()));
     let tasks: Vec<_> = (0..50)
