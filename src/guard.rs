@@ -80,6 +80,7 @@ const HELD: &str = "a guard has its hold until it is dropped";
 ///     "keylatch::LockMap::try_read_write_many_until", "keylatch::LockMap::read_write_many_arc_blocking",
 ///     "keylatch::LockMap::try_read_write_many_arc_for", "keylatch::LockMap::try_read_write_many_arc_until",
 ///     "keylatch::LockMap::get_blocking", "keylatch::LockMap::insert_blocking", "keylatch::LockMap::remove_blocking",
+///     "keylatch::LockMap::peek_blocking",
 ///     "keylatch::LockMap::get_or_insert_with_blocking", "keylatch::LockMap::get_or_try_insert_with_blocking",
 ///     "keylatch::LockMap::add_or_update_blocking", "keylatch::LockMap::update_if_blocking",
 ///     "keylatch::LockMap::remove_if_blocking", "keylatch::Batch::commit_blocking",
@@ -174,7 +175,9 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
     /// Of what has been acquired.
     #[inline]
     pub(crate) fn new(table: P, hold: HoldOf<P, M>) -> Self {
-        P::Payload::note_use(hold.live().marks());
+        if M::USES_VALUE {
+            P::Payload::note_use(hold.live().marks());
+        }
         Guard::of(table, hold)
     }
 

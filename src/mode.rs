@@ -15,6 +15,9 @@ pub(crate) mod sealed {
         /// One hold of this mode, as it is acquired.
         const ONE: Self;
 
+        /// Whether to acquire a key is a use of its value.
+        const USES_VALUE: bool = true;
+
         /// Releases a hold of this mode.
         #[inline]
         fn release<K, V: Payload>(core: &Core<K, V>, hold: Hold<K, V, Self>) {
@@ -56,6 +59,10 @@ pub struct Permit {
 pub struct ReadOrWrite {
     pub(crate) writes: bool,
 }
+
+/// A reader that looks at a value without using it. No guard that a caller gets has it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peek;
 
 /// How far the upgrade of an upgradable hold has come.
 ///
@@ -138,6 +145,13 @@ impl TypedAccess for Shared {
     }
 }
 
+impl TypedAccess for Peek {
+    #[inline]
+    fn access(&self) -> Access {
+        Access::Shared
+    }
+}
+
 impl TypedAccess for Upgradable {
     #[inline]
     fn access(&self) -> Access {
@@ -168,6 +182,11 @@ impl sealed::ModeInside for Exclusive {
 
 impl sealed::ModeInside for Shared {
     const ONE: Self = Shared::NEW;
+}
+
+impl sealed::ModeInside for Peek {
+    const ONE: Self = Peek;
+    const USES_VALUE: bool = false;
 }
 
 impl sealed::ModeInside for Upgradable {
@@ -211,6 +230,7 @@ impl sealed::ModeInside for ReadOrWrite {
 
 impl Mode for Exclusive {}
 impl Mode for Shared {}
+impl Mode for Peek {}
 impl Mode for Upgradable {}
 impl Mode for Permit {}
 impl Mode for ReadOrWrite {}

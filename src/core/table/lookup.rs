@@ -382,6 +382,22 @@ impl<K, V: Payload> Core<K, V> {
         })
     }
 
+    /// A claim of an entry that there is.
+    ///
+    /// # Panics
+    /// If the entry has as many units as can be counted.
+    #[inline]
+    pub(crate) fn find_claim(&self, key: &impl Ask<K>) -> Option<Claim<K, V>> {
+        let joined = self.shard(key.tag()).with(|shard| {
+            let entry = shard.find(key.tag(), |other| key.is(other))?;
+            Some(Join::Claim.entry(Access::Exclusive, entry, self.rules()))
+        });
+        match joined? {
+            Joined::Hold(unit) | Joined::Claim(unit) => Some(unit.into_claim()),
+            Joined::Refused | Joined::Full => full(),
+        }
+    }
+
     /// Gives a shard more slots, one of them for the caller.
     #[cold]
     fn more(&self, tag: Tag) -> Spare<K, V> {

@@ -11,6 +11,7 @@
 //! payload  what an entry may have beside its key: nothing, or
 //! value    a value, with its marks
 //! values   stores, takes out and evicts values            shard lock
+//!   pop    takes out the value that is evicted next, and changes the bound
 //! sieve    the order in which values are evicted          called under the shard lock
 //! ```
 
@@ -111,7 +112,7 @@ impl<K, V: Payload> Core<K, V> {
         let Config { shards, capacity, spares, recycle_keys, values, rules } = config;
         let each = share_of_capacity(capacity, shards);
         let shard = |index| {
-            let part_of = |all| all / shards + usize::from(index < all % shards);
+            let part_of = |all| part_of(all, index, shards);
             let spares = spares.map_or(each.max(SPARES_PER_SHARD), part_of);
             CachePadded::new(Lock::new(Shard::new(each, spares, values.map(part_of))))
         };
@@ -120,7 +121,7 @@ impl<K, V: Payload> Core<K, V> {
             waits: WaitQueues::new(shards, rules),
             shift: u32::BITS - shards.trailing_zeros(),
             recycle_keys,
-            excess: V::no_excess(shards, values.is_some()),
+            excess: V::no_excess(shards, values),
             observer,
             #[cfg(target_has_atomic = "ptr")]
             number: next_number(),
@@ -225,6 +226,11 @@ fn next_number() -> usize {
     use core::sync::atomic::{AtomicUsize, Ordering};
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// The part of `all` that a shard has.
+fn part_of(all: usize, shard: usize, shards: usize) -> usize {
+    all / shards + usize::from(shard < all % shards)
 }
 
 /// The number of entries that each of `shards` shards must have room for, so that `capacity` keys fit at once.

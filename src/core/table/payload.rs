@@ -33,8 +33,8 @@ pub trait Payload: Sized {
     /// Of a shard that should have at most so many values, and holds `capacity` of them before anything is allocated.
     fn kept(most: Option<usize>, capacity: usize) -> Self::Kept;
 
-    /// Of a table with so many shards, whose values are bounded or not.
-    fn no_excess(shards: usize, is_bounded: bool) -> Self::Excess;
+    /// Of a table with so many shards, which should have at most so many values.
+    fn no_excess(shards: usize, most: Option<usize>) -> Self::Excess;
 
     fn marks(marks: &Self::Marks) -> Option<&Marks>;
 
@@ -116,7 +116,7 @@ impl Payload for () {
 
     fn kept(_: Option<usize>, _: usize) {}
 
-    fn no_excess(_: usize, _: bool) {}
+    fn no_excess(_: usize, _: Option<usize>) {}
 
     #[inline(always)]
     fn marks((): &()) -> Option<&Marks> {
@@ -150,8 +150,8 @@ impl<T> Payload for Valued<T> {
         Kept::new(most, capacity)
     }
 
-    fn no_excess(shards: usize, is_bounded: bool) -> Excess {
-        Excess::new(shards, is_bounded)
+    fn no_excess(shards: usize, most: Option<usize>) -> Excess {
+        Excess::new(shards, most)
     }
 
     #[inline(always)]

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use core::marker::PhantomData;
 
 use super::sieve::Sieve;
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, AtomicUsize, Ordering};
 
 /// The payload of a map: an entry has a value of type `T`, or none.
 ///
@@ -62,7 +62,17 @@ pub(super) struct Bound {
 /// Which shards of a table have parked values, or more than they should: so a release in another shard need not look. Empty where
 /// values are not bounded.
 #[allow(unreachable_pub, missing_debug_implementations)]
-pub struct Excess(Box<[AtomicU32]>);
+pub struct Excess(Box<[AtomicU32]>, Option<Box<Whole>>);
+
+/// The state of a table whose number of values is bounded.
+///
+/// It is apart from the table, because a pop writes to it.
+pub(super) struct Whole {
+    /// The largest number of values in all shards. A shard reads it under its lock.
+    pub(super) most: AtomicUsize,
+    /// The shard with which the next pop begins.
+    pub(super) next: AtomicUsize,
+}
 
 impl Marks {
     /// Of a slot that serves no key.
@@ -148,8 +158,15 @@ impl Marks {
 }
 
 impl Excess {
-    pub(super) fn new(shards: usize, is_bounded: bool) -> Excess {
-        Excess((0..if is_bounded { shards } else { 0 }).map(|_| AtomicU32::new(0)).collect())
+    pub(super) fn new(shards: usize, most: Option<usize>) -> Excess {
+        let flagged = if most.is_some() { shards } else { 0 };
+        let whole = |most| Box::new(Whole { most: AtomicUsize::new(most), next: AtomicUsize::new(0) });
+        Excess((0..flagged).map(|_| AtomicU32::new(0)).collect(), most.map(whole))
+    }
+
+    /// `None` where values are not bounded.
+    pub(super) fn whole(&self) -> Option<&Whole> {
+        self.1.as_deref()
     }
 
     /// Whether the table's values are bounded.

@@ -16,6 +16,8 @@ use crate::core::wait::{Access, Holds, ReleaseFor, WakeBatch};
 use crate::panics::Panics;
 use crate::sync::give_way;
 
+mod pop;
+
 /// Somebody uses the entry, or something has to be made first: so the caller has to acquire it.
 #[derive(Debug)]
 pub(crate) struct Busy<T>(pub(crate) T);

@@ -17,6 +17,7 @@ mod bound;
 mod calls;
 pub(crate) mod guard;
 mod looking;
+mod peek;
 mod version;
 
 pub use self::batch::{Batch, BatchConflict, TryBatchError};
@@ -55,7 +56,7 @@ pub use self::version::{AddOrUpdate, Conflict, Version};
 /// | without waiting | [`try_read`](LockMap::try_read), [`try_upgradable_read`](LockMap::try_upgradable_read), [`try_write`](LockMap::try_write) |
 /// | blocking | [`read_blocking`](LockMap::read_blocking), [`upgradable_read_blocking`](LockMap::upgradable_read_blocking), [`write_blocking`](LockMap::write_blocking); with a limit `try_…_for`, `try_…_until` |
 /// | with owned guards, several keys, handles | as [there](crate::KeyedRwLock#the-forms) |
-/// | one call each | [`get`](LockMap::get), [`insert`](LockMap::insert), [`remove`](LockMap::remove), [`get_or_insert_with`](LockMap::get_or_insert_with), [`get_or_try_insert_with`](LockMap::get_or_try_insert_with), [`add_or_update`](LockMap::add_or_update), [`update_if`](LockMap::update_if), [`remove_if`](LockMap::remove_if); `…_blocking` |
+/// | one call each | [`get`](LockMap::get), [`peek`](LockMap::peek), [`insert`](LockMap::insert), [`remove`](LockMap::remove), [`get_or_insert_with`](LockMap::get_or_insert_with), [`get_or_try_insert_with`](LockMap::get_or_try_insert_with), [`add_or_update`](LockMap::add_or_update), [`update_if`](LockMap::update_if), [`remove_if`](LockMap::remove_if); `…_blocking` |
 /// | several changes, all or none | [`batch`](LockMap::batch) |
 /// | all values | [`for_each_value`](LockMap::for_each_value), [`retain`](LockMap::retain), [`clear`](LockMap::clear), [`len`](LockMap::len) |
 ///
@@ -98,7 +99,9 @@ pub use self::version::{AddOrUpdate, Conflict, Version};
 /// ```
 ///
 /// # Bounds
-/// A map keeps all values, unless it is [told how many](crate::Builder::max_values).
+/// A map keeps all values, unless it is [told how many](crate::Builder::max_values). That can be
+/// [changed](LockMap::set_max_values) later; [`pop`](LockMap::pop) takes out the value that would go next, and
+/// [`peek`](LockMap::peek) looks at a value without keeping it from going.
 ///
 /// # User code
 /// `V`'s `Drop` runs with no lock held for every value that the map itself drops: what was evicted, written over by `update_if`,
