@@ -243,6 +243,12 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
         (table.core(), hold)
     }
 
+    /// This guard: whatever a writer has its value through has one.
+    #[inline]
+    pub(crate) fn guard_mut(&mut self) -> &mut Self {
+        self
+    }
+
     /// The same hold, which the word counts in another mode by now.
     #[inline]
     pub(crate) fn into_mode<N: Mode>(mut self) -> Guard<P, N> {

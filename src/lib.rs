@@ -424,7 +424,7 @@ pub use self::{
     locks::{
         AddOrUpdate, Batch, BatchConflict, Conflict, KeyedMutex, KeyedRwLock, KeyedSemaphore, LockMap, MAX_PERMITS,
         MAX_USERS, MapReadGuard, MapUpgradableGuard, MapWriteGuard, MutexGuard, PermitGuard, ReadGuard, TryBatchError,
-        UpgradableGuard, Version, WriteGuard,
+        UpgradableGuard, ValueSlot, Version, WriteGuard,
     },
     status::Status,
     upgrade::Upgraded,

@@ -633,7 +633,22 @@ impl<'m, V: Value> World<'m, V> {
         let Guard::Write(guard) = &mut self.guards[at] else { return };
         let key = *guard.key();
         let (before, value) = (guard.version(), V::new(n, self.token));
-        match how % 4 {
+        match how % 5 {
+            4 => {
+                let mut slot = guard.value_slot();
+                assert_eq!(slot.as_ref().map(V::n), self.model.key(key).value);
+                match n % 3 {
+                    0 => *slot = None,
+                    1 => *slot = Some(value),
+                    _ => {}
+                }
+                let now = slot.as_ref().map(V::n);
+                drop(slot);
+                self.model.key(key).remove();
+                if let Some(n) = now {
+                    self.model.store(key, n);
+                }
+            }
             0 => assert_eq!(guard.insert(value).map(|value| value.n()), self.model.store(key, n)),
             1 => assert_eq!(guard.remove().map(|value| value.n()), self.model.key(key).remove()),
             2 => {

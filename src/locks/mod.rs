@@ -12,7 +12,7 @@ use crate::core::MAX_UNITS;
 pub(crate) use self::map::guard::writer;
 pub use self::map::{
     AddOrUpdate, Batch, BatchConflict, Conflict, IntoIter, LockMap, MapKind, MapRead, MapReadGuard, MapUpgradableGuard,
-    MapUpgradableRead, MapWrite, MapWriteGuard, TryBatchError, Version,
+    MapUpgradableRead, MapWrite, MapWriteGuard, TryBatchError, ValueSlot, Version,
 };
 #[cfg(target_has_atomic = "ptr")]
 pub use self::map::{

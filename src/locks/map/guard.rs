@@ -58,7 +58,7 @@ impl<P: TablePtr<Table: Map>, M: Mode> Guard<P, M> {
 macro_rules! writer {
     (
         $(#[doc = $doc:literal])+
-        $Type:ty,
+        $Type:ty, $Mode:ident,
         // For the examples: a writer `a` of a map of strings and numbers.
         example = [$($example:literal),+]
     ) => {
@@ -113,6 +113,24 @@ macro_rules! writer {
                 core.remove(hold)
             }
 
+            /// The value as an `Option`, to be changed, put in or taken out: for wrappers that have a `&mut Option<V>`.
+            ///
+            /// What is in the [slot](crate::ValueSlot) when that is dropped becomes the key's value, with a new version: also if it is
+            /// unchanged, and also if the caller panics. To look at a value, or to change it in place, `value` and `value_mut` are
+            /// cheaper.
+            ///
+            /// # Examples
+            /// ```
+            $(#[doc = $example])+
+            /// *a.value_slot() = Some(7);
+            /// assert_eq!(a.value_slot().take(), Some(7));
+            /// assert_eq!(a.value_slot().get_or_insert(8), &8);
+            /// assert_eq!(a.value(), Some(&8));
+            /// ```
+            pub fn value_slot(&mut self) -> $crate::locks::ValueSlot<'_, P, $crate::mode::$Mode> {
+                $crate::locks::ValueSlot::new(self.guard_mut())
+            }
+
             /// The value, which is made if there is none. It has a new version from now on, because it can be changed.
             ///
             /// If `init` panics, nothing is stored.
@@ -140,7 +158,7 @@ pub(crate) use writer;
 
 writer! {
     /// The value of a [`LockMap`](crate::LockMap)'s key, for its writer.
-    Guard<P, Exclusive>,
+    Guard<P, Exclusive>, Exclusive,
     example = [
         "let map = keylatch::LockMap::<String, u32>::new();",
         "let mut a = map.try_write(\"a\").unwrap();"
@@ -180,7 +198,7 @@ impl<P: TablePtr<Table: Map>> Upgraded<'_, P> {
 
 writer! {
     /// The value of a [`LockMap`](crate::LockMap)'s key, for the one that writes it for a while.
-    Upgraded<'_, P>,
+    Upgraded<'_, P>, Upgradable,
     example = [
         "let map = keylatch::LockMap::<String, u32>::new();",
         "let mut reader = map.try_upgradable_read(\"a\").unwrap();",

@@ -18,10 +18,12 @@ mod calls;
 pub(crate) mod guard;
 mod looking;
 mod peek;
+mod value_slot;
 mod version;
 
 pub use self::batch::{Batch, BatchConflict, TryBatchError};
 pub use self::looking::IntoIter;
+pub use self::value_slot::ValueSlot;
 pub use self::version::{AddOrUpdate, Conflict, Version};
 
 /// A map whose values are under keyed locks: each key has a reader-writer lock with a value inside, or with none.
@@ -69,6 +71,7 @@ pub use self::version::{AddOrUpdate, Conflict, Version};
 /// | writer | [`value_mut`](crate::Guard::value_mut) | a new version |
 /// | writer | [`insert`](crate::Guard::insert), [`remove`](crate::Guard::remove) | the old value |
 /// | writer | [`get_or_insert_with`](crate::Guard::get_or_insert_with) | a new version |
+/// | writer | [`value_slot`](crate::Guard::value_slot) | as an `Option` to be changed: a new version |
 ///
 /// What [`upgrade_mut`](crate::Guard::upgrade_mut) gives has all of them. A guard is not dereferenced, because a key may have no value: it is
 /// `guard.value()`, and not `*guard`.
