@@ -13,23 +13,24 @@ use crate::plumbing::TablePtr;
 /// [`Guard`]s in it. A key that was named twice is in it once.
 ///
 /// Dropping it releases all of them, and wakes those who wait for them when the last is released. It can be taken apart:
-/// each [`Guard`] that is taken out of it, by [`IntoIterator`], is an ordinary one, which may be released before the others,
+/// each [`Guard`] that is taken out of it, by [`remove`](Guards::remove) or [`IntoIterator`], is an ordinary one, which may be released before the others,
 /// downgraded, or sent elsewhere. What is left in such an iterator is released with it.
 ///
-/// `P` and `M` are those of each [`Guard`]: how the table is referred to, and the [mode](crate::mode).
+/// `P` and `M` are those of each [`Guard`]: how the table is referred to, and the [mode](crate::mode). Each table has names for its
+/// own: [`MutexGuards`](crate::MutexGuards), [`ReadGuards`](crate::ReadGuards), [`WriteGuards`](crate::WriteGuards),
+/// [`PermitGuards`](crate::PermitGuards), [`MapReadGuards`](crate::MapReadGuards), [`MapWriteGuards`](crate::MapWriteGuards), and the
+/// same with `Arc` behind them for owned guards.
 ///
 /// # Examples
 /// ```
-/// use std::sync::Arc;
-///
-/// use keylatch::{Guards, KeyedMutex, mode::Exclusive, table::TableRef};
+/// use keylatch::{MutexGuards, MutexGuardsArc};
 ///
 /// struct Transfer<'a> {
-///     accounts: Guards<TableRef<'a, KeyedMutex<String>>, Exclusive>, // of `lock_many`
+///     accounts: MutexGuards<'a, String>, // of `lock_many`
 /// }
 ///
 /// struct LongTransfer {
-///     accounts: Guards<Arc<KeyedMutex<String>>, Exclusive>, // of `lock_many_arc`
+///     accounts: MutexGuardsArc<String>, // of `lock_many_arc`
 /// }
 /// ```
 ///
@@ -131,6 +132,26 @@ impl<P: TablePtr, M: Mode> Guards<P, M> {
     #[must_use]
     pub fn get_mut<Q: ?Sized + Equivalent<P::Key>>(&mut self, key: &Q) -> Option<&mut Guard<P, M>> {
         self.iter_mut().find(|guard| key.equivalent(guard.key()))
+    }
+
+    /// Takes the guard of a key out, if it is one of these, and leaves the others in their order. They are compared one after another.
+    ///
+    /// The guard is an ordinary one. To release the key, drop it: `drop(guards.remove("a"))`. Nothing is removed from the table.
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedMutex::<String>::new();
+    /// let mut guards = locks.try_lock_many(["a", "b", "c"]).unwrap();
+    /// let b = guards.remove("b").unwrap();
+    /// drop(guards.remove("a"));
+    /// assert!(guards.remove("a").is_none());
+    /// assert_eq!((guards.len(), b.key().as_str()), (1, "b"));
+    /// assert!(!locks.is_locked("a") && locks.is_locked("b") && locks.is_locked("c"));
+    /// ```
+    #[must_use = "the key is released if the guard is dropped: `drop(guards.remove(..))` says so"]
+    pub fn remove<Q: ?Sized + Equivalent<P::Key>>(&mut self, key: &Q) -> Option<Guard<P, M>> {
+        let index = self.iter().position(|guard| key.equivalent(guard.key()))?;
+        self.list.remove(index)
     }
 
     /// The guards, in the order in which their keys were first mentioned.

@@ -423,8 +423,9 @@ pub use self::{
     },
     locks::{
         AddOrUpdate, Batch, BatchConflict, Conflict, KeyedMutex, KeyedRwLock, KeyedSemaphore, LockMap, MAX_PERMITS,
-        MAX_USERS, MapReadGuard, MapUpgradableGuard, MapWriteGuard, MutexGuard, PermitGuard, ReadGuard, TryBatchError,
-        UpgradableGuard, ValueSlot, Version, WriteGuard,
+        MAX_USERS, MapReadGuard, MapReadGuards, MapUpgradableGuard, MapWriteGuard, MapWriteGuards, MutexGuard,
+        MutexGuards, PermitGuard, PermitGuards, ReadGuard, ReadGuards, TryBatchError, UpgradableGuard, ValueSlot,
+        Version, WriteGuard, WriteGuards,
     },
     status::Status,
     upgrade::Upgraded,
@@ -434,8 +435,9 @@ pub use self::{
 pub use self::{
     handle::KeyHandleArc,
     locks::{
-        MapReadGuardArc, MapUpgradableGuardArc, MapWriteGuardArc, MutexGuardArc, PermitGuardArc, ReadGuardArc,
-        UpgradableGuardArc, WriteGuardArc,
+        MapReadGuardArc, MapReadGuardsArc, MapUpgradableGuardArc, MapWriteGuardArc, MapWriteGuardsArc, MutexGuardArc,
+        MutexGuardsArc, PermitGuardArc, PermitGuardsArc, ReadGuardArc, ReadGuardsArc, UpgradableGuardArc,
+        WriteGuardArc, WriteGuardsArc,
     },
 };
 pub use equivalent::Equivalent;

@@ -18,6 +18,12 @@ pub(crate) mod sealed {
         /// Whether to acquire a key is a use of its value.
         const USES_VALUE: bool = true;
 
+        /// The mode in which a key is acquired that was asked for in both. Of a key that is read and written the writer comes first.
+        #[inline]
+        fn both(self, _: Self) -> Self {
+            self
+        }
+
         /// Releases a hold of this mode.
         #[inline]
         fn release<K, V: Payload>(core: &Core<K, V>, hold: Hold<K, V, Self>) {
@@ -222,6 +228,12 @@ impl sealed::ModeInside for Upgradable {
 
 impl sealed::ModeInside for Permit {
     const ONE: Self = Permit::NEW;
+
+    /// The larger number.
+    #[inline]
+    fn both(self, other: Self) -> Self {
+        if other.amount > self.amount { other } else { self }
+    }
 }
 
 impl sealed::ModeInside for ReadOrWrite {

@@ -15,7 +15,7 @@ use WaitPhase::{GivenUp, Granted, Started};
 use common::{Random, pending, poll, ready};
 use keylatch::deadlock::Detector;
 use keylatch::{
-    Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore, LockMap, MAX_PERMITS, WaitEvent, WaitId, WaitMode, WaitPhase,
+    Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore, LockMap, LockMap, MAX_PERMITS, WaitEvent, WaitId, WaitMode, WaitPhase,
 };
 
 /// What was told: keys are strings, so that a test reads well.
@@ -490,6 +490,41 @@ KeyedRwLock: 3 keys
     drop((waits, held));
     assert_eq!(dump.to_string(), "KeyedRwLock: 0 keys\n");
     assert_eq!(KeyedMutex::<u64>::new().dump().to_string(), "KeyedMutex: 0 keys\n");
+}
+
+#[test]
+fn a_dump_of_a_mutex_has_holders_and_no_writers() {
+    let jobs = KeyedMutex::<&str>::new();
+    let held = (jobs.try_lock(&"busy").unwrap(), jobs.try_lock(&"new").unwrap());
+    let mut waits = (jobs.lock(&"busy"), jobs.lock(&"busy"));
+    pending(&mut waits.0);
+    pending(&mut waits.1);
+    let all = "\
+KeyedMutex: 2 keys
+  \"busy\"  1 holder; 2 waiting
+  \"new\"   1 holder
+";
+    assert_eq!(jobs.dump().to_string(), all);
+    drop(held);
+    assert_eq!(jobs.dump().to_string(), "KeyedMutex: 1 key\n  \"busy\"  nobody; 2 waiting\n");
+}
+
+#[test]
+fn waiters_are_counted_in_every_table_and_an_unused_key_has_none() {
+    let (jobs, pages) = (KeyedMutex::<&str>::new(), KeyedRwLock::<&str>::new());
+    let (hosts, map) = (KeyedSemaphore::<&str>::new(2), LockMap::<&str, u64>::new());
+    assert_eq!([jobs.waiters(&"a"), pages.waiters(&"a"), hosts.waiters(&"a"), map.waiters(&"a")], [0; 4]);
+    let held = (jobs.try_lock(&"a"), pages.try_read(&"a"), hosts.try_acquire(&"a"), map.try_write(&"a"));
+    assert_eq!([jobs.waiters(&"a"), pages.waiters(&"a"), hosts.waiters(&"a"), map.waiters(&"a")], [0; 4]);
+    let mut waits = (jobs.lock(&"a"), pages.write(&"a"), hosts.acquire_n(&"a", 2), map.read(&"a"));
+    pending(&mut waits.0);
+    pending(&mut waits.1);
+    pending(&mut waits.2);
+    pending(&mut waits.3);
+    assert_eq!([jobs.waiters(&"a"), pages.waiters(&"a"), hosts.waiters(&"a"), map.waiters(&"a")], [1; 4]);
+    assert_eq!((jobs.waiters(&"b"), jobs.len()), (0, 1));
+    drop((waits, held));
+    assert_eq!([jobs.waiters(&"a"), pages.waiters(&"a"), hosts.waiters(&"a"), map.waiters(&"a")], [0; 4]);
 }
 
 // ---- in which order ----------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ mod map;
 mod mutex;
 mod rwlock;
 mod semaphore;
+mod several;
 
 use crate::core::MAX_UNITS;
 
@@ -27,6 +28,11 @@ pub use self::rwlock::{ReadArc, ReadGuardArc, UpgradableGuardArc, UpgradableRead
 pub use self::semaphore::{AcquirePermit, KeyedSemaphore, MAX_PERMITS, PermitGuard, SemaphoreKind};
 #[cfg(target_has_atomic = "ptr")]
 pub use self::semaphore::{AcquirePermitArc, PermitGuardArc};
+pub use self::several::{MapReadGuards, MapWriteGuards, MutexGuards, PermitGuards, ReadGuards, WriteGuards};
+#[cfg(target_has_atomic = "ptr")]
+pub use self::several::{
+    MapReadGuardsArc, MapWriteGuardsArc, MutexGuardsArc, PermitGuardsArc, ReadGuardsArc, WriteGuardsArc,
+};
 
 /// The largest number of users of a key. The users of a key are its holders, waiters, handles and unfinished futures, and the
 /// visits of `for_each_key` that are at it. A holder of `n` permits counts as `n`, one that waits for them as one.

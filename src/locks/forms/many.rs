@@ -1,7 +1,14 @@
 //! The forms of an operation on several keys of a table: all of them or none.
 
-/// The operations on the keys of some lists, each list with a mode of its own.
+/// The operations on the keys of some lists, each list with a mode of its own; or on those of one list in which a number stands
+/// beside each key, from which the mode is made.
 macro_rules! calls {
+    ($self:ident, $table:expr, $keys:ident [$n:ident]: $mode:expr) => {
+        $crate::acquire::many::Calls::new(
+            $table,
+            $keys.into_iter().map(|(key, $n)| ($self.key(key), ($mode)($n, $self.permits()))),
+        )
+    };
     ($self:ident, $table:expr, $keys:ident: $mode:expr $(, $more:ident: $its_mode:expr)*) => {
         $crate::acquire::many::Calls::new(
             $table,
@@ -9,6 +16,12 @@ macro_rules! calls {
                 $(.chain($more.into_iter().map(|key| ($self.key(key), $its_mode))))*,
         )
     };
+}
+
+/// What a list has: keys, or pairs of a key and a number.
+macro_rules! item {
+    ($q:lifetime $Q:ident) => { &$q $Q };
+    ($q:lifetime $Q:ident $n:ident) => { (&$q $Q, usize) };
 }
 
 /// The forms of one operation.
@@ -19,7 +32,8 @@ macro_rules! many {
         // For the examples: a table of strings, and a `try_` call that the operation on "a" excludes.
         new = $new:literal, excludes = $excludes:literal,
         // The lists of keys, and the mode in which those of each are acquired; and what the examples give for them.
-        lists [$($keys:ident: $mode:expr),+], given = $given:literal,
+        // (A number, if there is one, stands in brackets.)
+        lists [$($keys:ident $([$n:ident])?: $mode:expr),+], given = $given:literal,
         // What the operation does, without a full stop: how each form waits follows. And what else is to be said.
         #[doc = $does:literal]
         $(#[doc = $more:literal])*
@@ -39,7 +53,7 @@ macro_rules! many {
             /// taken once. (Who holds a key already, and asks for more, can still deadlock.) The [policy](crate::Fairness) of each
             /// key holds as for single calls.
             ///
-            /// A list has references to keys, all of one type: `&vec`, or `["a", name.as_str()]`. The keys are read, and their
+            /// Keys are named by references, all of one type: `&vec`, or `["a", name.as_str()]`. The keys are read, and their
             /// entries found or made, by this call, and nothing is acquired before the first poll.
             /// While the future waits for one key it holds those before it in the table's order: so it must be polled, or dropped.
             ///
@@ -60,12 +74,12 @@ macro_rules! many {
             /// ```
             pub fn $lock<'q, Q>(
                 &self,
-                $($keys: impl IntoIterator<Item = &'q Q>,)+
+                $($keys: impl IntoIterator<Item = $crate::locks::forms::many::item!('q Q $($n)?)>,)+
             ) -> $crate::acquire::many::AcquireMany<$crate::plumbing::TableRef<'_, Self>, $crate::mode::$Mode>
             where
                 Q: $($asked)+ + 'q,
             {
-                $crate::locks::forms::many::calls!(self, $crate::plumbing::TableRef::new(self), $($keys: $mode),+).future()
+                $crate::locks::forms::many::calls!(self, $crate::plumbing::TableRef::new(self), $($keys $([$n])?: $mode),+).future()
             }
 
             #[doc = concat!($does, " if that is possible at once, all of them or none.")]
@@ -92,12 +106,12 @@ macro_rules! many {
             #[must_use = "bind it: `let _guards = …` (`let _ = …` releases them at once)"]
             pub fn $try_lock<'q, Q>(
                 &self,
-                $($keys: impl IntoIterator<Item = &'q Q>,)+
+                $($keys: impl IntoIterator<Item = $crate::locks::forms::many::item!('q Q $($n)?)>,)+
             ) -> Option<$crate::guards::$Guards<$crate::plumbing::TableRef<'_, Self>>>
             where
                 Q: $($asked)+ + 'q,
             {
-                $crate::locks::forms::many::calls!(self, $crate::plumbing::TableRef::new(self), $($keys: $mode),+).attempt()
+                $crate::locks::forms::many::calls!(self, $crate::plumbing::TableRef::new(self), $($keys $([$n])?: $mode),+).attempt()
             }
         }
 
@@ -125,12 +139,12 @@ macro_rules! many {
             #[must_use = "bind it: `let _guards = …` (`let _ = …` releases them at once)"]
             pub fn $lock_blocking<'q, Q>(
                 &self,
-                $($keys: impl IntoIterator<Item = &'q Q>,)+
+                $($keys: impl IntoIterator<Item = $crate::locks::forms::many::item!('q Q $($n)?)>,)+
             ) -> $crate::guards::$Guards<$crate::plumbing::TableRef<'_, Self>>
             where
                 Q: $($asked)+ + 'q,
             {
-                $crate::locks::forms::many::calls!(self, $crate::plumbing::TableRef::new(self), $($keys: $mode),+).blocking()
+                $crate::locks::forms::many::calls!(self, $crate::plumbing::TableRef::new(self), $($keys $([$n])?: $mode),+).blocking()
             }
 
             #[doc = concat!($does, ", all of them or none, blocking the thread for at most `timeout`.")]
@@ -155,13 +169,13 @@ macro_rules! many {
             #[must_use = "bind it: `let _guards = …` (`let _ = …` releases them at once)"]
             pub fn $try_lock_for<'q, Q>(
                 &self,
-                $($keys: impl IntoIterator<Item = &'q Q>,)+
+                $($keys: impl IntoIterator<Item = $crate::locks::forms::many::item!('q Q $($n)?)>,)+
                 timeout: ::core::time::Duration,
             ) -> Option<$crate::guards::$Guards<$crate::plumbing::TableRef<'_, Self>>>
             where
                 Q: $($asked)+ + 'q,
             {
-                $crate::locks::forms::many::calls!(self, $crate::plumbing::TableRef::new(self), $($keys: $mode),+).timeout(timeout)
+                $crate::locks::forms::many::calls!(self, $crate::plumbing::TableRef::new(self), $($keys $([$n])?: $mode),+).timeout(timeout)
             }
 
             #[doc = concat!($does, ", all of them or none, blocking the thread until `deadline` at the latest.")]
@@ -183,13 +197,13 @@ macro_rules! many {
             #[must_use = "bind it: `let _guards = …` (`let _ = …` releases them at once)"]
             pub fn $try_lock_until<'q, Q>(
                 &self,
-                $($keys: impl IntoIterator<Item = &'q Q>,)+
+                $($keys: impl IntoIterator<Item = $crate::locks::forms::many::item!('q Q $($n)?)>,)+
                 deadline: ::std::time::Instant,
             ) -> Option<$crate::guards::$Guards<$crate::plumbing::TableRef<'_, Self>>>
             where
                 Q: $($asked)+ + 'q,
             {
-                $crate::locks::forms::many::calls!(self, $crate::plumbing::TableRef::new(self), $($keys: $mode),+).deadline(deadline)
+                $crate::locks::forms::many::calls!(self, $crate::plumbing::TableRef::new(self), $($keys $([$n])?: $mode),+).deadline(deadline)
             }
         }
 
@@ -216,12 +230,12 @@ macro_rules! many {
             /// ```
             pub fn $lock_arc<'q, Q>(
                 self: &::alloc::sync::Arc<Self>,
-                $($keys: impl IntoIterator<Item = &'q Q>,)+
+                $($keys: impl IntoIterator<Item = $crate::locks::forms::many::item!('q Q $($n)?)>,)+
             ) -> $crate::acquire::many::AcquireMany<::alloc::sync::Arc<Self>, $crate::mode::$Mode>
             where
                 Q: $($asked)+ + 'q,
             {
-                $crate::locks::forms::many::calls!(self, ::alloc::sync::Arc::clone(self), $($keys: $mode),+).future()
+                $crate::locks::forms::many::calls!(self, ::alloc::sync::Arc::clone(self), $($keys $([$n])?: $mode),+).future()
             }
 
             #[doc = concat!($does, " if that is possible at once, all of them or none, with owned guards.")]
@@ -241,12 +255,12 @@ macro_rules! many {
             #[must_use = "bind it: `let _guards = …` (`let _ = …` releases them at once)"]
             pub fn $try_lock_arc<'q, Q>(
                 self: &::alloc::sync::Arc<Self>,
-                $($keys: impl IntoIterator<Item = &'q Q>,)+
+                $($keys: impl IntoIterator<Item = $crate::locks::forms::many::item!('q Q $($n)?)>,)+
             ) -> Option<$crate::guards::$Guards<::alloc::sync::Arc<Self>>>
             where
                 Q: $($asked)+ + 'q,
             {
-                $crate::locks::forms::many::calls!(self, ::alloc::sync::Arc::clone(self), $($keys: $mode),+).attempt()
+                $crate::locks::forms::many::calls!(self, ::alloc::sync::Arc::clone(self), $($keys $([$n])?: $mode),+).attempt()
             }
         }
 
@@ -274,12 +288,12 @@ macro_rules! many {
             #[must_use = "bind it: `let _guards = …` (`let _ = …` releases them at once)"]
             pub fn $lock_arc_blocking<'q, Q>(
                 self: &::alloc::sync::Arc<Self>,
-                $($keys: impl IntoIterator<Item = &'q Q>,)+
+                $($keys: impl IntoIterator<Item = $crate::locks::forms::many::item!('q Q $($n)?)>,)+
             ) -> $crate::guards::$Guards<::alloc::sync::Arc<Self>>
             where
                 Q: $($asked)+ + 'q,
             {
-                $crate::locks::forms::many::calls!(self, ::alloc::sync::Arc::clone(self), $($keys: $mode),+).blocking()
+                $crate::locks::forms::many::calls!(self, ::alloc::sync::Arc::clone(self), $($keys $([$n])?: $mode),+).blocking()
             }
 
             #[doc = concat!($does, ", all of them or none, blocking the thread for at most `timeout`, with owned guards.")]
@@ -300,13 +314,13 @@ macro_rules! many {
             #[must_use = "bind it: `let _guards = …` (`let _ = …` releases them at once)"]
             pub fn $try_lock_arc_for<'q, Q>(
                 self: &::alloc::sync::Arc<Self>,
-                $($keys: impl IntoIterator<Item = &'q Q>,)+
+                $($keys: impl IntoIterator<Item = $crate::locks::forms::many::item!('q Q $($n)?)>,)+
                 timeout: ::core::time::Duration,
             ) -> Option<$crate::guards::$Guards<::alloc::sync::Arc<Self>>>
             where
                 Q: $($asked)+ + 'q,
             {
-                $crate::locks::forms::many::calls!(self, ::alloc::sync::Arc::clone(self), $($keys: $mode),+).timeout(timeout)
+                $crate::locks::forms::many::calls!(self, ::alloc::sync::Arc::clone(self), $($keys $([$n])?: $mode),+).timeout(timeout)
             }
 
             #[doc = concat!($does, ", all of them or none, blocking the thread until `deadline` at the latest, with owned guards.")]
@@ -327,16 +341,16 @@ macro_rules! many {
             #[must_use = "bind it: `let _guards = …` (`let _ = …` releases them at once)"]
             pub fn $try_lock_arc_until<'q, Q>(
                 self: &::alloc::sync::Arc<Self>,
-                $($keys: impl IntoIterator<Item = &'q Q>,)+
+                $($keys: impl IntoIterator<Item = $crate::locks::forms::many::item!('q Q $($n)?)>,)+
                 deadline: ::std::time::Instant,
             ) -> Option<$crate::guards::$Guards<::alloc::sync::Arc<Self>>>
             where
                 Q: $($asked)+ + 'q,
             {
-                $crate::locks::forms::many::calls!(self, ::alloc::sync::Arc::clone(self), $($keys: $mode),+).deadline(deadline)
+                $crate::locks::forms::many::calls!(self, ::alloc::sync::Arc::clone(self), $($keys $([$n])?: $mode),+).deadline(deadline)
             }
         }
     };
 }
 
-pub(crate) use {calls, many};
+pub(crate) use {calls, item, many};
